@@ -1,0 +1,326 @@
+"""What happens to a record that failed: retry it, skip it or fail the task, and tell the reporters.
+
+Main types: ``ErrorPolicy`` (the ``errors.*`` settings), ``ErrorHandler`` (applies it to the failed records of a batch or
+to one failed record) and ``FatalRecord`` (the record that ends the task). The decisions are the pure functions
+``retry_delay_ms`` and ``verdict``.
+
+Owning thread: batches are handled on the task's thread (or its pipeline thread); ``handle_failure`` and
+``execute_failed`` may also come from a producer's callback thread. The counters are guarded by a lock.
+
+Source: ``RetryWithToleranceOperator`` and ``ErrorHandlingMetrics`` of Kafka Connect 4.3.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from penstock.errors import ConnectException, RetriableException, ToleranceExceededException
+from penstock.pipeline.batches import RecordError
+from penstock.worker.error_report import ErrorCounts, ErrorReporter, FailedRecord, exception_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+KAFKA_PRODUCE: Final = "KAFKA_PRODUCE"
+KAFKA_CONSUME: Final = "KAFKA_CONSUME"
+TASK_PUT: Final = "TASK_PUT"
+TASK_POLL: Final = "TASK_POLL"
+
+#: Stages in which any exception may be tolerated; elsewhere only Connect's retriable one.
+TOLERABLE_STAGES: Final = frozenset({"TRANSFORMATION", "KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER"})
+
+#: Delay before the first retry; doubled for each further one.
+RETRY_DELAY_MIN_MS: Final = 300
+
+TOLERANCE_EXCEEDED: Final = "Tolerance exceeded in error handler"
+UNHANDLED: Final = "Unhandled exception in error handler."
+
+
+@dataclass(frozen=True)
+class ErrorPolicy:
+    """The ``errors.*`` settings of one connector.
+
+    Attributes:
+        tolerance_all: ``errors.tolerance=all``.
+        retry_timeout_ms: ``errors.retry.timeout``; 0 = never, -1 = no limit.
+        retry_delay_max_ms: ``errors.retry.delay.max.ms``.
+        log_enable: ``errors.log.enable``.
+        log_include_messages: ``errors.log.include.messages``.
+    """
+
+    tolerance_all: bool = False
+    retry_timeout_ms: int = 0
+    retry_delay_max_ms: int = 60_000
+    log_enable: bool = False
+    log_include_messages: bool = False
+
+    def deadline_ms(self, started_ms: int) -> int | None:
+        """Until when an operation that began at ``started_ms`` is retried; None = for ever."""
+        return None if self.retry_timeout_ms < 0 else started_ms + self.retry_timeout_ms
+
+
+class Verdict(enum.Enum):
+    """What a failure that is not retried (any more) means for the task."""
+
+    SKIP = "skip"
+    """The record is left out, the task goes on."""
+    EXCEEDED = "exceeded"
+    """The task fails: nothing is tolerated (``errors.tolerance=none``)."""
+    UNHANDLED = "unhandled"
+    """The task fails: this kind of error is not tolerable in its stage, whatever the setting."""
+
+
+@dataclass(frozen=True)
+class FatalRecord:
+    """The first record that a task cannot get over.
+
+    Attributes:
+        seq: Its position in the batch; records before it were not touched by the failure.
+        exception: What the task fails with.
+    """
+
+    seq: int
+    exception: ConnectException
+
+
+def retry_delay_ms(
+    attempt: int, *, now_ms: int, deadline_ms: int | None, max_delay_ms: int, random: Callable[[], float]
+) -> int | None:
+    """How long to wait after the failed ``attempt`` (1, 2, ...), or None when there is no time left for another.
+
+    >>> retry_delay_ms(1, now_ms=0, deadline_ms=None, max_delay_ms=60_000, random=lambda: 0.5)
+    300
+    >>> retry_delay_ms(3, now_ms=0, deadline_ms=1_000, max_delay_ms=60_000, random=lambda: 0.5)
+    1000
+    >>> retry_delay_ms(30, now_ms=0, deadline_ms=None, max_delay_ms=60_000, random=lambda: 0.5)
+    30000
+    >>> retry_delay_ms(1, now_ms=1_000, deadline_ms=1_000, max_delay_ms=60_000, random=lambda: 0.5) is None
+    True
+    """
+    if deadline_ms is not None and now_ms >= deadline_ms:
+        return None
+    # The shift is bounded: after 40 doublings every possible maximum is exceeded.
+    delay = RETRY_DELAY_MIN_MS << min(attempt - 1, 40)
+    if delay > max_delay_ms:
+        delay = int(random() * max_delay_ms)
+    if deadline_ms is not None and now_ms + delay > deadline_ms:
+        delay = max(0, deadline_ms - now_ms)
+    return delay
+
+
+def verdict(policy: ErrorPolicy, error: RecordError) -> Verdict:
+    """What an error that is not retried any more means."""
+    if error.stage not in TOLERABLE_STAGES and not error.retriable:
+        return Verdict.UNHANDLED
+    return Verdict.SKIP if policy.tolerance_all else Verdict.EXCEEDED
+
+
+class ErrorHandler:
+    """Applies one task's ``ErrorPolicy``.
+
+    Args:
+        policy: The settings.
+        reporters: Log and dead letter queue; they are told of each record that failed for good.
+        counts: The counters; the dead letter queue counts into the same ones.
+        clock: Milliseconds since the epoch.
+        random: Uniform in [0, 1).
+        cancelled: Set when the task is cancelled: ends waiting for a retry.
+
+    Thread: see the module; the reporters are called outside of the lock.
+    """
+
+    def __init__(
+        self,
+        policy: ErrorPolicy,
+        reporters: Sequence[ErrorReporter],
+        *,
+        counts: ErrorCounts,
+        clock: Callable[[], int],
+        random: Callable[[], float],
+        cancelled: threading.Event,
+    ) -> None:
+        self.policy = policy
+        self.counts = counts
+        self._reporters = list(reporters)
+        self._clock = clock
+        self._random = random
+        self._cancelled = cancelled
+        self._lock = threading.Lock()
+
+    @property
+    def has_reporters(self) -> bool:
+        """Whether anybody is told of failed records (what ``errant_record_reporter`` depends on)."""
+        return bool(self._reporters)
+
+    def handle_batch(
+        self,
+        errors: Mapping[int, RecordError],
+        describe: Callable[[int], object],
+        *,
+        attempts: Mapping[int, int] | None = None,
+    ) -> FatalRecord | None:
+        """Report the failed records of a batch in order, up to the first one that the task cannot get over.
+
+        Args:
+            errors: By position in the batch.
+            describe: The original record of a position, for the reporters.
+            attempts: How often each was tried, where it was more than once.
+
+        Returns:
+            The record that ends the task (its report has been made), or None when all are to be skipped.
+        """
+        for seq in sorted(errors):
+            fatal = self.handle_failure(errors[seq], describe(seq), attempt=(attempts or {}).get(seq, 1))
+            if fatal is not None:
+                return FatalRecord(seq, fatal)
+        return None
+
+    def handle_failure(self, error: RecordError, origin: object, *, attempt: int = 1) -> ConnectException | None:
+        """Report one failed record; the exception to fail the task with, or None to skip the record."""
+        decision = verdict(self.policy, error)
+        self._count_failure(skipped=decision is Verdict.SKIP)
+        self.report(FailedRecord(error, origin, attempt))
+        if decision is Verdict.SKIP:
+            return None
+        return _caused(TOLERANCE_EXCEEDED if decision is Verdict.EXCEEDED else UNHANDLED, exception_of(error))
+
+    def execute_failed(self, error: RecordError, origin: object) -> list[Future[None]]:
+        """Report an error found outside of the pipeline: asynchronous send errors and what a sink task reports.
+
+        Any such error is tolerable with ``errors.tolerance=all``.
+
+        Returns:
+            Futures of the reports.
+
+        Raises:
+            ToleranceExceededException: With ``errors.tolerance=none``, after the report was made.
+        """
+        self._count_failure(skipped=False)
+        futures = self.report(FailedRecord(error, origin))
+        if not self.policy.tolerance_all:
+            raise _caused(TOLERANCE_EXCEEDED, exception_of(error))
+        return futures
+
+    def retry(
+        self,
+        errors: Mapping[int, RecordError],
+        rerun: Callable[[list[int]], Mapping[int, RecordError]],
+    ) -> tuple[dict[int, RecordError], dict[int, int]]:
+        """Try the records with retriable errors again until they pass, fail otherwise, or time is up.
+
+        Records behind an error that ends the task anyway are left alone.
+
+        Args:
+            errors: Failed records of a batch, by position.
+            rerun: Runs these positions again and returns the errors that are left, by the same positions; the caller
+                keeps the results of those that passed.
+
+        Returns:
+            The errors that are left, and how often each retried record was tried.
+        """
+        left = dict(errors)
+        tries: dict[int, int] = {}
+        started = self._clock()
+        attempt = 1
+        while True:
+            again = retriable_positions(left, tolerance_all=self.policy.tolerance_all)
+            if not again or not self._wait_for_retry(attempt, started, len(again)):
+                return left, tries
+            attempt += 1
+            remaining = rerun(again)
+            for seq in again:
+                tries[seq] = attempt
+                if seq in remaining:
+                    left[seq] = remaining[seq]
+                else:
+                    del left[seq]
+
+    def execute_with_retries(self, operation: Callable[[], T]) -> T:
+        """Run one operation, again while it raises a retriable error and there is time; else the error passes.
+
+        Args:
+            operation: Without side effects up to its failure.
+        """
+        started = self._clock()
+        attempt = 1
+        while True:
+            try:
+                return operation()
+            except RetriableException:
+                if not self._wait_for_retry(attempt, started, 1):
+                    raise
+                attempt += 1
+
+    def report(self, failed: FailedRecord) -> list[Future[None]]:
+        """Tell all reporters; one that fails is logged and does not keep the others from being told."""
+        futures = []
+        for reporter in self._reporters:
+            try:
+                future = reporter.report(failed)
+            except Exception:
+                logger.exception("A report of a failed record could not be made by %s", type(reporter).__name__)
+                continue
+            if future is not None:
+                futures.append(future)
+        return futures
+
+    def _wait_for_retry(self, attempt: int, started_ms: int, records: int) -> bool:
+        """Count the failed attempt and wait; False when there is no further attempt."""
+        now = self._clock()
+        delay = retry_delay_ms(
+            attempt,
+            now_ms=now,
+            deadline_ms=self.policy.deadline_ms(started_ms),
+            max_delay_ms=self.policy.retry_delay_max_ms,
+            random=self._random,
+        )
+        if delay is None or self._cancelled.is_set():
+            return False
+        with self._lock:
+            self.counts.total_record_failures += records
+        if self._cancelled.wait(delay / 1000):
+            return False
+        with self._lock:
+            self.counts.total_retries += records
+        return True
+
+    def _count_failure(self, *, skipped: bool) -> None:
+        with self._lock:
+            self.counts.total_record_failures += 1
+            self.counts.total_record_errors += 1
+            self.counts.last_error_timestamp = self._clock()
+            if skipped:
+                self.counts.total_records_skipped += 1
+
+
+def retriable_positions(errors: Mapping[int, RecordError], *, tolerance_all: bool) -> list[int]:
+    """Positions worth another try: with no tolerance none behind the first error that ends the task.
+
+    >>> bad = RecordError(1, "TRANSFORMATION", "T", "E", "m")
+    >>> slow = RecordError(0, "TRANSFORMATION", "T", "R", "m", retriable=True)
+    >>> retriable_positions({0: slow, 1: bad, 2: slow}, tolerance_all=False)
+    [0]
+    >>> retriable_positions({0: slow, 1: bad, 2: slow}, tolerance_all=True)
+    [0, 2]
+    """
+    found = []
+    for seq in sorted(errors):
+        if errors[seq].retriable:
+            found.append(seq)
+        elif not tolerance_all:
+            break
+    return found
+
+
+def _caused(text: str, cause: BaseException) -> ConnectException:
+    exception: ConnectException
+    exception = ToleranceExceededException(text) if text == TOLERANCE_EXCEEDED else ConnectException(text)
+    exception.__cause__ = cause
+    return exception
