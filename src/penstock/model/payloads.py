@@ -1,0 +1,117 @@
+"""Shapes of what REST answers about connectors, as values with a ``to_json``.
+
+Main types: ``ConnectorInfo``, ``TaskInfo``, ``ConnectorView`` (all a reader may ask about one connector),
+``ServerInfo``, ``PluginInfo``. Immutable, so that the herder can hand them to any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.model.ids import ConnectorTaskId
+from penstock.model.states import ConnectorType, TargetState
+from penstock.model.status import ConnectorStatus, TaskStatus
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """Answer of ``GET /``."""
+
+    version: str
+    commit: str
+    kafka_cluster_id: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """The body of the answer."""
+        return {"version": self.version, "commit": self.commit, "kafka_cluster_id": self.kafka_cluster_id}
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """One entry of ``GET /connector-plugins``."""
+
+    class_name: str
+    type: str
+    version: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """The entry; without ``version`` when the plugin has none."""
+        body: dict[str, object] = {"class": self.class_name, "type": self.type}
+        if self.version is not None:
+            body["version"] = self.version
+        return body
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task with its settings as the connector gave them (placeholders unresolved)."""
+
+    id: ConnectorTaskId
+    config: Mapping[str, str]
+
+    def to_json(self) -> dict[str, object]:
+        """One entry of ``GET /connectors/{name}/tasks``."""
+        return {"id": self.id.to_json(), "config": dict(self.config)}
+
+
+@dataclass(frozen=True)
+class ConnectorInfo:
+    """A connector as it was configured (placeholders unresolved) and the tasks it has."""
+
+    name: str
+    config: Mapping[str, str]
+    tasks: Sequence[ConnectorTaskId]
+    type: ConnectorType
+
+    def to_json(self) -> dict[str, object]:
+        """The body of ``GET /connectors/{name}``."""
+        return {
+            "name": self.name,
+            "config": dict(self.config),
+            "tasks": [task.to_json() for task in self.tasks],
+            "type": self.type.value,
+        }
+
+
+@dataclass(frozen=True)
+class ConnectorView:
+    """Everything a reader may ask about one connector, as it was at one moment.
+
+    Attributes:
+        name: The connector.
+        config: Its settings as given.
+        type: Source or sink; unknown when its class could not be loaded.
+        target: What a user asked for.
+        status: What the connector is doing; None before the first word from it.
+        task_configs: Settings of each task, in order.
+        tasks: What the tasks are doing, in order.
+    """
+
+    name: str
+    config: Mapping[str, str]
+    type: ConnectorType
+    target: TargetState
+    status: ConnectorStatus | None = None
+    task_configs: Sequence[Mapping[str, str]] = ()
+    tasks: Sequence[TaskStatus] = field(default=())
+
+    def info(self) -> ConnectorInfo:
+        """What ``GET /connectors/{name}`` answers."""
+        ids = [ConnectorTaskId(self.name, number) for number in range(len(self.task_configs))]
+        return ConnectorInfo(self.name, self.config, ids, self.type)
+
+    def task_infos(self) -> list[TaskInfo]:
+        """What ``GET /connectors/{name}/tasks`` answers."""
+        return [TaskInfo(ConnectorTaskId(self.name, n), config) for n, config in enumerate(self.task_configs)]
+
+    def status_json(self) -> dict[str, object] | None:
+        """What ``GET /connectors/{name}/status`` answers; None when nothing is known yet."""
+        if self.status is None:
+            return None
+        return {
+            "name": self.name,
+            "connector": self.status.to_json(),
+            "tasks": [task.to_json() for task in self.tasks],
+            "type": self.type.value,
+        }

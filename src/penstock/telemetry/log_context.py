@@ -1,0 +1,89 @@
+"""Puts ``[connector|task-0]`` into every log line that a connector's or task's thread writes.
+
+Main names: ``log_context`` (a context manager, entered once at the top of a thread), ``ContextFormatter``,
+``configure_logging``. The context belongs to the thread (or asyncio task) that entered it.
+
+Source: org.apache.kafka.connect.util.LoggingContext; the line format of Kafka Connect's log configuration.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TextIO
+
+_context: ContextVar[str] = ContextVar("penstock_log_context", default="")
+
+
+def current_log_context() -> str:
+    """The text in front of this thread's messages, ``"[name|task-0] "``, or an empty string."""
+    return _context.get()
+
+
+@contextmanager
+def log_context(connector: str, task: int | None = None, scope: str | None = None) -> Iterator[None]:
+    """Marks the log lines of this thread until the block ends.
+
+    Args:
+        connector: Name of the connector.
+        task: Number of the task; None for the connector itself, which is shown as ``worker``.
+        scope: What the thread does for the task, for example ``offsets``.
+
+    >>> with log_context("local-file-source", 0):
+    ...     current_log_context()
+    '[local-file-source|task-0] '
+    """
+    who = "worker" if task is None else f"task-{task}"
+    text = f"[{connector}|{who}|{scope}] " if scope else f"[{connector}|{who}] "
+    token = _context.set(text)
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+class ContextFormatter(logging.Formatter):
+    """``[2026-01-31 12:00:00,123] INFO [connector|task-0] message (logger)``."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", self.converter(record.created))
+        return f"{moment},{int(record.msecs):03d}"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        context = getattr(record, "context", None)
+        context = _context.get() if context is None else context
+        return f"[{self.formatTime(record)}] {record.levelname} {context}{record.message} ({record.name})"
+
+
+#: Loggers of libraries that would otherwise say too much, and the level they start with.
+_QUIET = {
+    "py4j": logging.WARNING,
+    "uvicorn": logging.WARNING,
+    "uvicorn.error": logging.WARNING,
+    "uvicorn.access": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "pyspark": logging.WARNING,
+}
+
+
+def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Sends all log lines to one stream in the worker's format.
+
+    Args:
+        level: Level of the root logger.
+        stream: Where to; standard output by default, as Kafka Connect does.
+    """
+    handler = logging.StreamHandler(stream if stream is not None else sys.stdout)
+    handler.setFormatter(ContextFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name, quiet in _QUIET.items():
+        logging.getLogger(name).setLevel(quiet)
+    logging.captureWarnings(True)
