@@ -1,1 +1,76 @@
-"""data."""
+"""Connect's data model: schemas, structs, logical types, headers, and conversions between them.
+
+Import from here: ``from penstock.data import SchemaBuilder, Struct``. The standard library is all it needs.
+"""
+
+from penstock.data.builder import SchemaBuilder
+from penstock.data.headers import ConnectHeaders, Header
+from penstock.data.logical import LOGICAL_NAMES, Date, Decimal, Time, Timestamp
+from penstock.data.schema import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT16_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    OPTIONAL_BOOLEAN_SCHEMA,
+    OPTIONAL_BYTES_SCHEMA,
+    OPTIONAL_FLOAT32_SCHEMA,
+    OPTIONAL_FLOAT64_SCHEMA,
+    OPTIONAL_INT8_SCHEMA,
+    OPTIONAL_INT16_SCHEMA,
+    OPTIONAL_INT32_SCHEMA,
+    OPTIONAL_INT64_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Field,
+    Schema,
+    Type,
+)
+from penstock.data.structs import Struct
+from penstock.data.text import java_decimal, java_double, java_float, round_to_float32, to_java_text
+from penstock.data.validate import validate_value
+from penstock.data.values import NULL_VALUE, SchemaAndValue
+
+__all__ = [
+    "BOOLEAN_SCHEMA",
+    "BYTES_SCHEMA",
+    "FLOAT32_SCHEMA",
+    "FLOAT64_SCHEMA",
+    "INT8_SCHEMA",
+    "INT16_SCHEMA",
+    "INT32_SCHEMA",
+    "INT64_SCHEMA",
+    "LOGICAL_NAMES",
+    "NULL_VALUE",
+    "OPTIONAL_BOOLEAN_SCHEMA",
+    "OPTIONAL_BYTES_SCHEMA",
+    "OPTIONAL_FLOAT32_SCHEMA",
+    "OPTIONAL_FLOAT64_SCHEMA",
+    "OPTIONAL_INT8_SCHEMA",
+    "OPTIONAL_INT16_SCHEMA",
+    "OPTIONAL_INT32_SCHEMA",
+    "OPTIONAL_INT64_SCHEMA",
+    "OPTIONAL_STRING_SCHEMA",
+    "STRING_SCHEMA",
+    "ConnectHeaders",
+    "Date",
+    "Decimal",
+    "Field",
+    "Header",
+    "Schema",
+    "SchemaAndValue",
+    "SchemaBuilder",
+    "Struct",
+    "Time",
+    "Timestamp",
+    "Type",
+    "java_decimal",
+    "java_double",
+    "java_float",
+    "round_to_float32",
+    "to_java_text",
+    "validate_value",
+]

@@ -1,0 +1,295 @@
+"""Schemas: what a value looks like. ``Schema``, ``Field``, ``Type`` and the eighteen constants for primitives.
+
+A ``Schema`` is an immutable value: two that say the same are equal and hash alike, so it can be a dictionary key. Make one
+with ``SchemaBuilder``; make it once and keep it (building is slow, comparing a schema with itself costs nothing).
+
+Owning thread: none; schemas are immutable and may be shared by threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple, NoReturn
+
+from penstock.errors import DataException
+
+__all__ = [
+    "BOOLEAN_SCHEMA",
+    "BYTES_SCHEMA",
+    "FLOAT32_SCHEMA",
+    "FLOAT64_SCHEMA",
+    "INT8_SCHEMA",
+    "INT16_SCHEMA",
+    "INT32_SCHEMA",
+    "INT64_SCHEMA",
+    "OPTIONAL_BOOLEAN_SCHEMA",
+    "OPTIONAL_BYTES_SCHEMA",
+    "OPTIONAL_FLOAT32_SCHEMA",
+    "OPTIONAL_FLOAT64_SCHEMA",
+    "OPTIONAL_INT8_SCHEMA",
+    "OPTIONAL_INT16_SCHEMA",
+    "OPTIONAL_INT32_SCHEMA",
+    "OPTIONAL_INT64_SCHEMA",
+    "OPTIONAL_STRING_SCHEMA",
+    "STRING_SCHEMA",
+    "Field",
+    "Schema",
+    "Type",
+]
+
+
+class Type(Enum):
+    """The twelve types of Connect; ``value`` is the name used in JSON schemas and settings."""
+
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BOOLEAN = "boolean"
+    STRING = "string"
+    BYTES = "bytes"
+    ARRAY = "array"
+    MAP = "map"
+    STRUCT = "struct"
+
+    # Enum hashes by name on each call; members are singletons, so identity does and is several times faster.
+    __hash__ = object.__hash__
+
+    @property
+    def is_primitive(self) -> bool:
+        """Whether values of this type have no parts."""
+        return self not in _COMPOSITE
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_COMPOSITE: Final = frozenset({Type.ARRAY, Type.MAP, Type.STRUCT})
+
+
+class Field(NamedTuple):
+    """One field of a struct: its name, its position, its schema."""
+
+    name: str
+    index: int
+    schema: Schema
+
+    def __str__(self) -> str:
+        return f"Field{{name={self.name}, index={self.index}, schema={self.schema}}}"
+
+
+class Schema:
+    """What a value looks like: a type, whether it may be null, and what it is called.
+
+    Authors use ``SchemaBuilder``, which checks its input; this constructor does not.
+
+    Attributes:
+        type: The type.
+        optional: Whether null is a value of it.
+        default: What a null stands for, or None.
+        name: Name of the schema; gives logical types their meaning.
+        version: Version of the schema; carried, never interpreted.
+        doc: Text for people.
+        parameters: Further properties, or None.
+
+    Thread: immutable, any thread.
+    Source: org.apache.kafka.connect.data.ConnectSchema.
+    """
+
+    __slots__ = (
+        "_by_name",
+        "_fields",
+        "_hash",
+        "_key_schema",
+        "_value_schema",
+        "default",
+        "doc",
+        "name",
+        "optional",
+        "parameters",
+        "type",
+        "version",
+    )
+
+    type: Type
+    optional: bool
+    default: object
+    name: str | None
+    version: int | None
+    doc: str | None
+    parameters: Mapping[str, str] | None
+    _key_schema: Schema | None
+    _value_schema: Schema | None
+    _fields: tuple[Field, ...]
+    _by_name: Mapping[str, Field]
+    _hash: int
+
+    def __init__(
+        self,
+        type: Type,
+        *,
+        optional: bool = False,
+        default: object = None,
+        name: str | None = None,
+        version: int | None = None,
+        doc: str | None = None,
+        parameters: Mapping[str, str] | None = None,
+        key_schema: Schema | None = None,
+        value_schema: Schema | None = None,
+        fields: Sequence[Field] = (),
+    ) -> None:
+        put = object.__setattr__
+        put(self, "type", type)
+        put(self, "optional", optional)
+        put(self, "default", default)
+        put(self, "name", name)
+        put(self, "version", version)
+        put(self, "doc", doc)
+        put(self, "parameters", None if parameters is None else MappingProxyType(dict(parameters)))
+        put(self, "_key_schema", key_schema)
+        put(self, "_value_schema", value_schema)
+        put(self, "_fields", tuple(fields))
+        put(self, "_by_name", {field.name: field for field in fields})
+        # The default is left out: it may be a list or dict. Equal schemas still have equal hashes.
+        parts = (type, optional, name, version, doc, key_schema, value_schema, self._fields)
+        put(self, "_hash", hash((*parts, None if parameters is None else frozenset(parameters.items()))))
+
+    def __setattr__(self, attribute: str, value: object) -> NoReturn:
+        raise AttributeError(f"{self} is immutable: {attribute} cannot be set; build another schema with SchemaBuilder")
+
+    def __delattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError(f"{self} is immutable: {attribute} cannot be deleted")
+
+    @property
+    def key_schema(self) -> Schema | None:
+        """Schema of a map's keys (None: the keys have no common type).
+
+        Raises:
+            DataException: This is not a map.
+        """
+        if self.type is not Type.MAP:
+            raise DataException("Cannot look up key schema on non-map type")
+        return self._key_schema
+
+    @property
+    def value_schema(self) -> Schema | None:
+        """Schema of a map's values or an array's elements (None: they have no common type).
+
+        Raises:
+            DataException: This is neither a map nor an array.
+        """
+        if self.type is not Type.MAP and self.type is not Type.ARRAY:
+            raise DataException("Cannot look up value schema on non-array and non-map type")
+        return self._value_schema
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of a struct, in order.
+
+        Raises:
+            DataException: This is not a struct.
+        """
+        if self.type is not Type.STRUCT:
+            raise DataException("Cannot list fields on non-struct type")
+        return self._fields
+
+    def field(self, name: str) -> Field | None:
+        """The field of that name, or None.
+
+        Raises:
+            DataException: This is not a struct.
+        """
+        if self.type is not Type.STRUCT:
+            raise DataException("Cannot look up fields on non-struct type")
+        return self._by_name.get(name)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return (
+            self._hash == other._hash
+            and self.type is other.type
+            and self.optional == other.optional
+            and self.name == other.name
+            and self.version == other.version
+            and self.doc == other.doc
+            and self.parameters == other.parameters
+            and self._fields == other._fields
+            and self._key_schema == other._key_schema
+            and self._value_schema == other._value_schema
+            and _same_default(self.default, other.default)
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The hash is per process (strings are salted), so a pickled schema is made anew.
+        parameters = None if self.parameters is None else dict(self.parameters)
+        state = (self.type, self.optional, self.default, self.name, self.version, self.doc, parameters)
+        return _restore, (*state, self._key_schema, self._value_schema, self._fields)
+
+    def __str__(self) -> str:
+        return f"Schema{{{self.type.name}}}" if self.name is None else f"Schema{{{self.name}:{self.type.name}}}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+def _same_default(left: object, right: object) -> bool:
+    """Equality that tells 1 from 1.0 and True, and finds NaN equal to itself, as Java's boxed values do."""
+    if type(left) is not type(right):
+        return False
+    return left == right or (left != left and right != right)
+
+
+def _restore(
+    type: Type,
+    optional: bool,
+    default: object,
+    name: str | None,
+    version: int | None,
+    doc: str | None,
+    parameters: Mapping[str, str] | None,
+    key_schema: Schema | None,
+    value_schema: Schema | None,
+    fields: tuple[Field, ...],
+) -> Schema:
+    return Schema(
+        type,
+        optional=optional,
+        default=default,
+        name=name,
+        version=version,
+        doc=doc,
+        parameters=parameters,
+        key_schema=key_schema,
+        value_schema=value_schema,
+        fields=fields,
+    )
+
+
+INT8_SCHEMA: Final = Schema(Type.INT8)
+INT16_SCHEMA: Final = Schema(Type.INT16)
+INT32_SCHEMA: Final = Schema(Type.INT32)
+INT64_SCHEMA: Final = Schema(Type.INT64)
+FLOAT32_SCHEMA: Final = Schema(Type.FLOAT32)
+FLOAT64_SCHEMA: Final = Schema(Type.FLOAT64)
+BOOLEAN_SCHEMA: Final = Schema(Type.BOOLEAN)
+STRING_SCHEMA: Final = Schema(Type.STRING)
+BYTES_SCHEMA: Final = Schema(Type.BYTES)
+OPTIONAL_INT8_SCHEMA: Final = Schema(Type.INT8, optional=True)
+OPTIONAL_INT16_SCHEMA: Final = Schema(Type.INT16, optional=True)
+OPTIONAL_INT32_SCHEMA: Final = Schema(Type.INT32, optional=True)
+OPTIONAL_INT64_SCHEMA: Final = Schema(Type.INT64, optional=True)
+OPTIONAL_FLOAT32_SCHEMA: Final = Schema(Type.FLOAT32, optional=True)
+OPTIONAL_FLOAT64_SCHEMA: Final = Schema(Type.FLOAT64, optional=True)
+OPTIONAL_BOOLEAN_SCHEMA: Final = Schema(Type.BOOLEAN, optional=True)
+OPTIONAL_STRING_SCHEMA: Final = Schema(Type.STRING, optional=True)
+OPTIONAL_BYTES_SCHEMA: Final = Schema(Type.BYTES, optional=True)

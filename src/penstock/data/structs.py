@@ -1,0 +1,189 @@
+"""``Struct``: a value with named, typed fields.
+
+Owning thread: the one that built it; a struct is mutable until it is handed over and must not be changed after that.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from typing import cast
+
+from penstock.data.schema import Field, Schema, Type
+from penstock.data.text import to_java_text
+from penstock.data.validate import check_value
+from penstock.errors import DataException
+
+__all__ = ["Struct"]
+
+
+class Struct:
+    """A value of a STRUCT schema.
+
+    ``put`` checks each value as it is stored; a field that was never put is null, and is found by ``validate``.
+
+    >>> from penstock.data import BOOLEAN_SCHEMA, INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder
+    >>> schema = (
+    ...     SchemaBuilder.struct().name("com.example.Person")
+    ...     .field("name", STRING_SCHEMA)
+    ...     .field("age", INT32_SCHEMA)
+    ...     .field("admin", SchemaBuilder.boolean().default_value(False).build())
+    ...     .build()
+    ... )
+    >>> struct = Struct(schema).put("name", "Barbara Liskov").put("age", 75)
+    >>> struct.validate()
+    >>> struct.get("admin")
+    False
+    >>> print(struct)
+    Struct{name=Barbara Liskov,age=75}
+
+    Raises:
+        DataException: The schema is not a STRUCT.
+
+    Source: org.apache.kafka.connect.data.Struct; documentation chapter, "Working with Schemas".
+    """
+
+    __slots__ = ("schema", "values")
+
+    schema: Schema
+    values: list[object]
+
+    def __init__(self, schema: Schema) -> None:
+        if schema.type is not Type.STRUCT:
+            raise DataException(f"Not a struct schema: {schema}")
+        self.schema = schema
+        self.values = [None] * len(schema.fields)
+
+    @classmethod
+    def unchecked(cls, schema: Schema, values: Sequence[object]) -> Struct:
+        """A struct of these values, one for each field in order, without looking at them.
+
+        For code that has the values in the right types already; ``put`` is for everybody else.
+        """
+        struct = cls.__new__(cls)
+        struct.schema = schema
+        struct.values = list(values)
+        return struct
+
+    def put(self, field: str | Field, value: object) -> Struct:
+        """Stores a field's value and returns this struct.
+
+        Raises:
+            DataException: There is no such field, or the value does not fit its schema (null fits a field that is
+                optional or has a default).
+        """
+        found = self._field(field)
+        if value is None and found.schema.default is not None:
+            self.values[found.index] = None
+            return self
+        check_value(found.schema, value, f'field: "{found.name}"')
+        self.values[found.index] = value
+        return self
+
+    def get(self, field: str | Field) -> object:
+        """A field's value; its default (which may be None) when the value is null.
+
+        Raises:
+            DataException: There is no such field.
+        """
+        found = self._field(field)
+        value = self.values[found.index]
+        return found.schema.default if value is None else value
+
+    def get_without_default(self, field: str | Field) -> object:
+        """A field's value as it was put, None when it was not.
+
+        Raises:
+            DataException: There is no such field.
+        """
+        return self.values[self._field(field).index]
+
+    def get_int8(self, field: str) -> int | None:
+        """The value of an INT8 field; DataException for a field of another type, as for all the typed getters."""
+        return cast("int | None", self._typed(field, Type.INT8))
+
+    def get_int16(self, field: str) -> int | None:
+        """The value of an INT16 field."""
+        return cast("int | None", self._typed(field, Type.INT16))
+
+    def get_int32(self, field: str) -> int | date | time | None:
+        """The value of an INT32 field."""
+        return cast("int | date | time | None", self._typed(field, Type.INT32))
+
+    def get_int64(self, field: str) -> int | datetime | None:
+        """The value of an INT64 field."""
+        return cast("int | datetime | None", self._typed(field, Type.INT64))
+
+    def get_float32(self, field: str) -> float | None:
+        """The value of a FLOAT32 field."""
+        return cast("float | None", self._typed(field, Type.FLOAT32))
+
+    def get_float64(self, field: str) -> float | None:
+        """The value of a FLOAT64 field."""
+        return cast("float | None", self._typed(field, Type.FLOAT64))
+
+    def get_boolean(self, field: str) -> bool | None:
+        """The value of a BOOLEAN field."""
+        return cast("bool | None", self._typed(field, Type.BOOLEAN))
+
+    def get_string(self, field: str) -> str | None:
+        """The value of a STRING field."""
+        return cast("str | None", self._typed(field, Type.STRING))
+
+    def get_bytes(self, field: str) -> bytes | decimal.Decimal | None:
+        """The value of a BYTES field."""
+        return cast("bytes | decimal.Decimal | None", self._typed(field, Type.BYTES))
+
+    def get_array(self, field: str) -> list[object] | None:
+        """The value of an ARRAY field."""
+        return cast("list[object] | None", self._typed(field, Type.ARRAY))
+
+    def get_map(self, field: str) -> dict[object, object] | None:
+        """The value of a MAP field."""
+        return cast("dict[object, object] | None", self._typed(field, Type.MAP))
+
+    def get_struct(self, field: str) -> Struct | None:
+        """The value of a STRUCT field."""
+        return cast("Struct | None", self._typed(field, Type.STRUCT))
+
+    def validate(self) -> None:
+        """Checks that every field that needs a value has one, at every depth.
+
+        Raises:
+            DataException: A required field without default is null, or a value does not fit its schema.
+        """
+        for field in self.schema.fields:
+            value = self.values[field.index]
+            if value is None and (field.schema.optional or field.schema.default is not None):
+                continue
+            check_value(field.schema, value, f'field: "{field.name}"')
+
+    def _field(self, field: str | Field) -> Field:
+        name = field if isinstance(field, str) else field.name
+        found = self.schema._by_name.get(name)
+        if found is None:
+            raise DataException(f"{name} is not a valid field name")
+        return found
+
+    def _typed(self, name: str, type: Type) -> object:
+        field = self._field(name)
+        if field.schema.type is not type:
+            raise DataException(f"Field '{name}' is not of type {type.name}")
+        return self.get(field)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Struct):
+            return NotImplemented
+        return self.schema == other.schema and self.values == other.values
+
+    # Mutable, and its values may be lists: like a list it has no hash.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return to_java_text(self)
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -1,0 +1,157 @@
+"""Values as Java's ``toString`` prints them: what Struct texts, string converters and error messages show.
+
+``to_java_text`` for any Connect value, ``java_double`` and ``java_float`` for numbers.
+
+Owning thread: none; pure functions.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import struct as binary
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock.data.schema import Schema, Type
+
+if TYPE_CHECKING:
+    from penstock.data.structs import Struct
+
+__all__ = ["java_decimal", "java_double", "java_float", "round_to_float32", "to_java_text"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def round_to_float32(value: float) -> float:
+    """The float32 nearest to a float, infinite when it is out of range."""
+    try:
+        return float(binary.unpack(">f", binary.pack(">f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def java_double(value: float) -> str:
+    """A FLOAT64 as ``Double.toString`` prints it.
+
+    >>> java_double(1.0), java_double(1e7), java_double(0.0001), java_double(-0.0)
+    ('1.0', '1.0E7', '1.0E-4', '-0.0')
+    """
+    return _java_number(value, repr(value))
+
+
+def java_float(value: float) -> str:
+    """A FLOAT32 as ``Float.toString`` prints it: the shortest digits that give the same float32.
+
+    >>> java_float(0.3), java_float(16777216.0)
+    ('0.3', '1.6777216E7')
+    """
+    value = round_to_float32(value)
+    if not math.isfinite(value):
+        return _java_number(value, "")
+    text = next(text for text in (f"{value:.{digits}e}" for digits in range(10)) if round_to_float32(float(text)) == value)
+    return _java_number(value, text)
+
+
+def _java_number(value: float, shortest: str) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    if value == 0:
+        return sign + "0.0"
+    _, digit_tuple, exponent = decimal.Decimal(shortest).as_tuple()
+    digits = "".join(map(str, digit_tuple)).rstrip("0")
+    # Position of the point: value = 0.DIGITS * 10**point.
+    point = len(digit_tuple) + cast("int", exponent)
+    if 1e-3 <= abs(value) < 1e7:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def java_decimal(value: decimal.Decimal) -> str:
+    """A Decimal as ``BigDecimal.toString`` prints it.
+
+    >>> java_decimal(decimal.Decimal("12.30")), java_decimal(decimal.Decimal(1).scaleb(3))
+    ('12.30', '1E+3')
+    """
+    # Python follows the same rule (the decimal arithmetic specification) but keeps the sign of zero.
+    return str(abs(value) if value.is_zero() else value)
+
+
+def to_java_text(value: object, schema: Schema | None = None) -> str:
+    """A Connect value as Java's ``toString`` prints it.
+
+    Args:
+        value: The value.
+        schema: Its schema, when it has one: tells a FLOAT32 from a FLOAT64 and raw temporal numbers from integers.
+
+    >>> to_java_text({"a": [1, None, True]})
+    '{a=[1, null, true]}'
+    """
+    match value:
+        case None:
+            return "null"
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return _temporal_text(value, schema) if schema is not None and schema.name is not None else str(int(value))
+        case float():
+            return java_float(value) if schema is not None and schema.type is Type.FLOAT32 else java_double(value)
+        case decimal.Decimal():
+            return java_decimal(value)
+        case list():
+            items = schema._value_schema if schema is not None else None
+            return "[" + ", ".join(to_java_text(item, items) for item in value) + "]"
+        case dict():
+            keys = schema._key_schema if schema is not None else None
+            values = schema._value_schema if schema is not None else None
+            return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in value.items()) + "}"
+        case datetime() | date() | time():
+            return _date_text(value)
+        case _ if type(value).__name__ == "Struct":
+            return "Struct{" + ",".join(_field_texts(cast("Struct", value))) + "}"
+        case _:
+            return str(value)
+
+
+def _field_texts(value: Struct) -> Iterator[str]:
+    for field in value.schema.fields:
+        item = value.values[field.index]
+        if item is not None:
+            yield f"{field.name}={to_java_text(item, field.schema)}"
+
+
+def _temporal_text(value: int, schema: Schema) -> str:
+    """A raw number of days or milliseconds: printed as the java.util.Date it stands for, where Python can name it."""
+    millis = {
+        "org.apache.kafka.connect.data.Date": value * 86_400_000,
+        "org.apache.kafka.connect.data.Time": value,
+        "org.apache.kafka.connect.data.Timestamp": value,
+    }.get(schema.name or "")
+    if millis is None:
+        return str(int(value))
+    try:
+        return _date_text(_EPOCH + timedelta(milliseconds=millis))
+    except OverflowError:
+        return str(int(value))
+
+
+def _date_text(value: datetime | date | time) -> str:
+    """``java.util.Date.toString`` in UTC: ``Thu Jan 01 00:00:00 UTC 1970``."""
+    if isinstance(value, time):
+        moment = datetime.combine(_EPOCH.date(), value, tzinfo=UTC)
+    elif isinstance(value, datetime):
+        moment = value if value.tzinfo is None else value.astimezone(UTC)
+    else:
+        moment = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    weekday, month = _WEEKDAYS[moment.weekday()], _MONTHS[moment.month - 1]
+    return f"{weekday} {month} {moment.day:02} {moment:%H:%M:%S} UTC {moment.year:04}"

@@ -1,0 +1,23 @@
+"""``SchemaAndValue``: a value with its schema.
+
+Owning thread: none; values.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.data.schema import Schema
+
+__all__ = ["NULL_VALUE", "SchemaAndValue"]
+
+
+class SchemaAndValue(NamedTuple):
+    """A value with its schema; schema None = schemaless."""
+
+    schema: Schema | None
+    value: object
+
+
+#: Null without a schema.
+NULL_VALUE: Final = SchemaAndValue(None, None)

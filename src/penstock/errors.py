@@ -1,0 +1,215 @@
+"""Every error the public API knows, in one tree, under Kafka's own names.
+
+The reaction of the worker depends on the class, never on the text::
+
+    KafkaException                     errors of Kafka's common library
+    |-- ConfigException                a setting is wrong: refused at validation, or the start fails
+    |-- SerializationException         a (de)serializer failed: an error of that record
+    |-- KafkaRetriableException        from ``poll`` or ``put``: try the same call again
+    ConnectException                   fatal for the task or connector that raises it
+    |-- RetriableException             from ``poll`` or ``put``: try the same call again
+    |   `-- SparkUnavailableException  the Spark session is gone or cannot start: the batch is run again
+    |-- DataException                  this record is bad: skipped when errors are tolerated, else fatal
+    |   |-- SchemaBuilderException
+    |   `-- SchemaProjectorException
+    |-- NotFoundException              REST: 404
+    |-- AlreadyExistsException         REST: 409
+    |-- BadRequestException            REST: 400
+    |-- ConflictException              REST: 409
+    |-- IllegalWorkerStateException    a context was used where or when it must not be
+    |-- ToleranceExceededException     more errors than ``errors.tolerance`` allows
+    `-- OffsetStoreException           source offsets could not be read or written
+
+Each class carries ``java_name``: what Kafka Connect calls it in traces and in the headers of dead letter queue records.
+
+Owning thread: none; errors are values.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import ClassVar, overload
+
+__all__ = [
+    "AlreadyExistsException",
+    "BadRequestException",
+    "ConfigException",
+    "ConflictException",
+    "ConnectException",
+    "DataException",
+    "IllegalWorkerStateException",
+    "KafkaException",
+    "KafkaRetriableException",
+    "NotFoundException",
+    "OffsetStoreException",
+    "RetriableException",
+    "SchemaBuilderException",
+    "SchemaProjectorException",
+    "SerializationException",
+    "SparkUnavailableException",
+    "ToleranceExceededException",
+    "java_class_name",
+    "stack_trace",
+]
+
+
+class KafkaException(Exception):
+    """Root of the errors of Kafka's common library."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.KafkaException"
+
+
+class ConfigException(KafkaException):
+    """A setting has a wrong value.
+
+    Args:
+        name: Name of the setting; given alone, the whole message.
+        value: The value that was refused.
+        message: Why, and what is allowed.
+
+    >>> str(ConfigException("tasks.max", 0, "Value must be at least 1"))
+    'Invalid value 0 for configuration tasks.max: Value must be at least 1'
+    >>> str(ConfigException("Must configure one of topics or topics.regex"))
+    'Must configure one of topics or topics.regex'
+    """
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.config.ConfigException"
+
+    @overload
+    def __init__(self, name: str, /) -> None: ...
+
+    @overload
+    def __init__(self, name: str, value: object, message: str | None = None) -> None: ...
+
+    def __init__(self, name: str, *args: object, **kwargs: object) -> None:
+        self.name: str | None = None
+        self.value: object = None
+        if not args and not kwargs:
+            super().__init__(name)
+            return
+        self.name = name
+        self.value = args[0] if args else kwargs.get("value")
+        message = args[1] if len(args) > 1 else kwargs.get("message")
+        text = f"Invalid value {_config_text(self.value)} for configuration {name}"
+        super().__init__(text if message is None else f"{text}: {message}")
+
+
+def _config_text(value: object) -> str:
+    """The value as Java prints it in such a message."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return "[" + ", ".join(_config_text(item) for item in value) + "]"
+        case _:
+            return str(value)
+
+
+class SerializationException(KafkaException):
+    """Bytes could not be made of a value, or a value of bytes: an error of that record."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.SerializationException"
+
+
+class KafkaRetriableException(KafkaException):
+    """Kafka says that trying again may help. ``poll`` and ``put`` are called again after it, as for ``RetriableException``."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.RetriableException"
+
+
+class ConnectException(Exception):
+    """Root of Connect's errors. Raised by a task or connector it means: FAILED, with this trace in the status."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.ConnectException"
+
+
+class RetriableException(ConnectException):
+    """Trying the same call again may help. From ``poll`` and ``put``: the call is repeated after a back-off."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.RetriableException"
+
+
+class SparkUnavailableException(RetriableException):
+    """The Spark session cannot start, or its JVM is gone. The batch in hand is run again on the next session."""
+
+
+class DataException(ConnectException):
+    """A record's data is not what its schema, a transform or a converter needs. Such a record can be tolerated."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.DataException"
+
+
+class SchemaBuilderException(DataException):
+    """A schema was put together wrongly."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.SchemaBuilderException"
+
+
+class SchemaProjectorException(DataException):
+    """A value cannot be made to fit another schema."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.SchemaProjectorException"
+
+
+class NotFoundException(ConnectException):
+    """The connector, task or resource named does not exist."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.NotFoundException"
+
+
+class AlreadyExistsException(ConnectException):
+    """A connector of that name exists already."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.AlreadyExistsException"
+
+
+class BadRequestException(ConnectException):
+    """The request itself is wrong; sending it again will not help."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.runtime.rest.errors.BadRequestException"
+
+
+class ConflictException(ConnectException):
+    """The worker or connector is not in a state where this can be done now."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.runtime.rest.errors.ConnectRestException"
+
+
+class IllegalWorkerStateException(ConnectException):
+    """A context was used at the wrong time, or after its connector or task was closed."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.errors.IllegalWorkerStateException"
+
+
+class ToleranceExceededException(ConnectException):
+    """More errors than ``errors.tolerance`` allows: the task fails."""
+
+
+class OffsetStoreException(ConnectException):
+    """Source offsets could not be read or written."""
+
+
+def java_class_name(exc: BaseException) -> str:
+    """The name of an error's class: Kafka's where it has one, else its Python path.
+
+    >>> java_class_name(DataException("x"))
+    'org.apache.kafka.connect.errors.DataException'
+    >>> java_class_name(KeyError("x"))
+    'KeyError'
+    """
+    name = getattr(type(exc), "java_name", None)
+    if isinstance(name, str):
+        return name
+    cls = type(exc)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def stack_trace(exc: BaseException) -> str:
+    """The trace with its causes, as it goes to the status, the log and the dead letter queue.
+
+    The first line is the class and the message (as in Java, where tools read it from there); the Python frames follow.
+    """
+    head = f"{java_class_name(exc)}: {exc}" if str(exc) else java_class_name(exc)
+    return head + "\n" + "".join(traceback.format_exception(exc)).rstrip("\n")
