@@ -1,0 +1,179 @@
+"""Jars of Maven coordinates in a cache directory, fetched by the Ivy that PySpark carries.
+
+Main function: `resolve_jars`. No Spark session is started: Ivy's own command line runs in a short JVM. The jars of one
+list of coordinates lie in one directory of the cache that appears at once when it is complete.
+
+Java Kafka Connect, for comparison, starts from `CONNECT_COORDINATES` with everything on the class path:
+
+    java -cp "$(join of resolve_jars(CONNECT_COORDINATES))" org.apache.kafka.connect.cli.ConnectStandalone \\
+        worker.properties connector.properties
+
+The worker's properties need no `plugin.path` then; `plugin.discovery=only_scan` keeps it quiet. (`plugin.path` may
+instead name a directory that holds the jar of connect-file.) Logging is log4j2: `-Dlog4j2.configurationFile=...`.
+
+Environment: `PENSTOCK_CACHE` moves the cache, `PENSTOCK_MAVEN_REPOSITORY` names a mirror of Maven Central.
+
+Thread: any; processes that want the same jars wait for each other.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from penstock.broker.java import find_java
+from penstock.errors import ConnectException
+
+KAFKA_VERSION = "4.3.0"
+_LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
+BROKER_COORDINATES = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING)
+CONNECT_COORDINATES = (
+    f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
+    f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
+    f"org.apache.kafka:connect-json:{KAFKA_VERSION}",
+    f"org.apache.kafka:connect-transforms:{KAFKA_VERSION}",
+    _LOGGING,
+)
+_TIMEOUT_S = 900
+
+
+class JarsNotFoundException(ConnectException):
+    """The jars are not in the cache and could not be fetched: the message says why."""
+
+
+def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
+    """`PENSTOCK_CACHE`, else `penstock` below the user's cache directory."""
+    environment = os.environ if environment is None else environment
+    if chosen := environment.get("PENSTOCK_CACHE"):
+        return Path(chosen)
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "penstock"
+
+
+def jar_directory(coordinates: Sequence[str], cache: Path) -> Path:
+    """Where the jars of these coordinates lie when they are complete; the order of coordinates does not matter."""
+    lead = coordinates[0].split(":")
+    digest = hashlib.sha256("\n".join(sorted(coordinates)).encode()).hexdigest()[:12]
+    return cache / "jars" / f"{lead[1]}-{lead[2]}-{digest}"
+
+
+def resolve_jars(coordinates: Sequence[str], cache: Path | None = None) -> list[Path]:
+    """The jars of the coordinates and of all they need at run time, fetched on first use.
+
+    Args:
+        coordinates: `group:artifact:version`, at least one.
+        cache: the directory to keep them in; `cache_directory()` when None.
+
+    Raises:
+        JavaNotFoundException: there is no Java 17 or later to run Ivy with.
+        JarsNotFoundException: no network, no such artifact, or the cache cannot be written.
+        ValueError: a coordinate has not three parts.
+    """
+    if not coordinates or any(len([part for part in text.split(":") if part]) != 3 for text in coordinates):
+        raise ValueError(f"expected coordinates of the form group:artifact:version, got {list(coordinates)}")
+    cache = cache_directory() if cache is None else cache
+    target = jar_directory(coordinates, cache)
+    if not target.is_dir():
+        java = find_java()
+        try:
+            with _lock(cache / "resolve.lock"):
+                if not target.is_dir():
+                    _fetch(java, coordinates, cache, target)
+        except OSError as error:
+            raise JarsNotFoundException(
+                f"The jar cache {cache} cannot be written: {error}; make it writable or set PENSTOCK_CACHE"
+            ) from error
+    return sorted(target.glob("*.jar"))
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(java: Path, coordinates: Sequence[str], cache: Path, target: Path) -> None:
+    """Resolve into a temporary directory beside the target, then rename: a broken run leaves nothing behind."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".resolve-", dir=target.parent) as scratch:
+        work = Path(scratch)
+        (work / "settings.xml").write_text(ivy_settings(cache / "ivy", os.environ.get("PENSTOCK_MAVEN_REPOSITORY")))
+        (work / "module.xml").write_text(ivy_module(coordinates))
+        jars = work / "jars"
+        jars.mkdir()
+        output = _run_ivy(java, work, jars, coordinates)
+        if not any(jars.glob("*.jar")):
+            raise JarsNotFoundException(f"Ivy found no jars for {', '.join(coordinates)}:\n{_tail(output)}")
+        shutil.move(jars, target)
+
+
+def _run_ivy(java: Path, work: Path, jars: Path, coordinates: Sequence[str]) -> str:
+    command = [
+        *(str(java), "-Xmx256m", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
+        *("-settings", str(work / "settings.xml"), "-ivy", str(work / "module.xml")),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd=work)
+    except subprocess.TimeoutExpired as error:
+        raise JarsNotFoundException(
+            f"Fetching {', '.join(coordinates)} took longer than {_TIMEOUT_S} s; check the network and try again"
+        ) from error
+    output = done.stdout + done.stderr
+    if done.returncode != 0:
+        raise JarsNotFoundException(
+            f"Fetching {', '.join(coordinates)} from Maven Central failed; check that this machine reaches the network "
+            f"(once fetched, the jars are used from the cache), or set PENSTOCK_MAVEN_REPOSITORY to a mirror:\n"
+            f"{_tail(output)}"
+        )
+    return output
+
+
+def _ivy_jar() -> Path:
+    import pyspark
+
+    found = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise JarsNotFoundException("PySpark's installation has no Ivy jar; install the full pyspark package")
+    return found[-1]
+
+
+def ivy_settings(ivy_cache: Path, repository: str | None) -> str:
+    """Ivy's settings: Maven Central (Ivy's own default root) or a mirror, and a download cache of our own."""
+    root = f" root={quoteattr(repository.rstrip('/') + '/')}" if repository else ""
+    return (
+        '<ivysettings><settings defaultResolver="central"/>'
+        f"<caches defaultCacheDir={quoteattr(str(ivy_cache))}/>"
+        f'<resolvers><ibiblio name="central" m2compatible="true" usepoms="true"{root}/></resolvers></ivysettings>\n'
+    )
+
+
+def ivy_module(coordinates: Sequence[str]) -> str:
+    """An Ivy module that depends on the coordinates as a Maven project's run time would."""
+    dependencies = []
+    for text in coordinates:
+        group, artifact, version = text.split(":")
+        dependencies.append(
+            f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)} "
+            'conf="default->default(compile),runtime"/>'
+        )
+    return (
+        '<ivy-module version="2.0"><info organisation="penstock" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(dependencies)}</dependencies></ivy-module>\n"
+    )
+
+
+def _tail(output: str, lines: int = 15) -> str:
+    """The lines of Ivy's output that say what failed."""
+    telling = [line for line in output.splitlines() if line.strip() and "downloading" not in line and "...." not in line]
+    return "\n".join(telling[-lines:])

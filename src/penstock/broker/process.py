@@ -1,0 +1,239 @@
+"""The embedded broker: one JVM with one KRaft node.
+
+Main type: `EmbeddedBroker`. States follow from the process: not started, running, ended; a broker object may be
+started again after `stop` or `kill` and then keeps its ports and data.
+
+Thread: one owner starts and stops it; `bootstrap_servers` and `is_running` may be read from any thread.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from penstock.broker import storage
+from penstock.broker.guard import OwnerGuard
+from penstock.broker.jars import BROKER_COORDINATES, resolve_jars
+from penstock.broker.java import find_java
+from penstock.broker.ports import free_ports
+from penstock.broker.probe import served_brokers
+from penstock.broker.storage import BrokerException
+
+__all__ = ["BrokerException", "EmbeddedBroker"]
+
+_HOST = "127.0.0.1"
+_OUTPUT = "server.out"
+_POLL_S = 0.05
+
+
+class EmbeddedBroker:
+    """A real single-node Kafka broker for development and tests.
+
+    >>> from pathlib import Path
+    >>> broker = EmbeddedBroker(Path("kafka-data"), port=29999)
+    >>> broker.bootstrap_servers
+    '127.0.0.1:29999'
+
+    Args:
+        data_dir: holds log segments, configuration and log of the node; an existing one is continued.
+        port: where clients connect; a free one when None or 0.
+        properties: server properties that win over the built-in ones.
+        cache: the jar cache (see `penstock.broker.jars.cache_directory`).
+        heap: the JVM's largest heap.
+        outlive: leave the JVM running when this process ends (for `penstock broker start`); without it the JVM is
+            killed with its owner, however the owner ends.
+        log_level: of the server's log file.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        cache: Path | None = None,
+        heap: str = "512m",
+        outlive: bool = False,
+        log_level: str = "INFO",
+    ) -> None:
+        self.data_dir = data_dir
+        self._properties = dict(properties or {})
+        self._cache = cache
+        self._heap = heap
+        self._outlive = outlive
+        self._log_level = log_level
+        self._port = port or 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: OwnerGuard | None = None
+
+    @property
+    def port(self) -> int:
+        """The port for clients; 0 before the first start when none was chosen."""
+        return self._port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` must be."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the JVM while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the JVM runs (not whether it serves already)."""
+        return self.pid is not None
+
+    @property
+    def log_file(self) -> Path:
+        """The server's log."""
+        return self.data_dir / storage.SERVER_LOG
+
+    def start(self, timeout_s: float = 60.0) -> "EmbeddedBroker":
+        """Start the JVM and wait until the broker answers a Metadata request with itself in it.
+
+        The jars are fetched first when the cache lacks them; that time is not part of the timeout.
+
+        Raises:
+            BrokerException: it ended or did not serve in time; the end of its log is in the message.
+            JavaNotFoundException: no suitable Java.
+            JarsNotFoundException: the jars could not be fetched.
+        """
+        if self.is_running:
+            return self
+        java = find_java()
+        class_path = os.pathsep.join(map(str, resolve_jars(BROKER_COORDINATES, self._cache)))
+        chosen, controller_port = free_ports(2)
+        self._port = self._port or chosen
+        data_dir = self.data_dir.absolute()
+        properties = storage.node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
+        configuration = storage.write_configuration(data_dir, properties, self._log_level)
+        if not storage.is_formatted(properties):
+            storage.format_storage(java, class_path, configuration, [])
+        self._launch(java, class_path, configuration)
+        try:
+            self._await_serving(timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Shut the broker down in order; kill it when that takes longer than the timeout."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._release()
+
+    def kill(self) -> None:
+        """End the JVM at once, as a crash would. Data that the operating system has stays."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._release()
+
+    def freeze(self) -> None:
+        """Stop the JVM from running without ending it, as a long pause would (see `thaw`)."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen broker go on."""
+        self._signal(signal.SIGCONT)
+
+    def __enter__(self) -> "EmbeddedBroker":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _launch(self, java: Path, class_path: str, configuration: Path) -> None:
+        command = [
+            *(str(java), f"-Xmx{self._heap}", "-Xms64m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"),
+            *("-Djava.awt.headless=true", storage.logging_option(self.data_dir.absolute())),
+            *("-cp", class_path, "kafka.Kafka", str(configuration)),
+        ]
+        self._guard = None if self._outlive else OwnerGuard()
+        with (self.data_dir / _OUTPUT).open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.data_dir,
+            )
+        if self._guard is not None:
+            self._guard.watch(self._process.pid)
+
+    def _await_serving(self, timeout_s: float) -> None:
+        assert self._process is not None
+        process = self._process
+        await_serving(_HOST, self._port, timeout_s, process.poll, self.log_tail)
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of the server's output and log."""
+        found: list[str] = []
+        for path in (self.data_dir / _OUTPUT, self.log_file):
+            if path.is_file():
+                found += path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+        return "\n".join(found[-2 * lines :])
+
+    def _release(self) -> None:
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
+        self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+
+def await_serving(
+    host: str,
+    port: int,
+    timeout_s: float,
+    exit_code: Callable[[], int | None],
+    log_tail: Callable[[], str],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Wait until the broker at this address names itself in its metadata.
+
+    Args:
+        exit_code: of its process, None while it runs.
+        log_tail: text for the error message.
+
+    Raises:
+        BrokerException: the process ended, or the time is over.
+    """
+    deadline = clock() + timeout_s
+    pause = threading.Event()
+    reason = "no answer yet"
+    while True:
+        if (code := exit_code()) is not None:
+            raise BrokerException(f"The broker on {host}:{port} ended with exit code {code}:\n{log_tail()}")
+        try:
+            if any(broker.port == port for broker in served_brokers(host, port, 2.0)):
+                return
+            reason = "the broker is not registered yet"
+        except (OSError, ValueError) as error:
+            reason = str(error)
+        if clock() >= deadline:
+            raise BrokerException(
+                f"The broker on {host}:{port} does not serve after {timeout_s:g} s ({reason}):\n{log_tail()}"
+            )
+        pause.wait(_POLL_S)

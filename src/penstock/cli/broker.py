@@ -1,0 +1,159 @@
+"""`penstock broker start|stop|status`: the embedded Kafka as a background process.
+
+Main object: the click group `broker`. The data directory holds a file with the JVM's process id and port; the broker
+outlives the command.
+
+Thread: the main thread of the command.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from penstock.broker import EmbeddedBroker
+from penstock.broker.probe import served_brokers
+from penstock.errors import ConnectException
+
+_PID_FILE = "broker.pid"
+_DEFAULT_DATA = Path(".penstock") / "broker"
+_EXIT_NOT_RUNNING = 3
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """What the pid file says about a started broker."""
+
+    pid: int
+    port: int
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+def read_running(data_dir: Path) -> RunningBroker | None:
+    """The broker that runs on this data directory, or None; a stale pid file counts as none."""
+    try:
+        found = RunningBroker(**json.loads((data_dir / _PID_FILE).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise click.ClickException(
+            f"{data_dir / _PID_FILE} is not readable ({error}); remove it if no broker runs"
+        ) from error
+    return found if _is_broker(found.pid) else None
+
+
+def _is_broker(pid: int) -> bool:
+    """Whether the process is alive and a Kafka broker: process ids are used again after a reboot."""
+    command = Path("/proc") / str(pid) / "cmdline"
+    if command.parent.parent.joinpath("self").exists():
+        try:
+            return b"kafka.Kafka" in command.read_bytes()
+        except OSError:
+            return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_DEFAULT_DATA,
+    show_default=True,
+    help="Where the broker keeps its data; an existing directory is continued.",
+)
+
+
+@click.group()
+def broker() -> None:
+    """Run a single-node Kafka broker on this machine (for development)."""
+
+
+@broker.command()
+@_data_dir
+@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Where clients connect.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait until it serves.")
+def start(data_dir: Path, port: int, timeout: float) -> None:
+    """Start the broker in the background and wait until it serves."""
+    if (running := read_running(data_dir)) is not None:
+        if running.port != port:
+            raise click.ClickException(
+                f"a broker runs on {data_dir} already, at {running.bootstrap_servers}; stop it or use another directory"
+            )
+        click.echo(f"Kafka runs already at {running.bootstrap_servers} (pid {running.pid})")
+        return
+    node = EmbeddedBroker(data_dir, port=port, outlive=True)
+    _refuse_taken_port(port)
+    try:
+        node.start(timeout)
+    except ConnectException as error:
+        raise click.ClickException(str(error)) from error
+    assert node.pid is not None
+    running = RunningBroker(node.pid, port)
+    (data_dir / _PID_FILE).write_text(json.dumps(asdict(running)), encoding="utf-8")
+    click.echo(f"Kafka runs at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
+
+
+@broker.command()
+@_data_dir
+@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds before it is killed.")
+def stop(data_dir: Path, timeout: float) -> None:
+    """Stop the broker that runs on the data directory."""
+    running = read_running(data_dir)
+    if running is None:
+        click.echo(f"no broker runs on {data_dir}")
+    else:
+        _end(running.pid, timeout)
+        click.echo(f"Kafka at {running.bootstrap_servers} stopped")
+    (data_dir / _PID_FILE).unlink(missing_ok=True)
+
+
+@broker.command()
+@_data_dir
+def status(data_dir: Path) -> None:
+    """Say whether the broker runs and serves; the exit code is 0 when it serves, else 3."""
+    running = read_running(data_dir)
+    if running is None:
+        click.echo(f"no broker runs on {data_dir}")
+        raise SystemExit(_EXIT_NOT_RUNNING)
+    try:
+        serving = bool(served_brokers("127.0.0.1", running.port, 5.0))
+    except (OSError, ValueError):
+        serving = False
+    state = "serves" if serving else "runs but does not answer"
+    click.echo(f"Kafka {state} at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
+    if not serving:
+        raise SystemExit(_EXIT_NOT_RUNNING)
+
+
+def _refuse_taken_port(port: int) -> None:
+    """A stranger on the port would answer the readiness question in the new broker's place."""
+    with contextlib.suppress(OSError, ValueError):
+        served_brokers("127.0.0.1", port, 1.0)
+        raise click.ClickException(f"a Kafka broker of somebody else serves on port {port}; choose another with --port")
+
+
+def _end(pid: int, timeout_s: float) -> None:
+    """Terminate the process and wait; kill it after the timeout."""
+    pause = threading.Event()
+    deadline = time.monotonic() + timeout_s
+    try:
+        os.kill(pid, signal.SIGTERM)
+        while _is_broker(pid):
+            if time.monotonic() >= deadline:
+                os.kill(pid, signal.SIGKILL)
+                deadline = time.monotonic() + timeout_s
+            pause.wait(0.05)
+    except ProcessLookupError:
+        return

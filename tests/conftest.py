@@ -1,0 +1,36 @@
+"""Fixtures shared by all tests: free ports, one broker and one Spark session for the whole run, both made on demand."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.broker import free_port as find_free_port
+
+if TYPE_CHECKING:
+    from penstock.pipeline.session import SparkRuntime
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    return find_free_port()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A running single-node Kafka; mark its tests with `broker` and use topic and group names of their own."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def spark_runtime() -> Iterator["SparkRuntime"]:
+    """The Spark session of this test run, started at its first use; mark its tests with `java`."""
+    from penstock.pipeline.session import SparkRuntime
+
+    runtime = SparkRuntime({})
+    runtime.start()
+    yield runtime
+    runtime.stop()
