@@ -1,0 +1,342 @@
+"""The definition of a configuration: which settings there are, and how a map of texts is parsed and checked.
+
+Main types: `ConfigDef`, `ConfigKey`, the `Recommender` protocol. A ConfigDef is built once, by the thread
+that defines it, and only read afterwards; `parse` and `validate` may then run on any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, NoDefault, Width
+from penstock.config.parse import ClassResolver, convert_to_string, parse_type
+from penstock.config.validators import Validator, ValidList
+from penstock.config.values import ConfigValue
+from penstock.errors import ConfigException
+
+__all__ = ["NO_DEFAULT", "ConfigDef", "ConfigKey", "ConfigType", "Importance", "Recommender", "Width"]
+
+_log = logging.getLogger(__name__)
+
+
+class Recommender(Protocol):
+    """Offers values for a setting, and says if it has a meaning, given the other values."""
+
+    def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
+        """The values to offer.
+
+        Raises:
+            ConfigException: They cannot be found; becomes an error of the setting.
+        """
+
+    def visible(self, name: str, parsed: Mapping[str, object]) -> bool:
+        """If the setting has a meaning next to the other values."""
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """The definition of one setting.
+
+    Attributes:
+        default: The parsed default, or `NO_DEFAULT` when the setting is required.
+        group: The heading it is shown under, with `order` inside of it.
+        dependents: Settings whose recommended values and visibility depend on this one.
+    """
+
+    name: str
+    type: ConfigType
+    default: object
+    validator: Validator | None
+    importance: Importance
+    doc: str
+    group: str | None
+    order: int
+    width: Width
+    display_name: str
+    dependents: tuple[str, ...]
+    recommender: Recommender | None
+
+    @property
+    def has_default(self) -> bool:
+        """False for a required setting."""
+        return not isinstance(self.default, NoDefault)
+
+    def default_text(self) -> str | None:
+        """The default as text; None when there is none or it is null."""
+        return convert_to_string(self.default, self.type) if self.has_default else None
+
+
+class ConfigDef:
+    """An ordered set of setting definitions.
+
+    Source: org.apache.kafka.common.config.ConfigDef of Kafka 4.3.
+
+    >>> definition = ConfigDef().define("retries", ConfigType.INT, default=3, doc="How often to try again.")
+    >>> definition.parse({"retries": "5"})
+    {'retries': 5}
+    """
+
+    def __init__(self, *parts: ConfigDef) -> None:
+        """A definition that starts with the settings of other definitions."""
+        self._keys: dict[str, ConfigKey] = {}
+        self._groups: list[str] = []
+        for part in parts:
+            for key in part.keys.values():
+                self.define_key(key)
+
+    def define(
+        self,
+        name: str,
+        type: ConfigType,  # noqa: A002 - the word of Kafka's API
+        *,
+        default: object = NO_DEFAULT,
+        validator: Validator | None = None,
+        importance: Importance = Importance.MEDIUM,
+        doc: str = "",
+        group: str | None = None,
+        order: int = -1,
+        width: Width = Width.NONE,
+        display_name: str | None = None,
+        dependents: Sequence[str] = (),
+        recommender: Recommender | None = None,
+    ) -> ConfigDef:
+        """Adds a setting and returns this definition.
+
+        Raises:
+            ConfigException: The setting exists, or its default does not fit its type or validator.
+        """
+        if not isinstance(default, NoDefault):
+            default = parse_type(name, default, type)
+            if validator is not None:
+                validator.ensure_valid(name, default)
+        return self.define_key(
+            ConfigKey(
+                name=name,
+                type=type,
+                default=default,
+                validator=validator,
+                importance=importance,
+                doc=doc,
+                group=group,
+                order=order,
+                width=width,
+                display_name=name if display_name is None else display_name,
+                dependents=tuple(dependents),
+                recommender=recommender,
+            )
+        )
+
+    def define_key(self, key: ConfigKey) -> ConfigDef:
+        """Adds a definition that is complete already.
+
+        Raises:
+            ConfigException: The setting exists.
+        """
+        if key.name in self._keys:
+            raise ConfigException(f"Configuration {key.name} is defined twice.")
+        if key.group is not None and key.group not in self._groups:
+            self._groups.append(key.group)
+        self._keys[key.name] = key
+        return self
+
+    def embed(self, key_prefix: str, group_prefix: str, starting_order: int, child: ConfigDef) -> ConfigDef:
+        """Adds the settings of another definition under a prefix.
+
+        Validators and recommenders of the child see names without the prefix, so their messages have none.
+        """
+        for order, key in enumerate(child.sorted_keys(), start=starting_order):
+            self.define_key(
+                ConfigKey(
+                    name=key_prefix + key.name,
+                    type=key.type,
+                    default=key.default,
+                    validator=None if key.validator is None else _EmbeddedValidator(key_prefix, key.validator),
+                    importance=key.importance,
+                    doc=key.doc,
+                    group=group_prefix + (f": {key.group}" if key.group is not None else ""),
+                    order=order,
+                    width=key.width,
+                    display_name=key.display_name,
+                    dependents=tuple(key_prefix + dependent for dependent in key.dependents),
+                    recommender=None if key.recommender is None else _EmbeddedRecommender(key_prefix, key.recommender),
+                )
+            )
+        return self
+
+    @property
+    def keys(self) -> Mapping[str, ConfigKey]:
+        """The definitions by name, in the order in which they were made."""
+        return self._keys
+
+    def names(self) -> list[str]:
+        """The names of all settings, in the order of definition."""
+        return list(self._keys)
+
+    def groups(self) -> list[str]:
+        """The groups, in the order in which they were first used."""
+        return list(self._groups)
+
+    def default_values(self) -> dict[str, object]:
+        """The defaults of all settings that have one."""
+        return {key.name: key.default for key in self._keys.values() if key.has_default}
+
+    def sorted_keys(self) -> list[ConfigKey]:
+        """The definitions as they are shown: by group, order, required first, importance, name."""
+        ranks = {group: rank for rank, group in enumerate(self._groups)}
+
+        def place(key: ConfigKey) -> tuple[int, int, bool, int, str]:
+            rank = -1 if key.group is None else ranks[key.group]
+            return rank, key.order, key.has_default, key.importance.rank, key.name
+
+        return sorted(self._keys.values(), key=place)
+
+    def parse(
+        self, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None
+    ) -> dict[str, object]:
+        """The typed values of all settings; settings that are not defined are ignored.
+
+        Args:
+            properties: The configuration. A null counts as given: the default is not used.
+            resolve_class: Finds the classes of CLASS settings; without it their text is kept.
+
+        Raises:
+            ConfigException: The first fault found, in the order of definition.
+        """
+        undefined = self._undefined_dependents()
+        if undefined:
+            raise ConfigException(
+                f"Some configurations in are referred in the dependents, but not defined: {','.join(undefined)}"
+            )
+        return {key.name: _parse_value(key, properties, resolve_class) for key in self._keys.values()}
+
+    def validate(
+        self, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None
+    ) -> list[ConfigValue]:
+        """Checks every setting and collects all faults instead of raising the first."""
+        return list(self.validate_all(properties, resolve_class=resolve_class).values())
+
+    def validate_all(
+        self, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None
+    ) -> dict[str, ConfigValue]:
+        """As `validate`, by name.
+
+        A value that does not parse is null for what follows, so its validator may report a second fault.
+        """
+        values = {name: ConfigValue(name) for name in self._keys}
+        for name in self._undefined_dependents():
+            message = f"{name} is referred in the dependents, but not defined."
+            values[name] = ConfigValue(name, error_messages=[message], visible=False)
+        parsed: dict[str, object] = {}
+        order = self._dependency_order()
+        for key in order:
+            _validate_value(key, properties, resolve_class, values[key.name])
+            parsed[key.name] = values[key.name].value
+        for key in order:
+            _recommend(key, parsed, values[key.name])
+        return values
+
+    def _undefined_dependents(self) -> list[str]:
+        named = (name for key in self._keys.values() for name in key.dependents if name not in self._keys)
+        return list(dict.fromkeys(named))
+
+    def _dependency_order(self) -> list[ConfigKey]:
+        """Every setting once, parents before their dependents; settings that depend on each other come last."""
+        dependents = {name for key in self._keys.values() for name in key.dependents}
+        ordered: dict[str, ConfigKey] = {}
+
+        def visit(names: Iterable[str]) -> None:
+            for name in names:
+                if name in self._keys and name not in ordered:
+                    ordered[name] = self._keys[name]
+                    visit(self._keys[name].dependents)
+
+        visit(name for name in self._keys if name not in dependents)
+        visit(self._keys)
+        return list(ordered.values())
+
+
+class _EmbeddedValidator:
+    """The validator of an embedded setting: it is asked by the name without the prefix."""
+
+    def __init__(self, prefix: str, base: Validator) -> None:
+        self._prefix = prefix
+        self._base = base
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        self._base.ensure_valid(name.removeprefix(self._prefix), value)
+
+    def __str__(self) -> str:
+        return str(self._base)
+
+
+class _EmbeddedRecommender:
+    """The recommender of an embedded setting: it sees the settings of its own definition only."""
+
+    def __init__(self, prefix: str, base: Recommender) -> None:
+        self._prefix = prefix
+        self._base = base
+
+    def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
+        return self._base.valid_values(name.removeprefix(self._prefix), self._own(parsed))
+
+    def visible(self, name: str, parsed: Mapping[str, object]) -> bool:
+        return self._base.visible(name.removeprefix(self._prefix), self._own(parsed))
+
+    def _own(self, parsed: Mapping[str, object]) -> dict[str, object]:
+        own = (item for item in parsed.items() if item[0].startswith(self._prefix))
+        return {name.removeprefix(self._prefix): value for name, value in own}
+
+
+def _missing(key: ConfigKey) -> str:
+    return f'Missing required configuration "{key.name}" which has no default value.'
+
+
+def _parse_value(key: ConfigKey, properties: Mapping[str, object], resolve_class: ClassResolver | None) -> object:
+    if key.name in properties:
+        value = parse_type(key.name, properties[key.name], key.type, resolve_class=resolve_class)
+    elif key.has_default:
+        value = key.default
+    else:
+        raise ConfigException(_missing(key))
+    if isinstance(key.validator, ValidList) and isinstance(value, list):
+        unique = list(dict.fromkeys(value))
+        if len(unique) != len(value):
+            _log.warning("Configuration key %r contains duplicate values, which are removed: %s", key.name, unique)
+            value = unique
+    if key.validator is not None:
+        key.validator.ensure_valid(key.name, value)
+    return value
+
+
+def _validate_value(
+    key: ConfigKey, properties: Mapping[str, object], resolve_class: ClassResolver | None, result: ConfigValue
+) -> None:
+    value: object = None
+    if key.name in properties:
+        try:
+            value = parse_type(key.name, properties[key.name], key.type, resolve_class=resolve_class)
+        except ConfigException as error:
+            result.add_error_message(str(error))
+    elif key.has_default:
+        value = key.default
+    else:
+        result.add_error_message(_missing(key))
+    if key.validator is not None:
+        try:
+            key.validator.ensure_valid(key.name, value)
+        except ConfigException as error:
+            result.add_error_message(str(error))
+    result.value = value
+
+
+def _recommend(key: ConfigKey, parsed: Mapping[str, object], result: ConfigValue) -> None:
+    if key.recommender is None:
+        return
+    try:
+        result.recommended_values = list(key.recommender.valid_values(key.name, parsed))
+        result.visible = key.recommender.visible(key.name, parsed)
+    except ConfigException as error:
+        result.add_error_message(str(error))

@@ -1,0 +1,220 @@
+"""Parsing of one setting's value to its type, and back to text, with Java's rules and words.
+
+Python's own conversions are more generous than Java's (`int("1_0")`, `float("inf")`, `str.strip()` of
+every Unicode blank), so the grammars are spelled out here. Pure functions, usable from any thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Final
+
+from penstock.config.kinds import ConfigType
+from penstock.config.values import HIDDEN, Password
+from penstock.errors import ConfigException
+
+ClassResolver = Callable[[str], type]
+"""Finds the class that a text names; raises LookupError when there is none."""
+
+_JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
+_COMMA: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
+_HEX_FLOAT: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+
+_INTEGER_KINDS: Final = {
+    ConfigType.SHORT: (16, "16-bit integer (short)"),
+    ConfigType.INT: (32, "32-bit integer"),
+    ConfigType.LONG: (64, "64-bit integer (long)"),
+}
+
+
+def java_trim(text: str) -> str:
+    """Removes what Java's `String.trim` removes: every character up to and including the space."""
+    return text.strip(_JAVA_BLANKS)
+
+
+def parse_type(name: str, value: object, kind: ConfigType, *, resolve_class: ClassResolver | None = None) -> object:
+    """Parses a raw value, mostly text, to the type of its setting.
+
+    Args:
+        name: The setting, for the message.
+        value: Text, or a value that already has the type. None stays None.
+        kind: The type asked for.
+        resolve_class: Finds classes for CLASS settings; without it the text is kept.
+
+    Raises:
+        ConfigException: The value does not fit the type.
+
+    >>> parse_type("tasks.max", " +7 ", ConfigType.INT)
+    7
+    """
+    if value is None:
+        return None
+    if kind is ConfigType.BOOLEAN:
+        return _parse_boolean(name, value)
+    if kind is ConfigType.STRING:
+        return _parse_string(name, value)
+    if kind in _INTEGER_KINDS:
+        return _parse_integer(name, value, kind)
+    if kind is ConfigType.DOUBLE:
+        return _parse_double(name, value)
+    if kind is ConfigType.LIST:
+        return _parse_list(name, value)
+    if kind is ConfigType.PASSWORD:
+        return value if isinstance(value, Password) else Password(_parse_string(name, value))
+    return _parse_class(name, value, resolve_class)
+
+
+def convert_to_string(value: object, kind: ConfigType) -> str | None:
+    """The text of a parsed value, as a default is shown; secrets stay hidden.
+
+    >>> convert_to_string(["a", "b"], ConfigType.LIST)
+    'a,b'
+    """
+    if value is None:
+        return None
+    if kind is ConfigType.LIST and isinstance(value, list | tuple):
+        return ",".join(java_text(item) for item in value)
+    return java_text(value)
+
+
+def java_text(value: object) -> str:
+    """The text that Java's `String.valueOf` makes of a configuration value.
+
+    >>> java_text([True, None, 1e7])
+    '[true, null, 1.0E7]'
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _double_text(value)
+    if isinstance(value, Password):
+        return HIDDEN
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(java_text(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{java_text(k)}={java_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, type):
+        return class_path(value)
+    return str(value)
+
+
+def class_path(cls: type) -> str:
+    """The dotted path by which `import_class` finds a class again."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def import_class(text: str) -> type:
+    """Finds a Python class by its path `package.module.Class` or `package.module:Class`.
+
+    Raises:
+        LookupError: No such module or class.
+    """
+    module_name, _, class_name = text.partition(":") if ":" in text else text.rpartition(".")
+    if not module_name or not class_name:
+        raise LookupError(f"{text!r} is not the path of a class; expected package.module.Class")
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in class_name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(f"Class {text} could not be found: {error}") from error
+    if not isinstance(found, type):
+        raise LookupError(f"{text} is not a class")
+    return found
+
+
+def invalid(name: str, value: object, message: str) -> ConfigException:
+    """A ConfigException about a value, which is turned to text here so that a secret cannot leak later."""
+    return ConfigException(name, java_text(value), message)
+
+
+def _parse_boolean(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        lowered = java_trim(value).lower()
+        if lowered in ("true", "false"):
+            return lowered == "true"
+    raise invalid(name, value, "Expected value to be either true or false")
+
+
+def _parse_string(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return java_trim(value)
+    raise invalid(name, value, f"Expected value to be a string, but it was a {class_path(type(value))}")
+
+
+def _parse_integer(name: str, value: object, kind: ConfigType) -> int:
+    bits, description = _INTEGER_KINDS[kind]
+    if isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1:
+        return value
+    if isinstance(value, str):
+        text = java_trim(value)
+        # Java reads digits of any script, but character by character, so not those beyond U+FFFF.
+        if _INTEGER.fullmatch(text) and max(text) <= "\uffff" and len(text) < 4000:
+            number = int(text)
+            if -(1 << bits - 1) <= number < 1 << bits - 1:
+                return number
+        raise invalid(name, value, f"Not a number of type {kind.value}")
+    raise invalid(name, value, f"Expected value to be a {description}, but it was a {class_path(type(value))}")
+
+
+def _parse_double(name: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        text = java_trim(value)
+        if _DECIMAL_FLOAT.fullmatch(text):
+            return float(text.rstrip("fFdD") if not text.endswith("y") else text)
+        if hexadecimal := _HEX_FLOAT.fullmatch(text):
+            try:
+                return float.fromhex(hexadecimal[1])
+            except OverflowError:
+                return float("-inf") if text.startswith("-") else float("inf")
+        raise invalid(name, value, "Not a number of type DOUBLE")
+    raise invalid(name, value, f"Expected value to be a double, but it was a {class_path(type(value))}")
+
+
+def _parse_list(name: str, value: object) -> list[object]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, str):
+        text = java_trim(value)
+        return list(_COMMA.split(text)) if text else []
+    raise invalid(name, value, "Expected a comma separated list.")
+
+
+def _parse_class(name: str, value: object, resolve_class: ClassResolver | None) -> object:
+    if isinstance(value, type):
+        return value
+    if not isinstance(value, str):
+        raise invalid(name, value, "Expected a Class instance or class name.")
+    text = java_trim(value)
+    if resolve_class is None:
+        return text
+    try:
+        return resolve_class(text)
+    except LookupError as error:
+        raise invalid(name, value, f"Class {value} could not be found.") from error
+
+
+def _double_text(value: float) -> str:
+    """Java's Double.toString: plain from 0.001 up to 10 million, with an exponent outside."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = format(Decimal(repr(value)), "f")
+        return text if "." in text else text + ".0"
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    assert isinstance(exponent, int)
+    mantissa = "".join(map(str, digits)).rstrip("0") or "0"
+    return f"{'-' if sign else ''}{mantissa[0]}.{mantissa[1:] or '0'}E{exponent + len(digits) - 1}"

@@ -1,0 +1,266 @@
+"""Checks on single values of a configuration, with Java's messages.
+
+Main types: the `Validator` protocol and its implementations. `str(validator)` is the text that documents
+the accepted values. All validators are immutable and usable from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.config.parse import invalid, java_text
+from penstock.errors import ConfigException
+
+
+class Validator(Protocol):
+    """A check of one parsed value."""
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Returns when the value is accepted.
+
+        Raises:
+            ConfigException: It is not.
+        """
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number with a lower and an upper bound, each optional; null is refused.
+
+    >>> print(Range.at_least(1), Range.between(0, 3))
+    [1,...] [0,...,3]
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @classmethod
+    def at_least(cls, minimum: float) -> Range:
+        """A number with no upper bound."""
+        return cls(minimum, None)
+
+    @classmethod
+    def between(cls, minimum: float, maximum: float) -> Range:
+        """A number in bounds, both included."""
+        return cls(minimum, maximum)
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses null and numbers out of bounds."""
+        if value is None:
+            raise invalid(name, value, "Value must be non-null")
+        if not isinstance(value, int | float):
+            raise invalid(name, value, "Value must be a number")
+        if self.minimum is not None and value < self.minimum:
+            raise invalid(name, value, f"Value must be at least {java_text(self.minimum)}")
+        if self.maximum is not None and value > self.maximum:
+            raise invalid(name, value, f"Value must be no more than {java_text(self.maximum)}")
+
+    def __str__(self) -> str:
+        if self.minimum is None:
+            return "[...]" if self.maximum is None else f"[...,{java_text(self.maximum)}]"
+        if self.maximum is None:
+            return f"[{java_text(self.minimum)},...]"
+        return f"[{java_text(self.minimum)},...,{java_text(self.maximum)}]"
+
+
+class ValidString:
+    """One of a few texts, letter case counts; null is refused unless it is listed."""
+
+    def __init__(self, *valid: str) -> None:
+        self.valid = valid
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses every text that is not listed."""
+        if value not in self.valid:
+            raise invalid(name, value, f"String must be one of: {', '.join(self.valid)}")
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.valid)}]"
+
+
+class CaseInsensitiveValidString:
+    """One of a few texts in any letter case; null is refused.
+
+    The texts are listed in upper case and in the order of a Java HashSet, as Java's message has them.
+
+    >>> print(CaseInsensitiveValidString("poll", "interval", "connector"))
+    (case insensitive) [INTERVAL, POLL, CONNECTOR]
+    """
+
+    def __init__(self, *valid: str) -> None:
+        self.valid = tuple(_hash_set_order(text.upper() for text in valid))
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses every text that is not listed."""
+        if not isinstance(value, str) or value.upper() not in self.valid:
+            raise invalid(name, value, f"String must be one of (case insensitive): {', '.join(self.valid)}")
+
+    def __str__(self) -> str:
+        return f"(case insensitive) [{', '.join(self.valid)}]"
+
+
+class ValidList:
+    """A list without empty and repeated items, of listed texts or of any.
+
+    `ConfigDef.parse` removes repeated items before this check, `ConfigDef.validate` does not.
+    """
+
+    def __init__(self, valid: Sequence[str] = (), *, empty_allowed: bool = True, null_allowed: bool = False) -> None:
+        self._string = ValidString(*valid)
+        self._empty_allowed = empty_allowed
+        self._null_allowed = null_allowed
+
+    @classmethod
+    def of(cls, *valid: str) -> ValidList:
+        """Some of the listed texts, or none."""
+        return cls(valid)
+
+    @classmethod
+    def non_empty_of(cls, *valid: str) -> ValidList:
+        """At least one of the listed texts."""
+        return cls(valid, empty_allowed=False)
+
+    @classmethod
+    def any_non_duplicate(cls, *, empty_allowed: bool, null_allowed: bool) -> ValidList:
+        """Any texts, none of them twice (Java: `anyNonDuplicateValues`)."""
+        return cls((), empty_allowed=empty_allowed, null_allowed=null_allowed)
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses empty, repeated and unlisted items, and null and empty lists where they are not allowed."""
+        if value is None:
+            if self._null_allowed:
+                return
+            raise ConfigException(f"Configuration '{name}' values must not be null.")
+        if not isinstance(value, list | tuple):
+            raise invalid(name, value, "Expected a comma separated list.")
+        if not value and not self._empty_allowed:
+            accepted = str(self._string) if self._string.valid else "any non-empty value"
+            raise ConfigException(f"Configuration '{name}' must not be empty. Valid values include: {accepted}")
+        if any(item in value[:index] for index, item in enumerate(value)):
+            raise ConfigException(f"Configuration '{name}' values must not be duplicated.")
+        for item in value:
+            if item == "":
+                raise ConfigException(f"Configuration '{name}' values must not be empty.")
+            if self._string.valid:
+                self._string.ensure_valid(name, item)
+
+    def __str__(self) -> str:
+        empty = "empty config allowed" if self._empty_allowed else "empty not allowed"
+        null = "null config allowed" if self._null_allowed else "null not allowed"
+        return f"{self._string} ({empty}) ({null})"
+
+
+class AnyNonDuplicate(ValidList):
+    """A list of any texts, none of them empty or repeated."""
+
+    def __init__(self, *, empty_allowed: bool = True, null_allowed: bool = False) -> None:
+        super().__init__((), empty_allowed=empty_allowed, null_allowed=null_allowed)
+
+
+class NonNull:
+    """Anything but null."""
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses null."""
+        if value is None:
+            raise invalid(name, value, "entry must be non null")
+
+    def __str__(self) -> str:
+        return "non-null string"
+
+
+class NonEmptyString:
+    """Null, or a text with at least one character."""
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses the empty text."""
+        if value == "":
+            raise invalid(name, value, "String must be non-empty")
+
+    def __str__(self) -> str:
+        return "non-empty string"
+
+
+class NonEmptyStringWithoutControlChars:
+    """Null, or a text with at least one character and without control characters: a connector's name."""
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses the empty text and ISO control characters, whose codes the message lists."""
+        if not isinstance(value, str):
+            return
+        if not value:
+            raise invalid(name, value, "String may not be empty")
+        found = [str(ord(char)) for char in value if ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0]
+        if found:
+            raise invalid(
+                name,
+                value,
+                f"String may not contain control sequences but had the following ASCII chars: {', '.join(found)}",
+            )
+
+    def __str__(self) -> str:
+        return "non-empty string without ISO control characters"
+
+
+@dataclass(frozen=True)
+class ListSize:
+    """A list of at most this many items."""
+
+    maximum: int
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses longer lists."""
+        if isinstance(value, list | tuple) and len(value) > self.maximum:
+            raise invalid(name, value, f"exceeds maximum list size of [{self.maximum}].")
+
+    def __str__(self) -> str:
+        return f"List containing maximum of {self.maximum} elements"
+
+
+class CompositeValidator:
+    """Several checks; the first that refuses gives the message."""
+
+    def __init__(self, *validators: Validator) -> None:
+        self._validators = validators
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Asks every check in turn."""
+        for validator in self._validators:
+            validator.ensure_valid(name, value)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._validators))
+
+
+class LambdaValidator:
+    """A check made of a function, with the text that documents it."""
+
+    def __init__(self, check: Callable[[str, object], None], description: str = "") -> None:
+        self._check = check
+        self._description = description
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Calls the function, which raises ConfigException to refuse."""
+        self._check(name, value)
+
+    def __str__(self) -> str:
+        return self._description
+
+
+def _hash_set_order(texts: Iterable[str]) -> list[str]:
+    """The order in which a Java HashSet of texts is read: by bucket, then by time of insertion."""
+    unique = list(dict.fromkeys(texts))
+    buckets = 16
+    while len(unique) > buckets * 3 // 4:
+        buckets *= 2
+    return sorted(unique, key=lambda text: _bucket(text, buckets))
+
+
+def _bucket(text: str, buckets: int) -> int:
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return (code ^ code >> 16) & (buckets - 1)
