@@ -114,7 +114,7 @@ class SerializationException(KafkaException):
 
 
 class KafkaRetriableException(KafkaException):
-    """Kafka says that trying again may help. ``poll`` and ``put`` are called again after it, as for ``RetriableException``."""
+    """Kafka says that trying again may help. From ``poll`` and ``put``: as ``RetriableException``."""
 
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.RetriableException"
 

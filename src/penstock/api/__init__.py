@@ -1,1 +1,85 @@
-"""api."""
+"""What authors of connectors, transforms, predicates and converters import. The standard library is all it needs.
+
+``SourceConnector`` and ``SourceTask`` (or ``FrameSourceTask``) make a source; ``SinkConnector`` and ``SinkTask`` (or
+``FrameSinkTask``) make a sink. Data types are in ``penstock.data``, settings in ``penstock.config``, errors in
+``penstock.errors``.
+"""
+
+from penstock.api.connector import (
+    Connector,
+    ConnectorContext,
+    ConnectorTransactionBoundaries,
+    ExactlyOnceSupport,
+    SinkConnector,
+    SinkConnectorContext,
+    SourceConnector,
+    SourceConnectorContext,
+)
+from penstock.api.converter import Converter, HeaderConverter
+from penstock.api.frame import Frame, SinkFrame, SourceFrame, ValueForm
+from penstock.api.grouping import ConnectorUtils
+from penstock.api.predicate import Predicate
+from penstock.api.record import (
+    UNCHANGED,
+    ConnectRecord,
+    OffsetAndMetadata,
+    RecordMetadata,
+    SinkRecord,
+    SourceRecord,
+    TimestampType,
+    TopicPartition,
+    Unchanged,
+)
+from penstock.api.sink import AnySinkTask, ErrantRecordReporter, FrameSinkTask, SinkTask, SinkTaskContext
+from penstock.api.source import (
+    FrameSourceTask,
+    SourceTask,
+    SourceTaskContext,
+    TransactionBoundary,
+    TransactionContext,
+)
+from penstock.api.storage import OffsetStorageReader
+from penstock.api.task import Task
+from penstock.api.transform import FrameTransformation, Transformation
+
+__all__ = [
+    "UNCHANGED",
+    "AnySinkTask",
+    "ConnectRecord",
+    "Connector",
+    "ConnectorContext",
+    "ConnectorTransactionBoundaries",
+    "ConnectorUtils",
+    "Converter",
+    "ErrantRecordReporter",
+    "ExactlyOnceSupport",
+    "Frame",
+    "FrameSinkTask",
+    "FrameSourceTask",
+    "FrameTransformation",
+    "HeaderConverter",
+    "OffsetAndMetadata",
+    "OffsetStorageReader",
+    "Predicate",
+    "RecordMetadata",
+    "SinkConnector",
+    "SinkConnectorContext",
+    "SinkFrame",
+    "SinkRecord",
+    "SinkTask",
+    "SinkTaskContext",
+    "SourceConnector",
+    "SourceConnectorContext",
+    "SourceFrame",
+    "SourceRecord",
+    "SourceTask",
+    "SourceTaskContext",
+    "Task",
+    "TimestampType",
+    "TopicPartition",
+    "TransactionBoundary",
+    "TransactionContext",
+    "Transformation",
+    "Unchanged",
+    "ValueForm",
+]

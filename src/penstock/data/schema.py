@@ -9,9 +9,10 @@ Owning thread: none; schemas are immutable and may be shared by threads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from penstock.errors import DataException
 
@@ -71,7 +72,8 @@ class Type(Enum):
 _COMPOSITE: Final = frozenset({Type.ARRAY, Type.MAP, Type.STRUCT})
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Field:
     """One field of a struct: its name, its position, its schema."""
 
     name: str

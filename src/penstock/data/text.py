@@ -52,7 +52,8 @@ def java_float(value: float) -> str:
     value = round_to_float32(value)
     if not math.isfinite(value):
         return _java_number(value, "")
-    text = next(text for text in (f"{value:.{digits}e}" for digits in range(10)) if round_to_float32(float(text)) == value)
+    texts = (f"{value:.{digits}e}" for digits in range(10))
+    text = next(text for text in texts if round_to_float32(float(text)) == value)
     return _java_number(value, text)
 
 

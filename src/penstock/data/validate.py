@@ -88,9 +88,8 @@ def check_value(schema: Schema, value: object, location: str) -> None:
             raise _mismatch(schema, value, location)
         low, high = _RANGES[kind]
         if not low <= value <= high:
-            raise DataException(
-                f"Invalid value for schema{_named(schema)} with type {kind.name}: {value} is out of range for {location}"
-            )
+            subject = f"Invalid value for schema{_named(schema)} with type {kind.name}"
+            raise DataException(f"{subject}: {value} is out of range for {location}")
         return
     if kind is Type.STRUCT:
         _check_struct(schema, value, location)

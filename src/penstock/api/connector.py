@@ -1,0 +1,255 @@
+"""Connectors: they describe a job and divide it into tasks; they move no data themselves.
+
+Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, and the contexts the worker gives them.
+
+Owning thread: each connector has a thread of its own, on which the worker calls it. Contexts may be used from any thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.api.record import TopicPartition
+from penstock.api.storage import OffsetStorageReader
+from penstock.errors import IllegalWorkerStateException
+
+if TYPE_CHECKING:
+    from penstock.api.task import Task
+    from penstock.config import Config, ConfigDef
+
+__all__ = [
+    "Connector",
+    "ConnectorContext",
+    "ConnectorTransactionBoundaries",
+    "ExactlyOnceSupport",
+    "SinkConnector",
+    "SinkConnectorContext",
+    "SourceConnector",
+    "SourceConnectorContext",
+]
+
+
+class ExactlyOnceSupport(Enum):
+    """Whether a source connector can deliver exactly once with a given configuration."""
+
+    SUPPORTED = "SUPPORTED"
+    UNSUPPORTED = "UNSUPPORTED"
+
+
+class ConnectorTransactionBoundaries(Enum):
+    """Whether a source connector can say itself where transactions end."""
+
+    SUPPORTED = "SUPPORTED"
+    UNSUPPORTED = "UNSUPPORTED"
+
+
+class ConnectorContext(ABC):
+    """What a connector may ask of the worker. The worker implements it.
+
+    Thread: any, also threads of the connector's own. None of the calls waits for the work it asks for.
+    Source: org.apache.kafka.connect.connector.ConnectorContext.
+
+    Raises:
+        IllegalWorkerStateException: From every method, once the connector was shut down, deleted or abandoned.
+    """
+
+    @abstractmethod
+    def request_task_reconfiguration(self) -> None:
+        """Asks the worker to call ``task_configs`` again, soon, on the connector's thread.
+
+        Call it when the source has changed (a new file, a new table). If the new task configurations are the same as
+        before, no task is restarted. Ignored while the connector is paused or stopped: resuming asks anyway.
+        """
+
+    @abstractmethod
+    def raise_error(self, error: BaseException) -> None:
+        """Makes the connector FAILED with this error in its status; for errors on threads of the connector's own.
+
+        The first error wins. The connector's tasks go on.
+        """
+
+    @abstractmethod
+    def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
+        """Asks the worker to restart tasks of this connector: these numbers, or all.
+
+        For a monitor thread that sees in the offsets that a task is stuck or failed. Numbers that do not exist are ignored.
+        Source: KIP-131, "restart all tasks".
+        """
+
+
+class SourceConnectorContext(ConnectorContext):
+    """What a source connector may ask of the worker. Source: KIP-131."""
+
+    @abstractmethod
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """A reader of the offsets this connector's tasks have committed; usable from ``initialize`` on."""
+
+
+class SinkConnectorContext(ConnectorContext):
+    """What a sink connector may ask of the worker. Source: KIP-131."""
+
+
+class Connector(ABC):
+    """Describes a job and divides it into tasks. Subclass ``SourceConnector`` or ``SinkConnector``.
+
+    Life: made with no arguments; ``initialize`` once; then ``start`` and ``stop``, which may alternate (a resume starts the
+    same instance again). ``validate``, ``config`` and the offset hooks may be called on other instances that are never
+    initialized or started, so they must depend on their arguments alone.
+
+    Thread: the connector's own thread for everything but ``validate`` and ``config`` (any thread). An exception from any
+    method makes the connector FAILED; its tasks go on.
+    Source: org.apache.kafka.connect.connector.Connector.
+    """
+
+    _context: ConnectorContext | None = None
+
+    def initialize(self, context: ConnectorContext) -> None:
+        """Takes the context. Called once, before ``start``. Must not block. Overriding it: call this one too."""
+        self._context = context
+
+    def context(self) -> ConnectorContext:
+        """The context; for subclasses and their threads.
+
+        Raises:
+            IllegalWorkerStateException: ``initialize`` was not called yet.
+        """
+        if self._context is None:
+            raise IllegalWorkerStateException(f"{type(self).__name__} has no context before initialize() is called")
+        return self._context
+
+    @abstractmethod
+    def start(self, props: Mapping[str, str]) -> None:
+        """Begins: reads its settings, starts monitor threads.
+
+        Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. ``props`` is the
+        whole connector configuration with ``name`` and ``connector.class``, placeholders replaced. Must not block for long:
+        a connector is RUNNING, and its tasks are configured, only after it returns.
+        """
+
+    @abstractmethod
+    def task_class(self) -> type[Task]:
+        """The class of this connector's tasks. Called after ``start``, before ``task_configs``. Must not block."""
+
+    @abstractmethod
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """Divides the job: one configuration for each task, at most ``max_tasks`` (``tasks.max``).
+
+        Called after each ``start`` and after each ``request_task_reconfiguration``, so often; may read the source, and
+        should give the same answer while nothing changed, since another answer restarts the tasks. An empty list means
+        nothing to do now. More than ``max_tasks`` fails the connector (unless ``tasks.max.enforce=false``).
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends: stops monitor threads, releases resources.
+
+        Called on pause, stop, delete and shutdown, if it was started. All connectors of a worker share five seconds to
+        stop; one that takes longer is abandoned. ``start`` may follow on the same instance.
+        """
+
+    def validate(self, connector_configs: Mapping[str, str]) -> Config:
+        """Checks a configuration: errors and recommended values for each setting.
+
+        Called before a connector is created or changed, and by the REST validation, on any thread and often on a fresh
+        instance. May connect to the source to check. Report problems in the result, not by an exception: an exception is
+        an internal error (500). The default checks against ``config()``.
+        """
+        from penstock.config import Config
+
+        return Config(self.config().validate(connector_configs))
+
+    @abstractmethod
+    def config(self) -> ConfigDef:
+        """The settings this connector knows. Called at any time, on fresh instances. Must not block."""
+
+    def version(self) -> str:
+        """The version, as shown by the REST API."""
+        return "undefined"
+
+
+class SourceConnector(Connector):
+    """A connector that moves data into Kafka. Source: org.apache.kafka.connect.source.SourceConnector, KIP-131."""
+
+    def context(self) -> SourceConnectorContext:
+        """The context, which can also read this connector's committed source offsets.
+
+        Raises:
+            IllegalWorkerStateException: ``initialize`` was not called yet, or not with a source connector's context.
+        """
+        context = super().context()
+        if not isinstance(context, SourceConnectorContext):
+            raise IllegalWorkerStateException(f"{type(self).__name__} was initialized with {type(context).__name__}")
+        return context
+
+    def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
+        """Whether it delivers exactly once with this configuration; None: not stated.
+
+        Called before ``start``, on a fresh instance, when the configuration has ``exactly.once.support=required``.
+        """
+        return None
+
+    def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:
+        """Whether its tasks use the transaction context. Asked when ``transaction.boundary=connector``."""
+        return ConnectorTransactionBoundaries.UNSUPPORTED
+
+    def alter_offsets(
+        self, props: Mapping[str, str], offsets: Mapping[frozenset[tuple[str, object]], Mapping[str, object] | None]
+    ) -> bool:
+        """Offsets are about to be changed through the REST API: forward them to the source, or refuse.
+
+        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker writes its
+        own store afterwards in any case.
+
+        Args:
+            props: The connector's configuration.
+            offsets: The new offset of each source partition (``dict(key)`` is the partition); None: removed. All of the
+                known ones with None when offsets are reset.
+
+        Returns:
+            Whether it knows about offsets and accepts these; False: not stated, the default.
+
+        Raises:
+            ConnectException: To refuse; the text goes to the caller.
+            NotImplementedError: To say that changing offsets is not supported (400).
+        """
+        return False
+
+
+class SinkConnector(Connector):
+    """A connector that moves data out of Kafka. Source: org.apache.kafka.connect.sink.SinkConnector, KIP-131."""
+
+    TOPICS_CONFIG: ClassVar[str] = "topics"
+    TOPICS_REGEX_CONFIG: ClassVar[str] = "topics.regex"
+
+    def context(self) -> SinkConnectorContext:
+        """The context.
+
+        Raises:
+            IllegalWorkerStateException: ``initialize`` was not called yet, or not with a sink connector's context.
+        """
+        context = super().context()
+        if not isinstance(context, SinkConnectorContext):
+            raise IllegalWorkerStateException(f"{type(self).__name__} was initialized with {type(context).__name__}")
+        return context
+
+    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Offsets are about to be changed through the REST API: forward them to the sink system, or refuse.
+
+        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker changes the
+        consumer group afterwards in any case.
+
+        Args:
+            props: The connector's configuration.
+            offsets: The new offset of each partition; None: removed.
+
+        Returns:
+            Whether it knows about offsets and accepts these; False: not stated, the default.
+
+        Raises:
+            ConnectException: To refuse; the text goes to the caller.
+            NotImplementedError: To say that changing offsets is not supported (400).
+        """
+        return False

@@ -1,0 +1,144 @@
+"""Frames: batches of records as columns. ``SourceFrame``, ``SinkFrame``, and ``Frame`` for transforms.
+
+PySpark and PyArrow are named for the type checker only: authors who use records need neither.
+
+Owning thread: none; frames are not changed once they are handed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.data import Schema
+from penstock.errors import IllegalWorkerStateException
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Frame", "SinkFrame", "SourceFrame", "ValueForm"]
+
+
+class ValueForm(Enum):
+    """How a ``FrameSinkTask`` is given values.
+
+    COLUMNS: as typed columns. TEXT: as one string column, each value printed as Java's ``toString`` does, worked out by
+    Spark; for sinks that write text.
+    """
+
+    COLUMNS = "columns"
+    TEXT = "text"
+
+
+class Frame(Protocol):
+    """One batch with one key schema and one value schema, as ``FrameTransformation`` sees it.
+
+    Columns of ``dataframe``: ``seq`` long (the record's position; must be kept as it is), ``topic`` string, ``partition``
+    int, ``offset`` long (sinks), ``timestamp`` long (ms), ``headers`` array of struct<key string, schema int, value
+    variant> (``schema`` counts into ``header_schemas``, -1 = none), ``key``, ``value``, ``dropped`` boolean, ``error``
+    struct<stage, exception, message>. Every field at every depth may be null; defaults are in the schemas.
+    """
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """The columns; lazy."""
+        ...
+
+    @property
+    def key_schema(self) -> Schema | None:
+        """Schema of the keys; None = schemaless (a VARIANT column)."""
+        ...
+
+    @property
+    def value_schema(self) -> Schema | None:
+        """Schema of the values; None = schemaless (a VARIANT column)."""
+        ...
+
+    @property
+    def header_schemas(self) -> Sequence[Schema]:
+        """Schemas that header entries count into."""
+        ...
+
+    def replace(
+        self,
+        *,
+        dataframe: DataFrame | None = None,
+        key_schema: Schema | None = ...,
+        value_schema: Schema | None = ...,
+    ) -> Frame:
+        """A frame with other columns or schemas; what is left out stays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceFrame:
+    """A batch from a ``FrameSourceTask``.
+
+    Attributes:
+        data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic``, ``partition``, ``timestamp``
+            (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>), which override the constants
+            below where they are there.
+        topic: The topic of all rows; None: there is a column ``topic``.
+        value_schema: Schema of the values; None = schemaless.
+        source_partition: What part of the source the rows are from: a map of primitives.
+        source_offset: Position AFTER the last row: where to resume when all rows are in Kafka.
+        key_schema: Schema of the keys; None = schemaless.
+        timestamp: Milliseconds of all rows; None: when they are sent.
+        partition: Kafka partition of all rows; None: the producer chooses.
+        offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered, so
+            that they are not sent again; without it the whole frame is.
+    """
+
+    data: DataFrame | pa.Table
+    topic: str | None
+    value_schema: Schema | None
+    source_partition: Mapping[str, object]
+    source_offset: Mapping[str, object]
+    key_schema: Schema | None = None
+    timestamp: int | None = None
+    partition: int | None = None
+    offset_after: Callable[[int], Mapping[str, object]] | None = None
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows; None for a Spark DataFrame, where counting would run a job."""
+        rows: int | None = getattr(self.data, "num_rows", None)
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SinkFrame:
+    """A batch for a ``FrameSinkTask``: rows of equal schemas, in order of their offsets within each partition.
+
+    Attributes:
+        table: Columns ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type``, ``key``, ``value``,
+            ``headers``. Temporal values are real dates and timestamps.
+        key_schema: Schema of the keys; None = schemaless.
+        value_schema: Schema of the values; None = schemaless.
+        spark: Gives the worker's Spark session, for ``dataframe``.
+    """
+
+    table: pa.Table
+    key_schema: Schema | None
+    value_schema: Schema | None
+    spark: Callable[[], SparkSession] | None = field(default=None, repr=False)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        rows: int = self.table.num_rows
+        return rows
+
+    def dataframe(self) -> DataFrame:
+        """The rows as a Spark DataFrame: same columns, same order; lazy, runs no job.
+
+        Raises:
+            IllegalWorkerStateException: The frame was made outside of a worker, without a Spark session.
+        """
+        if self.spark is None:
+            raise IllegalWorkerStateException("This SinkFrame has no Spark session; pass spark=lambda: session")
+        table: Any = self.table
+        return self.spark().createDataFrame(table)

@@ -1,0 +1,365 @@
+"""Records: what source tasks hand over and sink tasks are given, and the small values around them.
+
+Main types: ``SourceRecord``, ``SinkRecord`` and their base ``ConnectRecord``; ``TopicPartition``, ``OffsetAndMetadata``,
+``RecordMetadata``, ``TimestampType``.
+
+Owning thread: a record belongs to whoever made it until it is handed over, and must not be changed after that.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from penstock.data import ConnectHeaders, Schema
+
+__all__ = [
+    "UNCHANGED",
+    "ConnectRecord",
+    "OffsetAndMetadata",
+    "RecordMetadata",
+    "SinkRecord",
+    "SourceRecord",
+    "TimestampType",
+    "TopicPartition",
+    "Unchanged",
+]
+
+T = TypeVar("T")
+
+
+class Unchanged(Enum):
+    """Says "as in the original" in ``new_record``, where None is a value."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+_Keep = Literal[Unchanged.UNCHANGED]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a Kafka topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A consumer position (the next offset to read), and text kept with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class RecordMetadata(NamedTuple):
+    """Where Kafka put a record, after transforms (which may have changed its topic)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None = None
+
+
+class TimestampType(IntEnum):
+    """What a consumed record's timestamp is; the numbers are Kafka's."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class ConnectRecord(ABC):
+    """What source and sink records share.
+
+    Attributes:
+        topic: The topic.
+        kafka_partition: The partition, or None: the producer chooses.
+        key_schema: Schema of the key; None = schemaless.
+        key: The key.
+        value_schema: Schema of the value; None = schemaless.
+        value: The value; None is a tombstone.
+        timestamp: Milliseconds since 1970 UTC, or None.
+        raw_headers: The headers, or None when there are none; reading it makes nothing, unlike ``headers``.
+
+    Source: org.apache.kafka.connect.connector.ConnectRecord.
+    """
+
+    __slots__ = (
+        "kafka_partition",
+        "key",
+        "key_schema",
+        "raw_headers",
+        "timestamp",
+        "topic",
+        "value",
+        "value_schema",
+    )
+
+    topic: str
+    kafka_partition: int | None
+    key_schema: Schema | None
+    key: object
+    value_schema: Schema | None
+    value: object
+    timestamp: int | None
+    raw_headers: ConnectHeaders | None
+
+    @property
+    def headers(self) -> ConnectHeaders:
+        """The headers; an empty list of them that can be added to, when there are none."""
+        headers = self.raw_headers
+        if headers is None:
+            headers = self.raw_headers = ConnectHeaders()
+        return headers
+
+    @abstractmethod
+    def new_record(
+        self,
+        *,
+        topic: str | _Keep = UNCHANGED,
+        partition: int | _Keep | None = UNCHANGED,
+        key_schema: Schema | _Keep | None = UNCHANGED,
+        key: object = UNCHANGED,
+        value_schema: Schema | _Keep | None = UNCHANGED,
+        value: object = UNCHANGED,
+        timestamp: int | _Keep | None = UNCHANGED,
+        headers: ConnectHeaders | _Keep | None = UNCHANGED,
+    ) -> ConnectRecord:
+        """A copy with changes; how a transform changes a record.
+
+        What is specific to the kind of record (source partition and offset; the coordinates in Kafka) is kept. Headers are
+        copied when none are given, so changing those of the copy leaves the original alone.
+        """
+
+    def _common(self) -> tuple[object, ...]:
+        headers = self.raw_headers
+        return (
+            self.topic,
+            self.kafka_partition,
+            self.key_schema,
+            self.key,
+            self.value_schema,
+            self.value,
+            self.timestamp,
+            None if headers is None or headers.is_empty() else headers,
+        )
+
+    # A record holds values that may be lists or dicts: like those it has no hash.
+    __hash__ = None  # type: ignore[assignment]
+
+
+class SourceRecord(ConnectRecord):
+    """A record for Kafka, with its place in the source.
+
+    Args:
+        source_partition: What part of the source it is from (a file, a table): a map of primitives, or None.
+        source_offset: How far that part is read once this record is in Kafka: a map of primitives, or None.
+        topic: The topic to write to.
+        value: The value.
+        value_schema: Its schema; None = schemaless.
+        key: The key.
+        key_schema: Its schema; None = schemaless.
+        partition: The partition to write to; None: the producer chooses.
+        timestamp: Milliseconds since 1970 UTC; None: when it is sent.
+        headers: The headers.
+
+    Source: org.apache.kafka.connect.source.SourceRecord.
+    """
+
+    __slots__ = ("source_offset", "source_partition")
+
+    source_partition: Mapping[str, object] | None
+    source_offset: Mapping[str, object] | None
+
+    def __init__(
+        self,
+        source_partition: Mapping[str, object] | None,
+        source_offset: Mapping[str, object] | None,
+        topic: str,
+        value: object,
+        *,
+        value_schema: Schema | None = None,
+        key: object = None,
+        key_schema: Schema | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: ConnectHeaders | None = None,
+    ) -> None:
+        self.source_partition = source_partition
+        self.source_offset = source_offset
+        self.topic = topic
+        self.value = value
+        self.value_schema = value_schema
+        self.key = key
+        self.key_schema = key_schema
+        self.kafka_partition = partition
+        self.timestamp = timestamp
+        self.raw_headers = headers
+
+    def new_record(
+        self,
+        *,
+        topic: str | _Keep = UNCHANGED,
+        partition: int | _Keep | None = UNCHANGED,
+        key_schema: Schema | _Keep | None = UNCHANGED,
+        key: object = UNCHANGED,
+        value_schema: Schema | _Keep | None = UNCHANGED,
+        value: object = UNCHANGED,
+        timestamp: int | _Keep | None = UNCHANGED,
+        headers: ConnectHeaders | _Keep | None = UNCHANGED,
+    ) -> SourceRecord:
+        """A copy with changes, of the same source partition and offset."""
+        return SourceRecord(
+            self.source_partition,
+            self.source_offset,
+            self.topic if topic is UNCHANGED else topic,
+            self.value if value is UNCHANGED else value,
+            value_schema=self.value_schema if value_schema is UNCHANGED else value_schema,
+            key=self.key if key is UNCHANGED else key,
+            key_schema=self.key_schema if key_schema is UNCHANGED else key_schema,
+            partition=self.kafka_partition if partition is UNCHANGED else partition,
+            timestamp=self.timestamp if timestamp is UNCHANGED else timestamp,
+            headers=_copied(self.raw_headers) if headers is UNCHANGED else headers,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SourceRecord):
+            return NotImplemented
+        return (
+            self.source_partition == other.source_partition
+            and self.source_offset == other.source_offset
+            and self._common() == other._common()
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"SourceRecord(source_partition={self.source_partition}, source_offset={self.source_offset}, "
+            f"topic={self.topic!r}, partition={self.kafka_partition}, key={self.key!r}, value={self.value!r}, "
+            f"timestamp={self.timestamp})"
+        )
+
+
+class SinkRecord(ConnectRecord):
+    """A record from Kafka.
+
+    Args:
+        topic: The topic, as transforms left it.
+        partition: The partition, as transforms left it.
+        kafka_offset: Its offset.
+        value: The value; None is a tombstone.
+        value_schema: Its schema; None = schemaless.
+        key: The key.
+        key_schema: Its schema; None = schemaless.
+        timestamp: Milliseconds since 1970 UTC, or None.
+        timestamp_type: What the timestamp is.
+        headers: The headers.
+        original_topic: The topic it was read from; None: ``topic``.
+        original_kafka_partition: The partition it was read from; None: ``partition``.
+        original_kafka_offset: Its offset there; None: ``kafka_offset``.
+
+    Offsets in ``pre_commit``, ``open``, ``close`` and the context are always about the original topic and partition.
+
+    Source: org.apache.kafka.connect.sink.SinkRecord, KIP-793.
+    """
+
+    __slots__ = (
+        "kafka_offset",
+        "original_kafka_offset",
+        "original_kafka_partition",
+        "original_topic",
+        "timestamp_type",
+    )
+
+    kafka_offset: int
+    timestamp_type: TimestampType
+    original_topic: str
+    original_kafka_partition: int | None
+    original_kafka_offset: int
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        kafka_offset: int,
+        value: object,
+        *,
+        value_schema: Schema | None = None,
+        key: object = None,
+        key_schema: Schema | None = None,
+        timestamp: int | None = None,
+        timestamp_type: TimestampType = TimestampType.NO_TIMESTAMP_TYPE,
+        headers: ConnectHeaders | None = None,
+        original_topic: str | None = None,
+        original_kafka_partition: int | None = None,
+        original_kafka_offset: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.kafka_partition = partition
+        self.kafka_offset = kafka_offset
+        self.value = value
+        self.value_schema = value_schema
+        self.key = key
+        self.key_schema = key_schema
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.raw_headers = headers
+        self.original_topic = topic if original_topic is None else original_topic
+        self.original_kafka_partition = partition if original_kafka_partition is None else original_kafka_partition
+        self.original_kafka_offset = kafka_offset if original_kafka_offset is None else original_kafka_offset
+
+    def new_record(
+        self,
+        *,
+        topic: str | _Keep = UNCHANGED,
+        partition: int | _Keep | None = UNCHANGED,
+        key_schema: Schema | _Keep | None = UNCHANGED,
+        key: object = UNCHANGED,
+        value_schema: Schema | _Keep | None = UNCHANGED,
+        value: object = UNCHANGED,
+        timestamp: int | _Keep | None = UNCHANGED,
+        headers: ConnectHeaders | _Keep | None = UNCHANGED,
+    ) -> SinkRecord:
+        """A copy with changes, of the same offset and the same original coordinates."""
+        return SinkRecord(
+            self.topic if topic is UNCHANGED else topic,
+            self.kafka_partition if partition is UNCHANGED else partition,
+            self.kafka_offset,
+            self.value if value is UNCHANGED else value,
+            value_schema=self.value_schema if value_schema is UNCHANGED else value_schema,
+            key=self.key if key is UNCHANGED else key,
+            key_schema=self.key_schema if key_schema is UNCHANGED else key_schema,
+            timestamp=self.timestamp if timestamp is UNCHANGED else timestamp,
+            timestamp_type=self.timestamp_type,
+            headers=_copied(self.raw_headers) if headers is UNCHANGED else headers,
+            original_topic=self.original_topic,
+            original_kafka_partition=self.original_kafka_partition,
+            original_kafka_offset=self.original_kafka_offset,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SinkRecord):
+            return NotImplemented
+        return (
+            self.kafka_offset == other.kafka_offset
+            and self.timestamp_type == other.timestamp_type
+            and self.original_topic == other.original_topic
+            and self.original_kafka_partition == other.original_kafka_partition
+            and self.original_kafka_offset == other.original_kafka_offset
+            and self._common() == other._common()
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"SinkRecord(topic={self.topic!r}, partition={self.kafka_partition}, kafka_offset={self.kafka_offset}, "
+            f"key={self.key!r}, value={self.value!r}, timestamp={self.timestamp})"
+        )
+
+
+def _copied(headers: ConnectHeaders | None) -> ConnectHeaders | None:
+    return None if headers is None else headers.duplicate()

@@ -1,0 +1,221 @@
+"""Sink tasks: they are given records (``SinkTask``) or whole frames (``FrameSinkTask``) and put them into a system.
+
+Owning thread: the task's thread, for every method.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import ClassVar, overload
+
+from penstock.api.frame import SinkFrame, ValueForm
+from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
+from penstock.api.task import Task
+
+__all__ = ["AnySinkTask", "ErrantRecordReporter", "FrameSinkTask", "SinkTask", "SinkTaskContext"]
+
+
+class ErrantRecordReporter(ABC):
+    """Takes records a task could not put, as ``errors.tolerance`` says. Source: KIP-610.
+
+    Thread: any.
+    """
+
+    @abstractmethod
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        """Reports a record: log, dead letter queue. The task goes on with the next record.
+
+        Does not wait: the future is done when the report is stored. Offsets past the record are not committed before that.
+
+        Raises:
+            ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
+        """
+
+
+class SinkTaskContext(ABC):
+    """What a sink task may ask of the worker. The worker implements it.
+
+    Thread: the task's; only ``configs``, ``request_commit`` and ``errant_record_reporter`` may be used from others.
+    Source: org.apache.kafka.connect.sink.SinkTaskContext; KIP-275 for ``is_closing``.
+
+    Raises:
+        IllegalWorkerStateException: From every method, before the task is initialized or after it was closed.
+    """
+
+    @abstractmethod
+    def configs(self) -> dict[str, str]:
+        """The task's newest configuration, with placeholders replaced again (a secret may have changed)."""
+
+    @overload
+    def offset(self, offsets: TopicPartition, offset: int) -> None: ...
+
+    @overload
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+    @abstractmethod
+    def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
+        """Rewinds partitions: records from these offsets on are delivered next.
+
+        For tasks that keep offsets in their own system: call it in ``open``. Takes effect before the next ``put``, and
+        also becomes the committed position.
+        """
+
+    @abstractmethod
+    def timeout(self, timeout_ms: int) -> None:
+        """The next call of ``put`` comes after at most this time, with or without records; used once.
+
+        With RetriableException raised from ``put``: how long to wait before the same records come again.
+        """
+
+    @abstractmethod
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions this task has now."""
+
+    @abstractmethod
+    def pause(self, *partitions: TopicPartition) -> None:
+        """No records of these partitions until ``resume``; lasts until they are taken away.
+
+        Raises:
+            IllegalWorkerStateException: One of them is not assigned.
+        """
+
+    @abstractmethod
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Records of these partitions again.
+
+        Raises:
+            IllegalWorkerStateException: One of them is not assigned.
+        """
+
+    @abstractmethod
+    def request_commit(self) -> None:
+        """Asks for an offset commit before the next ``put``; a hint."""
+
+    @abstractmethod
+    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        """Where to report records that cannot be put; None when error reporting is not configured."""
+
+    @property
+    @abstractmethod
+    def is_closing(self) -> bool:
+        """Whether this ``pre_commit`` is the last one for its partitions: a rebalance or the task's end follows.
+
+        True from just before that ``pre_commit`` until its commit is done; False in ``put``, in ``pre_commit`` and
+        ``flush`` of other commits, in ``close`` and in ``stop``. Source: KIP-275.
+        """
+
+
+class AnySinkTask(Task):
+    """What ``SinkTask`` and ``FrameSinkTask`` share: everything but ``put``. Subclass one of those.
+
+    Loop: ``open`` when partitions come; then ``put`` again and again, with ``pre_commit`` between two calls of it every
+    ``offset.flush.interval.ms``; ``pre_commit`` and ``close`` when partitions go; ``stop`` at the end.
+
+    Attributes:
+        context: What the task may ask of the worker; there from ``initialize`` on.
+
+    Thread: the task's own, for every method; no two of them run at once.
+    Source: org.apache.kafka.connect.sink.SinkTask.
+    """
+
+    TOPICS_CONFIG: ClassVar[str] = "topics"
+    TOPICS_REGEX_CONFIG: ClassVar[str] = "topics.regex"
+
+    context: SinkTaskContext
+
+    def initialize(self, context: SinkTaskContext) -> None:
+        """Takes the context. Called once, before ``start``. Overriding it: call this one too."""
+        self.context = context
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions were assigned: make writers, or set where to read from with ``context.offset``.
+
+        Called after ``start`` and at each rebalance with the new ones only, before any of their records. May block for a
+        while (the consumer group waits). An exception makes the task FAILED.
+        """
+
+    def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Makes everything put so far durable, and waits until it is.
+
+        Called by the default ``pre_commit`` only. May block.
+
+        Args:
+            offsets: The positions after the last records put, for each partition.
+
+        Raises:
+            Exception: The offsets are not committed, and the task is rewound to the last committed ones: those records
+                come again. The task does not fail.
+        """
+
+    def pre_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Offsets are about to be committed: which of them are safe?
+
+        Called every ``offset.flush.interval.ms``, after ``context.request_commit``, before partitions are taken away and
+        before the task ends. May block. The default flushes everything and returns all of them.
+
+        A task that buffers returns the positions up to which its records are durable, and keeps the rest for later. **Look
+        at** ``self.context.is_closing``: when it is true, no later commit comes for these partitions. Flush what is
+        buffered now and return those offsets; else the records of the buffer are read again by the next owner of the
+        partitions, and the work on them is lost. When it is false, a buffer may go on filling.
+
+        Args:
+            offsets: The positions after the last records put, for each partition (those that go away, when closing).
+
+        Returns:
+            The positions to commit: at most those given. A partition left out keeps its committed position; an empty map
+            commits nothing, for tasks that keep offsets in their own system.
+
+        Raises:
+            Exception: Nothing is committed. Unless closing, the task is rewound to the last committed offsets and those
+                records come again. The task does not fail.
+        """
+        self.flush(offsets)
+        return offsets
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions go away: close their writers, forget their records.
+
+        Called after the last ``pre_commit`` for them, at rebalances and before ``stop``. When partitions were lost (the
+        group went on without this task), there was no such ``pre_commit``: discard what is not durable. May block for a
+        while. An exception makes the task FAILED.
+        """
+
+
+class SinkTask(AnySinkTask):
+    """Puts records into a system."""
+
+    @abstractmethod
+    def put(self, records: Sequence[SinkRecord]) -> None:
+        """Takes records, in order of their offsets within each partition. Need not make them durable: ``flush`` does.
+
+        Called again and again; with an empty list when there is nothing (also while paused), so that time-based work can
+        be done. May block, but a call longer than ``max.poll.interval.ms`` loses the partitions.
+
+        Raises:
+            RetriableException: (or KafkaRetriableException) The same records come again, after ``context.timeout`` or the
+                default back-off; nothing else is delivered before.
+            Exception: Any other makes the task FAILED. To skip a bad record instead, give it to
+                ``context.errant_record_reporter()`` and go on.
+        """
+
+
+class FrameSinkTask(AnySinkTask):
+    """Puts whole frames into a system: their rows never become Python objects.
+
+    Attributes:
+        value_form: How values are given; see ``ValueForm``.
+    """
+
+    value_form: ClassVar[ValueForm] = ValueForm.COLUMNS
+
+    @abstractmethod
+    def put(self, frame: SinkFrame) -> None:
+        """Takes a frame. Need not make it durable: ``flush`` does.
+
+        Called for each run of records with equal schemas; not called when there is nothing. Errors are as for
+        ``SinkTask.put``: after RetriableException the same frame comes again.
+        """

@@ -1,0 +1,162 @@
+"""Source tasks: they read from a system and hand over records (``SourceTask``) or whole frames (``FrameSourceTask``).
+
+Owning thread: the task's thread, unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import ClassVar
+
+from penstock.api.frame import SourceFrame
+from penstock.api.record import RecordMetadata, SourceRecord
+from penstock.api.storage import OffsetStorageReader
+from penstock.api.task import Task
+
+__all__ = ["FrameSourceTask", "SourceTask", "SourceTaskContext", "TransactionBoundary", "TransactionContext"]
+
+
+class TransactionBoundary(Enum):
+    """Where transactions end with exactly-once delivery: the values of ``transaction.boundary``."""
+
+    POLL = "poll"
+    INTERVAL = "interval"
+    CONNECTOR = "connector"
+
+
+class TransactionContext(ABC):
+    """Lets a task say where transactions end. Thread: the task's. Source: org.apache.kafka.connect.source.TransactionContext."""
+
+    @abstractmethod
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        """Asks for a commit after the batch that ``poll`` returns next, or after this record of it."""
+
+    @abstractmethod
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        """Asks to discard what was read since the last commit, after the next batch or after this record of it."""
+
+
+class SourceTaskContext(ABC):
+    """What a source task may ask of the worker. The worker implements it.
+
+    Attributes:
+        stopping: Set when the task is asked to stop (also by a pause of the worker's process end): a ``poll`` that waits
+            should wait on it, ``self.context.stopping.wait(0.1)``, instead of sleeping.
+
+    Thread: any.
+    Source: org.apache.kafka.connect.source.SourceTaskContext.
+    """
+
+    stopping: threading.Event
+
+    @abstractmethod
+    def configs(self) -> dict[str, str]:
+        """The task's newest configuration, with placeholders replaced again (a secret may have changed)."""
+
+    @abstractmethod
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """A reader of committed source offsets: where to resume. Fails with ConnectException once the task is abandoned."""
+
+    def transaction_context(self) -> TransactionContext | None:
+        """How to say where transactions end; None unless ``transaction.boundary=connector``."""
+        return None
+
+
+class SourceTask(Task):
+    """Reads from a system, record by record.
+
+    Loop: ``poll`` until stop is asked. Records go through transforms and converters to Kafka in the order they were
+    returned; the offset of a source partition is committed up to the first record that Kafka has not acknowledged.
+
+    Attributes:
+        context: What the task may ask of the worker; there from ``initialize`` on.
+
+    Thread: the task's own for ``start``, ``poll`` and ``stop``. The hooks ``commit``, ``commit_record``,
+    ``record_acknowledged`` and ``commit_batch`` come from threads of the worker, beside ``poll``: what they share with
+    ``poll`` needs a lock.
+    Source: org.apache.kafka.connect.source.SourceTask; KIP-416 for the acknowledgement hooks.
+    """
+
+    TRANSACTION_BOUNDARY_CONFIG: ClassVar[str] = "transaction.boundary"
+
+    context: SourceTaskContext
+
+    def initialize(self, context: SourceTaskContext) -> None:
+        """Takes the context. Called once, before ``start``. Overriding it: call this one too."""
+        self.context = context
+
+    @abstractmethod
+    def poll(self) -> Sequence[SourceRecord] | SourceFrame | None:
+        """The next records, in order.
+
+        Called again and again on the task's thread, and not while the task is paused. May wait for data for a limited time
+        (a second is a good bound), and should return at once when ``self.context.stopping`` is set or ``wakeup`` is called:
+        the task cannot stop before ``poll`` returns. Nothing now: None or an empty list; the worker then waits a moment
+        before it asks again.
+
+        Returned records belong to the worker; do not change them. Returning them promises nothing about Kafka yet: that
+        comes with ``commit_record`` and ``commit``.
+
+        Raises:
+            RetriableException: (or KafkaRetriableException) Called again after a back-off.
+            Exception: Any other makes the task FAILED, after what was polled before has been delivered and committed.
+        """
+
+    def commit(self) -> None:
+        """Offsets of this task were committed: a source that keeps its own position may move it now.
+
+        Called on a worker's thread after each successful offset commit, also one with nothing new. What is committed may
+        be less than what ``poll`` has returned, so use ``commit_record`` to learn what is safe. May block, but the next
+        commit waits for it. An exception is logged and does no harm.
+        """
+
+    def commit_record(self, record: SourceRecord) -> None:
+        """The worker is done with a record: Kafka acknowledged it, a transform dropped it, or it failed and was skipped.
+
+        Called once for each record that ``poll`` returned (the same object), in any order between source partitions, on a
+        worker's thread; must be quick. It is not called for records that are still on their way when the task fails, nor
+        for those a crash loses. An exception is logged and does no harm. Only called if it is overridden.
+        Source: KIP-416.
+        """
+
+    def record_acknowledged(self, record: SourceRecord, metadata: RecordMetadata) -> None:
+        """Kafka has stored a record, and where. Called just before ``commit_record`` of the same record.
+
+        Never called for dropped or skipped records. ``record`` is the object ``poll`` returned, before transforms;
+        ``metadata`` has the topic after transforms. Called on a worker's thread; must be quick. An exception is logged and
+        does no harm. Only called if it is overridden.
+        Source: KIP-416.
+        """
+
+    def commit_batch(self, frame: SourceFrame, acknowledged: int) -> None:
+        """The worker is done with a frame: what ``commit_record`` is for frames, without a call for each row.
+
+        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. An exception is
+        logged and does no harm.
+
+        Args:
+            frame: The frame as ``poll`` returned it.
+            acknowledged: How many of its rows Kafka has stored; the others were dropped by a transform or skipped.
+        """
+
+    def wakeup(self) -> None:
+        """Stop was asked: a waiting ``poll`` should return at once (with what it has, or None).
+
+        Called on another thread than the task's, beside ``poll``, at most once; must not block. ``stop`` follows on the
+        task's thread. A ``poll`` that waits on ``self.context.stopping`` needs no ``wakeup``.
+        """
+
+
+class FrameSourceTask(SourceTask):
+    """Reads from a system, a whole frame at a time: its rows never become Python objects.
+
+    Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame``, and that ``commit_batch`` takes the
+    place of ``commit_record`` and ``record_acknowledged``.
+    """
+
+    @abstractmethod
+    def poll(self) -> SourceFrame | None:
+        """The next frame, or None: nothing now. The rest is as for ``SourceTask.poll``."""
