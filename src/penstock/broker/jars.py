@@ -123,7 +123,7 @@ def _run_ivy(java: Path, work: Path, jars: Path, coordinates: Sequence[str]) -> 
         *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"),
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd=work)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_TIMEOUT_S, cwd=work)
     except subprocess.TimeoutExpired as error:
         raise JarsNotFoundException(
             f"Fetching {', '.join(coordinates)} took longer than {_TIMEOUT_S} s; check the network and try again"
@@ -175,5 +175,7 @@ def ivy_module(coordinates: Sequence[str]) -> str:
 
 def _tail(output: str, lines: int = 15) -> str:
     """The lines of Ivy's output that say what failed."""
-    telling = [line for line in output.splitlines() if line.strip() and "downloading" not in line and "...." not in line]
+    telling = [
+        line for line in output.splitlines() if line.strip() and "downloading" not in line and "...." not in line
+    ]
     return "\n".join(telling[-lines:])

@@ -60,7 +60,5 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     version = parse_version(shown)
     if version is None or version < MINIMUM_VERSION:
         found = "of an unknown version" if version is None else f"version {version}"
-        raise JavaNotFoundException(
-            f"Kafka needs Java {MINIMUM_VERSION} or later, but {command} is {found}; {advice}"
-        )
+        raise JavaNotFoundException(f"Kafka needs Java {MINIMUM_VERSION} or later, but {command} is {found}; {advice}")
     return Path(command)

@@ -125,7 +125,7 @@ def format_storage(java: Path, class_path: str, configuration: Path, options: Se
         *("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", str(configuration)),
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BrokerException(f"Formatting the broker's storage failed: {error}") from error
     if done.returncode != 0:
