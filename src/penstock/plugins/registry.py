@@ -1,0 +1,203 @@
+"""Turns the class names in configurations into classes.
+
+Main type: ``Plugins``. Any thread; what it remembers is guarded by a lock.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+
+from penstock.plugins.discovery import (
+    class_version,
+    find_entry_points,
+    find_in_directories,
+    is_kind,
+    make_importable,
+    plugin_roots,
+)
+from penstock.plugins.kinds import PluginDescriptor, PluginKind, PluginNotFoundException, simple_name
+from penstock.plugins.stock import STOCK
+
+log = logging.getLogger(__name__)
+
+_CONNECTOR_KINDS = (PluginKind.SOURCE, PluginKind.SINK)
+
+
+class Plugins:
+    """The plugins that one worker can use.
+
+    A name may be: Kafka's own Java name of a stock class, ``module.Class``, ``module:Class``, a simple class name, or
+    that without its ending (``FileStreamSource`` for ``FileStreamSourceConnector``, ``Json`` for ``JsonConverter``).
+
+    Args:
+        plugin_path: Directories of other people's plugins.
+        stock: The built-in ones; replaced in tests.
+
+    Thread: any.
+    Source: org.apache.kafka.connect.runtime.isolation.Plugins.
+    """
+
+    def __init__(self, plugin_path: Sequence[str] = (), stock: Sequence[PluginDescriptor] = STOCK) -> None:
+        self._stock = tuple(stock)
+        self._roots = plugin_roots(plugin_path)
+        make_importable(self._roots)
+        self._lock = threading.Lock()
+        self._others: tuple[PluginDescriptor, ...] | None = None
+
+    @classmethod
+    def discover(cls, plugin_path: Sequence[str] = ()) -> Plugins:
+        """Prepares to look in the built-in plugins, installed distributions and these directories.
+
+        Nothing is imported yet: that happens when a name is first asked for.
+        """
+        return cls(plugin_path)
+
+    def descriptors(self, kinds: Iterable[PluginKind] | None = None) -> list[PluginDescriptor]:
+        """Every plugin that is there, by kind and name. Imports the plugins of other people."""
+        wanted = set(PluginKind if kinds is None else kinds)
+        everything = [*self._stock, *self._found_elsewhere()]
+        chosen = {(plugin.kind, plugin.target): plugin for plugin in reversed(everything) if plugin.kind in wanted}
+        order = list(PluginKind)
+        return sorted(chosen.values(), key=lambda plugin: (order.index(plugin.kind), plugin.name))
+
+    def resolve(self, kind: PluginKind, class_text: str) -> type:
+        """The class of a name.
+
+        Raises:
+            PluginNotFoundException: there is none; the message lists what is there and the closest name.
+        """
+        return self._resolve((kind,), class_text)
+
+    def resolve_connector(self, class_text: str) -> type:
+        """The class of a source or sink connector.
+
+        Raises:
+            PluginNotFoundException: there is none; the message lists what is there and the closest name.
+        """
+        return self._resolve(_CONNECTOR_KINDS, class_text)
+
+    def new(self, kind: PluginKind, class_text: str) -> object:
+        """A new instance of a class.
+
+        Raises:
+            PluginNotFoundException: the class is not there.
+            Exception: what its constructor raised.
+        """
+        return self.resolve(kind, class_text)()
+
+    def version(self, cls: type) -> str | None:
+        """The version of a plugin's class: what the class says, else the release it comes with."""
+        target = f"{cls.__module__}:{cls.__qualname__}"
+        for plugin in self._stock:
+            if plugin.target == target or self._same_package(plugin, cls):
+                return plugin.version
+        return class_version(cls)
+
+    @staticmethod
+    def _same_package(plugin: PluginDescriptor, cls: type) -> bool:
+        module, _, name = plugin.target.partition(":")
+        return cls.__qualname__ == name and cls.__module__.startswith(module + ".")
+
+    def _resolve(self, kinds: Sequence[PluginKind], class_text: str) -> type:
+        text = class_text.strip()
+        for plugin in self._stock:
+            if plugin.kind in kinds and text in plugin.names():
+                return self._load(kinds, plugin.target, text)
+        if ":" in text or "." in text:
+            loaded = self._import(kinds, text)
+            if loaded is not None:
+                return loaded
+        matching = {p.target: p for p in self._found_elsewhere() if p.kind in kinds and text in p.names()}
+        if len(matching) > 1:
+            names = ", ".join(sorted(plugin.name for plugin in matching.values()))
+            raise PluginNotFoundException(
+                f"More than one {kinds[0].noun} matches alias {text}. Please use the full name of one of: {names}"
+            )
+        for target in matching:
+            return self._load(kinds, target, text)
+        raise PluginNotFoundException(self._not_found(kinds, text))
+
+    def _import(self, kinds: Sequence[PluginKind], text: str) -> type | None:
+        """The class of ``module.Class`` or ``module:Class``; None when there is no such module."""
+        if ":" in text:
+            return self._load(kinds, text, text)
+        module, _, name = text.rpartition(".")
+        # Nested classes: the shortest prefix that is no module begins the class's qualified name.
+        while module:
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
+                    module, _, outer = module.rpartition(".")
+                    name = f"{outer}.{name}"
+                    continue
+                raise PluginNotFoundException(_import_failed(text, module, error)) from error
+            except Exception as error:
+                raise PluginNotFoundException(_import_failed(text, module, error)) from error
+            return self._load(kinds, f"{module}:{name}", text)
+        return None
+
+    def _load(self, kinds: Sequence[PluginKind], target: str, text: str) -> type:
+        module_name, _, qualified = target.partition(":")
+        try:
+            found: object = importlib.import_module(module_name)
+        except Exception as error:
+            raise PluginNotFoundException(_import_failed(text, module_name, error)) from error
+        for part in qualified.split("."):
+            found = getattr(found, part, None)
+        noun = kinds[0].noun
+        if not isinstance(found, type):
+            raise PluginNotFoundException(
+                f"{self._not_found(kinds, text)}. Module {module_name} is there but has no class {qualified}"
+            )
+        if not any(is_kind(found, kind) for kind in kinds):
+            bases = " or ".join(f"{kind.base().__module__}.{kind.base().__name__}" for kind in kinds)
+            raise PluginNotFoundException(f"Class {text} is not a {noun}: it does not extend {bases}")
+        if inspect.isabstract(found):
+            missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+            raise PluginNotFoundException(f"Class {text} is abstract, it still needs: {missing}")
+        return found
+
+    def _found_elsewhere(self) -> tuple[PluginDescriptor, ...]:
+        with self._lock:
+            if self._others is None:
+                points = find_entry_points()
+                own = find_entry_points([str(root) for root in self._roots]) if self._roots else []
+                self._others = (*points, *own, *find_in_directories(self._roots))
+            return self._others
+
+    def _not_found(self, kinds: Sequence[PluginKind], text: str) -> str:
+        noun = kinds[0].noun
+        there = self.descriptors(kinds)
+        listed = ", ".join(f"{plugin.name} ({plugin.kind.value})" for plugin in there) or "none"
+        message = (
+            f"Failed to find any class that implements {noun} and which name matches {text}, "
+            f"available {_plural(noun)} are: {listed}"
+        )
+        closest = _closest(text, there)
+        return f"{message}. Did you mean {closest}?" if closest else message
+
+
+def _plural(noun: str) -> str:
+    return {"HeaderConverter": "header converters", "ConfigProvider": "config providers"}.get(noun, noun.lower() + "s")
+
+
+def _closest(text: str, there: Iterable[PluginDescriptor]) -> str | None:
+    by_name: dict[str, str] = {}
+    for plugin in there:
+        for name in plugin.names():
+            by_name.setdefault(name.lower(), name)
+    wanted = text.lower()
+    full = difflib.get_close_matches(wanted, by_name, n=1, cutoff=0.75)
+    simple = difflib.get_close_matches(simple_name(wanted), by_name, n=1, cutoff=0.6)
+    best = full or simple
+    return by_name[best[0]] if best else None
+
+
+def _import_failed(text: str, module: str, error: BaseException) -> str:
+    return f"Class {text} cannot be loaded: importing module {module} failed with {type(error).__name__}: {error}"

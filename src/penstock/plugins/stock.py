@@ -1,0 +1,76 @@
+"""The plugins that come with Penstock, as a table: what they are called and where they are, without importing them.
+
+Main object: ``STOCK``. A constant; any thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock import __version__
+from penstock.plugins.kinds import PluginDescriptor, PluginKind
+
+_CONNECT = "org.apache.kafka.connect"
+_PROVIDER = "org.apache.kafka.common.config.provider"
+
+
+def _stock(kind: PluginKind, name: str, target: str, *aliases: str) -> PluginDescriptor:
+    return PluginDescriptor(kind, name, target, aliases, __version__)
+
+
+def _converters() -> list[PluginDescriptor]:
+    stock = [
+        (f"{_CONNECT}.json.JsonConverter", "penstock.converters.as_json:JsonConverter"),
+        (f"{_CONNECT}.storage.StringConverter", "penstock.converters.as_string:StringConverter"),
+        (f"{_CONNECT}.converters.ByteArrayConverter", "penstock.converters.as_bytes:ByteArrayConverter"),
+    ]
+    both = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
+    found = [_stock(kind, name, target) for kind in both for name, target in stock]
+    simple = f"{_CONNECT}.storage.SimpleHeaderConverter"
+    target = "penstock.converters.headers:SimpleHeaderConverter"
+    return [*found, _stock(PluginKind.HEADER_CONVERTER, simple, target)]
+
+
+def _transforms() -> list[PluginDescriptor]:
+    found = []
+    for name, module in (("HoistField", "hoist_field"), ("InsertField", "insert_field")):
+        for side in ("Key", "Value"):
+            java = f"{_CONNECT}.transforms.{name}${side}"
+            target = f"penstock.transforms.{module}:{name}{side}"
+            found.append(_stock(PluginKind.TRANSFORMATION, java, target, f"{_CONNECT}.transforms.{name}.{side}"))
+    return found
+
+
+#: Everything built in. A test resolves each entry.
+STOCK: Final[tuple[PluginDescriptor, ...]] = (
+    _stock(
+        PluginKind.SOURCE,
+        f"{_CONNECT}.file.FileStreamSourceConnector",
+        "penstock.connectors.file:FileStreamSourceConnector",
+    ),
+    _stock(
+        PluginKind.SINK,
+        f"{_CONNECT}.file.FileStreamSinkConnector",
+        "penstock.connectors.file:FileStreamSinkConnector",
+    ),
+    _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.directory.DirectorySourceConnector",
+        "penstock.connectors.directory:DirectorySourceConnector",
+    ),
+    *_converters(),
+    *_transforms(),
+    _stock(
+        PluginKind.CONFIG_PROVIDER, f"{_PROVIDER}.FileConfigProvider", "penstock.config.providers:FileConfigProvider"
+    ),
+    _stock(
+        PluginKind.CONFIG_PROVIDER,
+        f"{_PROVIDER}.DirectoryConfigProvider",
+        "penstock.config.providers:DirectoryConfigProvider",
+    ),
+    _stock(
+        PluginKind.CONFIG_PROVIDER,
+        f"{_PROVIDER}.EnvVarConfigProvider",
+        "penstock.config.providers:EnvVarConfigProvider",
+    ),
+)
