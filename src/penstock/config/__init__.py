@@ -6,6 +6,15 @@ A connector or plugin author builds a `ConfigDef` from `ConfigType`, `Importance
 from penstock.config.definition import ConfigDef, ConfigKey, Recommender
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
 from penstock.config.parse import ClassResolver, convert_to_string, import_class, parse_type
+from penstock.config.properties import load_properties, parse_properties
+from penstock.config.providers import (
+    ConfigData,
+    ConfigProvider,
+    ConfigTransformer,
+    DirectoryConfigProvider,
+    EnvVarConfigProvider,
+    FileConfigProvider,
+)
 from penstock.config.validators import (
     AnyNonDuplicate,
     CaseInsensitiveValidString,
@@ -29,10 +38,16 @@ __all__ = [
     "ClassResolver",
     "CompositeValidator",
     "Config",
+    "ConfigData",
     "ConfigDef",
     "ConfigKey",
+    "ConfigProvider",
+    "ConfigTransformer",
     "ConfigType",
     "ConfigValue",
+    "DirectoryConfigProvider",
+    "EnvVarConfigProvider",
+    "FileConfigProvider",
     "Importance",
     "LambdaValidator",
     "ListSize",
@@ -48,5 +63,7 @@ __all__ = [
     "Width",
     "convert_to_string",
     "import_class",
+    "load_properties",
+    "parse_properties",
     "parse_type",
 ]

@@ -1,0 +1,120 @@
+"""Java's properties format: the format of worker files, connector files and secret files.
+
+Main functions: `parse_properties`, `load_properties`. Pure functions, usable from any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import ConfigException
+
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_BLANKS: Final = " \t\f"
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_UNICODE: Final = re.compile(r"[0-9a-fA-F]{4}")
+
+
+def load_properties(path: str | Path) -> dict[str, str]:
+    """Reads a properties file, UTF-8.
+
+    Raises:
+        ConfigException: The file cannot be read, is not UTF-8 or has a malformed escape; says where.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigException(f"Could not read properties from file {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigException(
+            f"Could not read properties from file {path}: not UTF-8 at byte {error.start}; save it as UTF-8 or write "
+            "other characters as \\uXXXX"
+        ) from error
+    return parse_properties(text, source=str(path))
+
+
+def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
+    r"""Parses the text of a properties file; of a key that is given twice the last value counts.
+
+    Args:
+        text: The content.
+        source: What to call it in an error.
+
+    Raises:
+        ConfigException: A malformed ``\u`` escape, with its line.
+
+    >>> parse_properties("# worker\nname = a\\\n   b\nkey:\\u0041 = 1")
+    {'name': 'ab', 'key': 'A = 1'}
+    """
+    values: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        key, value = _split(line)
+        try:
+            values[_unescape(key)] = _unescape(value)
+        except ValueError as error:
+            raise ConfigException(f"{source}, line {number}: {error}") from error
+    return values
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their continuations joined, without blank and comment lines, each with its first line's number."""
+    pending = ""
+    start = 0
+    for number, line in enumerate(_LINE_END.split(text), start=1):
+        line = line.lstrip(_BLANKS)
+        if not pending:
+            if not line or line[0] in "#!":
+                continue
+            start = number
+        joined = pending + line
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            pending = joined[:-1]
+            if not pending:
+                # A lone backslash: Java goes on with the next line as if this one were not there.
+                continue
+        else:
+            yield start, joined
+            pending = ""
+    if pending:
+        yield start, pending
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Cuts a line at the first separator that is not escaped: blanks, with at most one `=` or `:` among them."""
+    end = 0
+    while end < len(line) and line[end] not in _BLANKS + "=:":
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return line[:end], rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\":
+            out.append(char)
+        elif text[position : position + 1] == "u":
+            digits = _UNICODE.match(text, position + 1)
+            if digits is None:
+                raise ValueError(
+                    f"malformed \\uXXXX escape {text[position - 1 : position + 5]!r}; expected four hexadecimal digits"
+                )
+            out.append(chr(int(digits[0], 16)))
+            position = digits.end()
+        elif position < len(text):
+            out.append(_ESCAPES.get(text[position], text[position]))
+            position += 1
+    joined = "".join(out)
+    # Java's characters are UTF-16 units: two escapes may be the halves of one character.
+    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

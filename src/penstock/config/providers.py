@@ -1,0 +1,262 @@
+"""Values that are kept outside of a configuration: `${provider:[path:]key}` and where the values come from.
+
+Main types: `ConfigProvider` and its implementations for files, directories and the environment,
+`ConfigTransformer`. Providers are configured once by the thread that starts the worker; after that `get`
+is called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from penstock.config.java_regex import compile_java
+from penstock.config.properties import load_properties
+from penstock.errors import ConfigException
+
+_log = logging.getLogger(__name__)
+
+ALLOWED_PATHS: Final = "allowed.paths"
+ALLOWLIST_PATTERN: Final = "allowlist.pattern"
+
+
+@dataclass(frozen=True)
+class ConfigData:
+    """What a provider has at a path.
+
+    Attributes:
+        data: The values by key.
+        ttl: Milliseconds for which they stay valid; None for ever.
+    """
+
+    data: Mapping[str, str]
+    ttl: int | None = None
+
+
+class ConfigProvider(ABC):
+    """A place that values are read from when a configuration is handed out.
+
+    Thread: `get` may be called from several threads at once.
+    """
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Takes the settings below `config.providers.<name>.param.`; called once, before `get`."""
+
+    @abstractmethod
+    def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
+        """The values at a path: those asked for that exist, or all when `keys` is None.
+
+        Raises:
+            ConfigException: The path cannot be read.
+        """
+
+    def close(self) -> None:
+        """Releases what the provider holds; called once at the end."""
+
+
+class FileConfigProvider(ConfigProvider):
+    """Values out of Java properties files: `${file:/path/to/secrets.properties:key}`.
+
+    The setting `allowed.paths` limits which files may be read.
+    """
+
+    def __init__(self) -> None:
+        self._allowed: AllowedPaths = AllowedPaths(None)
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Takes `allowed.paths`."""
+        self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
+
+    def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
+        """Reads the file at this path."""
+        if not path:
+            return ConfigData({})
+        allowed = self._allowed.resolve(path)
+        if allowed is None:
+            _log.warning(
+                "The path %s is not below allowed.paths and is not read; its placeholders stay as they are", path
+            )
+            return ConfigData({})
+        return ConfigData(_only(load_properties(allowed), keys))
+
+
+class DirectoryConfigProvider(ConfigProvider):
+    """Values that are whole files, as mounted secrets are: `${dir:/path/to/secrets:file-name}`.
+
+    The content is UTF-8 and is not trimmed. The setting `allowed.paths` limits which directories may be read.
+    """
+
+    def __init__(self) -> None:
+        self._allowed: AllowedPaths = AllowedPaths(None)
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Takes `allowed.paths`."""
+        self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
+
+    def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
+        """Reads the regular files directly in this directory, or those of them that are named."""
+        if not path:
+            return ConfigData({})
+        directory = self._allowed.resolve(path)
+        if directory is None:
+            _log.warning(
+                "The path %s is not below allowed.paths and is not read; its placeholders stay as they are", path
+            )
+            return ConfigData({})
+        if not directory.is_dir():
+            _log.warning("The path %s is not a directory; its placeholders stay as they are", path)
+            return ConfigData({})
+        try:
+            files = [file for file in directory.iterdir() if (keys is None or file.name in keys) and file.is_file()]
+        except OSError as error:
+            raise ConfigException(f"Could not list directory {path}: {error.strerror or error}") from error
+        return ConfigData({file.name: _content(file) for file in files})
+
+
+class EnvVarConfigProvider(ConfigProvider):
+    """Values out of the environment of the worker's process: `${env:NAME}`.
+
+    The setting `allowlist.pattern`, a regular expression, limits the names.
+
+    Args:
+        environment: Used instead of the process's own.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._all = dict(os.environ if environment is None else environment)
+        self._visible = self._all
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Takes `allowlist.pattern`."""
+        pattern = configs.get(ALLOWLIST_PATTERN)
+        if pattern is not None:
+            allowed = compile_java(pattern, name=ALLOWLIST_PATTERN, what="Syntax error in regular expression")
+            self._visible = {name: value for name, value in self._all.items() if allowed.fullmatch(name)}
+
+    def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
+        """Reads variables; there are no paths."""
+        if path:
+            raise ConfigException(f"Path is not supported for EnvVarConfigProvider, invalid value '{path}'")
+        return ConfigData(_only(self._visible, keys))
+
+
+class AllowedPaths:
+    """The paths that a provider may read below, out of the setting `allowed.paths`.
+
+    Args:
+        setting: Absolute, existing paths separated by commas; None or empty allows every path.
+
+    Raises:
+        ConfigException: A path is not absolute or does not exist.
+    """
+
+    def __init__(self, setting: str | None) -> None:
+        self._allowed: list[Path] | None = None
+        if setting:
+            self._allowed = [self._checked(Path(os.path.normpath(part.strip()))) for part in setting.split(",")]
+
+    def resolve(self, path: str) -> Path | None:
+        """The path to read, or None when it is not allowed; `..` is resolved before the comparison."""
+        if self._allowed is None:
+            return Path(path)
+        normal = Path(os.path.normpath(path))
+        return normal if any(normal.is_relative_to(allowed) for allowed in self._allowed) else None
+
+    @staticmethod
+    def _checked(path: Path) -> Path:
+        if not path.is_absolute():
+            raise ConfigException(f"Path {path} is not absolute")
+        if not path.exists():
+            raise ConfigException(f"Path {path} does not exist")
+        return path
+
+
+@dataclass(frozen=True)
+class TransformedConfig:
+    """A configuration with its placeholders resolved.
+
+    Attributes:
+        data: The configuration.
+        ttls: For each path whose provider gave one, the milliseconds after which to resolve again.
+    """
+
+    data: dict[str, str]
+    ttls: Mapping[str, int] = field(default_factory=dict)
+
+
+class ConfigTransformer:
+    """Replaces the placeholders `${provider:[path:]key}` in the values of a configuration.
+
+    Each path is read once for a configuration. Unknown providers and keys leave the placeholder as it is,
+    and what was put in is not looked at again.
+
+    Args:
+        providers: The configured providers by the name that placeholders use.
+
+    >>> transformer = ConfigTransformer({"env": EnvVarConfigProvider({"USER": "ann"})})
+    >>> transformer.transform({"a": "<${env:USER}>", "b": "${env:GONE} ${vault:x:y}"})
+    {'a': '<ann>', 'b': '${env:GONE} ${vault:x:y}'}
+    """
+
+    _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+
+    def __init__(self, providers: Mapping[str, ConfigProvider]) -> None:
+        self._providers = dict(providers)
+
+    def transform(self, config: Mapping[str, str]) -> dict[str, str]:
+        """The configuration with its placeholders resolved.
+
+        Raises:
+            ConfigException: A provider failed to read a path.
+        """
+        return self.resolve(config).data
+
+    def resolve(self, config: Mapping[str, str]) -> TransformedConfig:
+        """As `transform`, with the times after which providers want to be asked again."""
+        found: dict[tuple[str, str], Mapping[str, str]] = {}
+        ttls: dict[str, int] = {}
+        for (name, path), keys in self._wanted(config).items():
+            answer = self._providers[name].get(path, keys)
+            found[name, path] = answer.data
+            if answer.ttl is not None and answer.ttl >= 0:
+                ttls[path] = answer.ttl
+
+        def value_of(placeholder: re.Match[str]) -> str:
+            values = found.get((placeholder[1], placeholder[2] or ""), {})
+            return values.get(placeholder[3], placeholder[0])
+
+        def filled(value: str) -> str:
+            return self._PLACEHOLDER.sub(value_of, value) if isinstance(value, str) else value
+
+        return TransformedConfig({key: filled(value) for key, value in config.items()}, ttls)
+
+    def close(self) -> None:
+        """Closes every provider."""
+        for provider in self._providers.values():
+            provider.close()
+
+    def _wanted(self, config: Mapping[str, str]) -> dict[tuple[str, str], set[str]]:
+        wanted: dict[tuple[str, str], set[str]] = {}
+        for value in config.values():
+            # A null setting reaches this point as None.
+            for placeholder in self._PLACEHOLDER.finditer(value) if isinstance(value, str) else ():
+                if placeholder[1] in self._providers:
+                    wanted.setdefault((placeholder[1], placeholder[2] or ""), set()).add(placeholder[3])
+        return wanted
+
+
+def _only(values: Mapping[str, str], keys: Collection[str] | None) -> dict[str, str]:
+    return dict(values) if keys is None else {key: values[key] for key in keys if key in values}
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigException(f"Could not read file {file.name} in {file.parent}: {error}") from error
