@@ -1,8 +1,8 @@
 """What is reported about a failed record, and the reporter that writes it to the log.
 
 Main types: ``ConsumedMessage`` (a message as it was fetched, before conversion), ``FailedRecord`` (the error and where
-the record came from), ``ErrorReporter`` (the protocol of log and dead letter queue), ``LogReporter`` and ``ErrorCounts``
-(the plain counters that metrics read).
+the record came from), ``ErrorReporter`` (the protocol of log and dead letter queue), ``LogReporter`` and
+``ErrorCounts`` (the plain counters that metrics read).
 
 Owning thread: reporters may be called from the task's thread and from a producer's callback thread; they hold no state
 that is not protected.

@@ -1,7 +1,7 @@
 """What happens to a record that failed: retry it, skip it or fail the task, and tell the reporters.
 
-Main types: ``ErrorPolicy`` (the ``errors.*`` settings), ``ErrorHandler`` (applies it to the failed records of a batch or
-to one failed record) and ``FatalRecord`` (the record that ends the task). The decisions are the pure functions
+Main types: ``ErrorPolicy`` (the ``errors.*`` settings), ``ErrorHandler`` (applies it to the failed records of a batch,
+or to one) and ``FatalRecord`` (the record that ends the task). The decisions are the pure functions
 ``retry_delay_ms`` and ``verdict``.
 
 Owning thread: batches are handled on the task's thread (or its pipeline thread); ``handle_failure`` and
@@ -219,8 +219,8 @@ class ErrorHandler:
 
         Args:
             errors: Failed records of a batch, by position.
-            rerun: Runs these positions again and returns the errors that are left, by the same positions; the caller
-                keeps the results of those that passed.
+            rerun: Runs these positions (or more) again and returns the errors found, by the same positions; the
+                caller keeps the results of those that passed.
 
         Returns:
             The errors that are left, and how often each retried record was tried.
@@ -237,10 +237,8 @@ class ErrorHandler:
             remaining = rerun(again)
             for seq in again:
                 tries[seq] = attempt
-                if seq in remaining:
-                    left[seq] = remaining[seq]
-                else:
-                    del left[seq]
+                del left[seq]
+            left.update(remaining)
 
     def execute_with_retries(self, operation: Callable[[], T]) -> T:
         """Run one operation, again while it raises a retriable error and there is time; else the error passes.
