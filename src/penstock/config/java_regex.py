@@ -25,7 +25,7 @@ _CONTROL_CODES: Final = {r"\t": 9, r"\n": 10, r"\f": 12, r"\r": 13}
 # Classes that keep their meaning inside and outside of brackets; Java's \s has the vertical tab as Python's has.
 _SETS: Final = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0b\f\r", "h": HORIZONTAL, "v": VERTICAL}
 # Java repeats these, Python only inside of a group.
-_ANCHORS: Final = ("^", r"\b", r"\B", r"\A", r"\Z")
+_ANCHORS: Final = ("^", r"\A", r"\Z")
 _BLANKS: Final = tuple(" \t\n\x0b\f\r")
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 _COUNT: Final = re.compile(r"\{([0-9]+)(,?)([0-9]*)")
@@ -155,7 +155,7 @@ class _Translator:
     def _counted(self) -> str:
         found = _COUNT.match(self._pattern, self._at)
         if found is None:
-            self._fail("Illegal repetition", self._at - 1)
+            self._fail("Illegal repetition", self._at + 1)
         low, comma, high = found.groups()
         end = found.end()
         if not self._pattern.startswith("}", end):
@@ -171,7 +171,7 @@ class _Translator:
         if char in "*+?":
             self._fail(f"Dangling meta character '{char}'")
         if char == "{":
-            self._fail("Illegal repetition", self._at - 1)
+            self._fail("Illegal repetition", self._at + 1)
         if char == "(":
             return self._group()
         if char == "[":
@@ -262,7 +262,7 @@ class _Translator:
             self._flags = flags
             return None
         if not self._accept(":"):
-            self._fail("Unknown inline modifier" if self._peek() else "Unknown group type")
+            self._fail("Unknown inline modifier")
         outer, self._flags = self._flags, flags
         group = self._closed("(?:")
         self._flags = outer
@@ -272,12 +272,9 @@ class _Translator:
         self._at += 1
         char = self._peek()
         if not char:
-            self._fail("Unescaped trailing backslash", self._at)
+            self._fail("Unexpected internal error", self._at)
         if self._accept("Q"):
             return self._quoted()
-        if char == "E":
-            self._at += 1
-            return None
         if char == "k":
             return self._named_reference()
         if char in "123456789":
@@ -319,8 +316,11 @@ class _Translator:
 
     def _boundary(self, char: str) -> str:
         self._at += 1
-        if char == "G" or self._peek() == "{":
-            self._fail(f"\\{char}{'{...}' if char == 'b' else ''} is not supported here", self._at - 1)
+        if char == "G" or (char == "b" and self._peek(3) == "{g}"):
+            self._fail(f"\\{char} is not supported here", self._at - 1)
+        if char in "bB":
+            # The one place where Java 17 goes beyond ASCII by itself.
+            return f"(?u:\\{char})"
         if char == "z":
             return r"\Z"
         if char == "Z":
@@ -430,8 +430,7 @@ class _Translator:
             self._fail("Illegal character range")
         high, is_set = self._class_char()
         if is_set:
-            # A set cannot end a range: the hyphen is a character then.
-            return f"{low}\\-{high}"
+            self._fail("Illegal character range", self._at - 1)
         if _ordinal(high) < _ordinal(low):
             self._fail("Illegal character range", start + 1)
         return f"{low}-{high}"
@@ -442,7 +441,7 @@ class _Translator:
             self._at += 1
             return re.escape(char), False
         if not self._peek():
-            self._fail("Unescaped trailing backslash", self._at)
+            self._fail("Unexpected internal error", self._at)
         if self._accept("Q"):
             end = self._pattern.find("\\E", self._at)
             if end < 0:
