@@ -1,0 +1,118 @@
+"""What becomes of the task configurations that a connector gives.
+
+Main functions: ``complete``, ``check_count``, ``changed``, ``class_path`` and ``load_class``. Pure functions.
+
+Source: org.apache.kafka.connect.runtime.ConnectUtils, AbstractHerder.taskConfigsChanged; runtime.md section 3.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+
+from penstock.errors import ConnectException
+
+TASK_CLASS = "task.class"
+_TOPICS = ("topics", "topics.regex")
+_PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
+
+
+class TooManyTasksException(ConnectException):
+    """A connector gave more task configurations than ``tasks.max`` allows."""
+
+
+def check_count(connector: str, count: int, maximum: int) -> None:
+    """Refuses more tasks than allowed; for ``tasks.max.enforce=true``.
+
+    Raises:
+        TooManyTasksException: too many.
+    """
+    if count > maximum:
+        raise TooManyTasksException(
+            f"The connector {connector} has generated {count} task configs, which is greater than {maximum}, "
+            "the maximum number of tasks it is configured to create (tasks.max). This is likely a bug in the "
+            "connector; raise tasks.max, or set tasks.max.enforce=false to run them all"
+        )
+
+
+def complete(
+    generated: Sequence[Mapping[str, str]],
+    *,
+    task_class: type,
+    sink: bool,
+    raw: Mapping[str, str],
+    resolved: Mapping[str, str],
+) -> list[dict[str, str]]:
+    """Adds what the worker adds, and puts placeholders back so that secrets are not stored.
+
+    Args:
+        generated: What the connector gave.
+        task_class: Class of its tasks.
+        sink: Whether it is a sink, whose tasks get its topics.
+        raw: The connector's settings with placeholders.
+        resolved: The same with the placeholders resolved.
+    """
+    completed = []
+    for config in generated:
+        task = dict(config)
+        task[TASK_CLASS] = class_path(task_class)
+        if sink:
+            task.update({key: resolved[key] for key in _TOPICS if key in resolved})
+        completed.append(_with_placeholders(task, raw, resolved))
+    return completed
+
+
+def _with_placeholders(task: Mapping[str, str], raw: Mapping[str, str], resolved: Mapping[str, str]) -> dict[str, str]:
+    restored = dict(task)
+    for key, text in raw.items():
+        # Only where the task has the very value that the placeholder stands for: a connector may have given its
+        # task another value under the same key.
+        if isinstance(text, str) and _PLACEHOLDER.search(text) and key in task and task[key] == resolved.get(key):
+            restored[key] = text
+    return restored
+
+
+def changed(
+    new: Sequence[Mapping[str, str]],
+    old: Sequence[Mapping[str, str]],
+    *,
+    connector_now: Mapping[str, str],
+    connector_then: Mapping[str, str] | None,
+) -> bool:
+    """Whether the tasks must be restarted.
+
+    Args:
+        new: Task configurations just completed.
+        old: Those in force.
+        connector_now: The connector's settings.
+        connector_then: Its settings when ``old`` came into force: converters, transforms and client overrides are read
+            from there by the tasks, so a change of them needs new tasks too. None when there were none.
+    """
+    if [dict(config) for config in new] != [dict(config) for config in old]:
+        return True
+    return bool(new) and (connector_then is None or dict(connector_now) != dict(connector_then))
+
+
+def class_path(cls: type) -> str:
+    """How a class is named in a configuration: ``module.Class``, or ``module:Outer.Inner`` for a nested one."""
+    separator = ":" if "." in cls.__qualname__ else "."
+    return f"{cls.__module__}{separator}{cls.__qualname__}"
+
+
+def load_class(path: str) -> type:
+    """The class of such a name.
+
+    Raises:
+        ConnectException: it cannot be imported.
+    """
+    module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise ConnectException(f"the task class {path} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(found, type):
+        raise ConnectException(f"the task class {path} is not a class")
+    return found

@@ -1,0 +1,184 @@
+"""Holds one task of a worker: builds its runner, passes requests on, keeps its deadline, filters what it reports.
+
+Main types: ``TaskSlot``, and the protocol ``TaskRunner`` that source and sink runners follow.
+
+Thread: the public methods are called by the herder and return at once. A short-lived thread ``start-<task>`` builds the
+runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end.
+Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Protocol
+
+from penstock.errors import stack_trace
+from penstock.model import ConnectorTaskId, State
+from penstock.model.task_life import Built, CancelAsked, Reports, StopAsked, TaskEvent, TaskPhase, step
+from penstock.telemetry import log_context
+from penstock.worker.threads import Deadline, in_thread
+
+log = logging.getLogger(__name__)
+
+StateReport = Callable[[State, "str | None"], None]
+
+#: What an abandoned task gets after its deadline to notice it, before its slot is given up.
+CANCEL_GRACE_S = 1.0
+
+
+class TaskRunner(Protocol):
+    """A source or sink task with its loop. It reports its states to the callback it was made with."""
+
+    def start(self) -> None:
+        """Starts its thread; returns at once."""
+
+    def pause(self) -> None:
+        """Asks it to rest; reports PAUSED when it does."""
+
+    def resume(self) -> None:
+        """Asks it to go on; reports RUNNING when it does."""
+
+    def stop(self) -> None:
+        """Asks it to finish what is in flight and end; returns at once. Before ``start``: it ends when started."""
+
+    def cancel(self) -> None:
+        """Abandons it: it must commit nothing more. Returns at once."""
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits for the end of its thread; False when it still runs."""
+
+
+class TaskSlot:
+    """One task, from the request to start it until it has ended or was abandoned.
+
+    Args:
+        task: The task.
+        make: Builds the runner; may take long, may raise.
+        paused: Whether it is to rest from the beginning.
+        on_state: Told every state that counts (never blocks; any thread).
+        stop_timeout_s: How long it may take to end.
+    """
+
+    def __init__(
+        self,
+        task: ConnectorTaskId,
+        make: Callable[[StateReport, bool], TaskRunner],
+        *,
+        paused: bool,
+        on_state: StateReport,
+        stop_timeout_s: float,
+    ) -> None:
+        self.id = task
+        self._make = make
+        self._paused = paused
+        self._on_state = on_state
+        self._stop_timeout_s = stop_timeout_s
+        self._changed = threading.Condition()
+        self._phase = TaskPhase.BUILDING
+        self._runner: TaskRunner | None = None
+        self._build_ended = False
+        self._ended: Future[None] | None = None
+
+    @property
+    def phase(self) -> TaskPhase:
+        """Where the task is in its life."""
+        return self._phase
+
+    def start(self) -> None:
+        """Begins to build the runner and starts it."""
+        in_thread(f"start-{self.id}", self._build)
+
+    def pause(self) -> None:
+        """Asks the task to rest."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Asks the task to go on."""
+        self._set_paused(False)
+
+    def stop(self) -> Future[None]:
+        """Asks the task to end; after its deadline it is abandoned.
+
+        Returns:
+            Done when it has ended or was abandoned.
+        """
+        with self._changed:
+            if self._ended is None:
+                self._feed(StopAsked())
+                self._ended = in_thread(f"stop-{self.id}", self._await_end)
+            return self._ended
+
+    # ------------------------------------------------------------------ threads of the slot
+    def _build(self) -> None:
+        with log_context(self.id.connector, self.id.task):
+            paused = self._paused
+            try:
+                runner = self._make(self._reported, paused)
+            except BaseException as error:
+                log.exception("Task %s cannot be built", self.id)
+                with self._changed:
+                    self._feed(Reports(State.FAILED, stack_trace(error)))
+                    self._build_ended = True
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._runner = runner
+                self._feed(Built())
+                phase, changed = self._phase, self._paused != paused
+            # Outside of the lock: the runner reports states from its own thread and may hold a lock of its own.
+            if phase is TaskPhase.CANCELLED:
+                runner.cancel()
+            elif phase is TaskPhase.STOPPING:
+                runner.stop()
+            elif changed:
+                (runner.resume if paused else runner.pause)()
+            # Also a task that is to end is started: its thread closes what was built.
+            runner.start()
+            with self._changed:
+                self._build_ended = True
+                self._changed.notify_all()
+
+    def _await_end(self) -> None:
+        with log_context(self.id.connector, self.id.task):
+            deadline = Deadline(self._stop_timeout_s)
+            runner = self._runner
+            if runner is not None:
+                runner.stop()
+            with self._changed:
+                self._changed.wait_for(lambda: self._build_ended, deadline.remaining())
+                runner = self._runner
+                built = self._build_ended
+            if built and (runner is None or runner.join(deadline.remaining())):
+                return
+            log.error(
+                "Task %s did not end within %.1f s (task.shutdown.graceful.timeout.ms) and is abandoned: "
+                "it commits no more offsets; what it delivered since its last commit is delivered again",
+                self.id,
+                self._stop_timeout_s,
+            )
+            with self._changed:
+                self._feed(CancelAsked())
+            if runner is not None:
+                runner.cancel()
+                runner.join(CANCEL_GRACE_S)
+
+    def _set_paused(self, paused: bool) -> None:
+        with self._changed:
+            self._paused = paused
+            runner = self._runner
+        if runner is not None:
+            (runner.pause if paused else runner.resume)()
+
+    def _reported(self, state: State, trace: str | None) -> None:
+        with self._changed:
+            self._feed(Reports(state, trace))
+
+    def _feed(self, event: TaskEvent) -> None:
+        self._phase, effects = step(self._phase, event)
+        for effect in effects:
+            with contextlib.suppress(InvalidStateError):
+                self._on_state(effect.state, effect.trace)

@@ -1,0 +1,95 @@
+"""Threads with an owner, and deadlines.
+
+Main names: ``OwnedThread`` (start, name, join with a deadline), ``in_thread`` (one call on a thread of its own, as a
+future), ``Deadline``. Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Deadline:
+    """A moment that a chain of blocking calls shares.
+
+    Args:
+        seconds: How far away it is.
+        clock: Seconds of a monotonic clock.
+
+    >>> now = [10.0]
+    >>> deadline = Deadline(5, clock=lambda: now[0])
+    >>> now[0] = 12.0
+    >>> deadline.remaining(), deadline.passed
+    (3.0, False)
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self._at - self._clock())
+
+    @property
+    def passed(self) -> bool:
+        """Whether no time is left."""
+        return self.remaining() == 0.0
+
+
+class OwnedThread:
+    """A named daemon thread of one owner. What its function raises is logged: it has nowhere else to go."""
+
+    def __init__(self, name: str, body: Callable[[], None]) -> None:
+        self._body = body
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The thread's name."""
+        return self._thread.name
+
+    def start(self) -> None:
+        """Starts it, once."""
+        self._thread.start()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits for its end; False when it still runs after the timeout. True at once when it never started."""
+        if self._thread.ident is None:
+            return True
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except BaseException:
+            log.exception("Thread %s ended by an error", self._thread.name)
+
+
+def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
+    """Runs one call on a new thread.
+
+    For calls that may block for as long as a user's code likes: a pool would run out of threads.
+    """
+    future: Future[T] = Future()
+
+    def body() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    OwnedThread(name, body).start()
+    return future

@@ -1,0 +1,255 @@
+"""Runs connectors and tasks: one thread for each connector, a slot for each task.
+
+Main types: ``Worker``; ``StatusListener`` (who is told the states), ``TaskRequest`` and ``TaskFactory`` (how tasks are
+made).
+
+Thread: every method is called by the herder's thread, which owns the tables here, and returns at once, except
+``resolve``, which may read files and is called from a thread of the caller's choice.
+Source: org.apache.kafka.connect.runtime.Worker; runtime.md sections 1 to 4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
+from penstock.config.providers import ConfigTransformer
+from penstock.errors import ConnectException
+from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
+from penstock.plugins import Plugins
+from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
+from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
+from penstock.worker.task_configs import check_count
+from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
+
+log = logging.getLogger(__name__)
+
+CONNECTOR_CLASS = "connector.class"
+
+
+class StatusListener(Protocol):
+    """Who is told what connectors and tasks are doing. Called from any thread; must not block."""
+
+    def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
+        """A connector changed its state."""
+
+    def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
+        """A task changed its state."""
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """Everything needed to build one task.
+
+    Attributes:
+        id: The task.
+        connector_type: Source or sink.
+        connector_config: The connector's settings, placeholders resolved (converters, transforms, errors.*, overrides).
+        task_config: The task's own settings, placeholders resolved.
+        read_task_config: Reads the task's settings again with placeholders resolved anew.
+        paused: Whether it is to rest from the beginning.
+        task_count: How many tasks the connector has.
+    """
+
+    id: ConnectorTaskId
+    connector_type: ConnectorType
+    connector_config: Mapping[str, str]
+    task_config: Mapping[str, str]
+    read_task_config: Callable[[], Mapping[str, str]]
+    paused: bool
+    task_count: int
+
+
+TaskFactory = Callable[[TaskRequest, StateReport], TaskRunner]
+
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """What a worker is put together from.
+
+    Attributes:
+        worker_id: ``host:port`` of its REST address.
+        plugins: Where classes come from.
+        transformer: Resolves placeholders.
+        offset_reader: Makes the reader of a source connector's committed offsets.
+        make_task: Builds a task's runner.
+        task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
+        connector_stop_timeout_s: The same for each connector.
+    """
+
+    worker_id: str
+    plugins: Plugins
+    transformer: ConfigTransformer
+    offset_reader: Callable[[str], OffsetStorageReader]
+    make_task: TaskFactory
+    task_stop_timeout_s: float = 5.0
+    connector_stop_timeout_s: float = 5.0
+
+
+class Worker:
+    """The connectors and tasks that run in this process.
+
+    Args:
+        parts: What it is made of.
+        listener: Who is told their states.
+        requests: Who serves what connectors ask for.
+    """
+
+    def __init__(self, parts: WorkerParts, listener: StatusListener, requests: ConnectorRequests) -> None:
+        self._parts = parts
+        self._listener = listener
+        self._requests = requests
+        self._connectors: dict[str, ConnectorRunner] = {}
+        self._tasks: dict[ConnectorTaskId, TaskSlot] = {}
+
+    @property
+    def worker_id(self) -> str:
+        """``host:port`` of the worker."""
+        return self._parts.worker_id
+
+    @property
+    def plugins(self) -> Plugins:
+        """Where classes come from."""
+        return self._parts.plugins
+
+    @property
+    def connector_stop_timeout_s(self) -> float:
+        """How long a connector may take to end before it is to be abandoned."""
+        return self._parts.connector_stop_timeout_s
+
+    def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+        """A configuration with its placeholders resolved. May read files.
+
+        Raises:
+            ConfigException: a provider cannot read what a placeholder names.
+        """
+        return self._parts.transformer.transform(config)
+
+    # ------------------------------------------------------------------ connectors
+    def start_connector(self, name: str, resolved: Mapping[str, str], target: TargetState) -> Future[TargetState]:
+        """Starts a new instance of a connector.
+
+        Args:
+            name: The connector; no instance of it may be running.
+            resolved: Its settings, placeholders resolved.
+            target: What to do after ``initialize``.
+
+        Returns:
+            Done when the target is reached; fails with the cause.
+        """
+        if name in self._connectors:
+            raise ConnectException(f"connector {name} is running already")
+        cls = self.plugins.resolve_connector(resolved[CONNECTOR_CLASS])
+
+        def make() -> Connector:
+            instance = cls()
+            assert isinstance(instance, Connector)
+            return instance
+
+        def make_context(raise_error: Callable[[BaseException], None]) -> ConnectorContext:
+            if issubclass(cls, SinkConnector):
+                return RunnerSinkContext(name, self._requests, raise_error)
+            return RunnerSourceContext(name, self._requests, raise_error, self._parts.offset_reader(name))
+
+        spec = ConnectorSpec(name, dict(resolved), make, make_context, target)
+        runner = ConnectorRunner(spec, lambda state, trace: self._listener.on_connector_state(name, state, trace))
+        self._connectors[name] = runner
+        log.info("Starting connector %s (%s)", name, resolved[CONNECTOR_CLASS])
+        return runner.start()
+
+    def connector_running(self, name: str) -> bool:
+        """Whether an instance is started and has not failed."""
+        runner = self._connectors.get(name)
+        return runner is not None and runner.running
+
+    def transition_connector(self, name: str, target: TargetState) -> Future[TargetState]:
+        """Asks the running instance for a target state; the newest request wins."""
+        return self._runner(name).transition(target)
+
+    def task_plan(self, name: str, max_tasks: int) -> Future[TaskPlan]:
+        """Asks the running instance for its tasks."""
+        return self._runner(name).task_plan(max_tasks)
+
+    def fail_connector(self, name: str, error: BaseException) -> None:
+        """Makes the running instance FAILED."""
+        self._runner(name).raise_error(error)
+
+    def stop_connector(self, name: str) -> Future[None]:
+        """Asks the instance to end. Done when it has; at once when there is none."""
+        runner = self._connectors.get(name)
+        if runner is None:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        return runner.shut_down()
+
+    def forget_connector(self, name: str) -> None:
+        """Drops the instance; one that has not ended is abandoned."""
+        runner = self._connectors.pop(name, None)
+        if runner is not None and not runner.ended.done():
+            log.error(
+                "Connector %s did not end within %.1f s and is abandoned; its thread may go on",
+                name,
+                self._parts.connector_stop_timeout_s,
+            )
+            runner.cancel()
+
+    def _runner(self, name: str) -> ConnectorRunner:
+        try:
+            return self._connectors[name]
+        except KeyError:
+            raise ConnectException(f"connector {name} is not running on this worker") from None
+
+    # ------------------------------------------------------------------ tasks
+    def start_task(self, request: TaskRequest, max_tasks: int | None) -> None:
+        """Starts a task. What goes wrong makes it FAILED.
+
+        Args:
+            request: The task; no instance of it may be running.
+            max_tasks: ``tasks.max`` when it is enforced: a stored configuration may
+                have more tasks than are allowed now.
+        """
+        if request.id in self._tasks:
+            raise ConnectException(f"task {request.id} is running already")
+
+        def make(report: StateReport, paused: bool) -> TaskRunner:
+            if max_tasks is not None:
+                check_count(request.id.connector, request.task_count, max_tasks)
+            return self._parts.make_task(request, report)
+
+        slot = TaskSlot(
+            request.id,
+            make,
+            paused=request.paused,
+            on_state=lambda state, trace: self._listener.on_task_state(request.id, state, trace),
+            stop_timeout_s=self._parts.task_stop_timeout_s,
+        )
+        self._tasks[request.id] = slot
+        slot.start()
+
+    def pause_task(self, task: ConnectorTaskId) -> None:
+        """Asks a task to rest."""
+        if task in self._tasks:
+            self._tasks[task].pause()
+
+    def resume_task(self, task: ConnectorTaskId) -> None:
+        """Asks a task to go on."""
+        if task in self._tasks:
+            self._tasks[task].resume()
+
+    def stop_task(self, task: ConnectorTaskId) -> Future[None]:
+        """Asks a task to end. Done when it has, or was abandoned after its deadline; at once when there is none."""
+        slot = self._tasks.get(task)
+        if slot is None:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        return slot.stop()
+
+    def forget_task(self, task: ConnectorTaskId) -> None:
+        """Drops a task that was stopped."""
+        self._tasks.pop(task, None)
