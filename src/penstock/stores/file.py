@@ -1,0 +1,265 @@
+"""The standalone worker's source offsets in one file, in Java Connect's own format.
+
+Main type: `FileOffsetStore`. The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory),
+so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file beside it keeps
+a second worker away.
+
+Source: org.apache.kafka.connect.storage.FileOffsetBackingStore.
+Thread: any; writers that arrive while a write is under way share the next one.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from penstock.errors import OffsetStoreException
+from penstock.stores.java_hashmap import JavaFormatError, decode, encode
+from penstock.stores.memory import apply_entries
+
+logger = logging.getLogger(__name__)
+
+TEMPORARY_WRITTEN = "temporary-written"
+RENAMED = "renamed"
+
+
+@dataclass
+class _Write:
+    """Entries of all callers that wait for the same write; `done` and `error` are its outcome."""
+
+    entries: dict[bytes, bytes | None] = field(default_factory=dict)
+    done: bool = False
+    error: OffsetStoreException | None = None
+
+
+class FileOffsetStore:
+    """An `OffsetStore` in a file.
+
+    A missing or empty file counts as empty. A character device (`/dev/null`) keeps the offsets in memory only.
+
+    Args:
+        path: the file, `offset.storage.file.filename`; its directory must exist.
+        at_point: called with `TEMPORARY_WRITTEN` and `RENAMED` while a write passes these points, for crash tests.
+        clock: seconds, for timeouts.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        at_point: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = Path(path)
+        self._at_point = at_point or (lambda _point: None)
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._entries: dict[bytes, bytes] = {}
+        self._next = _Write()
+        self._writing = False
+        self._started = False
+        self._lock_handle: IO[bytes] | None = None
+        # A symbolic link is followed once: the rename must replace the file, not the link to it.
+        self._file = self.path
+        self._volatile = False
+
+    def start(self) -> None:
+        """Take the lock and read the file.
+
+        Raises:
+            OffsetStoreException: another worker uses the file, or it cannot be read or is not an offsets file.
+        """
+        with self._condition:
+            if self._started:
+                return
+            self._file = Path(os.path.realpath(self.path))
+            self._volatile = self._check_kind()
+            try:
+                if not self._volatile:
+                    self._take_lock()
+                    self._entries = self._read()
+            except BaseException:
+                self._drop_lock()
+                raise
+            self._next = _Write()
+            self._started = True
+
+    def stop(self) -> None:
+        """Wait for a write under way, then let the file go."""
+        with self._condition:
+            self._started = False
+            self._condition.wait_for(lambda: not self._writing)
+            self._drop_lock()
+            self._condition.notify_all()
+
+    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
+        """The value of each key, None where there is none. Never waits: the entries are in memory."""
+        with self._condition:
+            self._require_started()
+            return {key: self._entries.get(key) for key in keys}
+
+    def entries(self) -> dict[bytes, bytes]:
+        """A copy of all entries."""
+        with self._condition:
+            self._require_started()
+            return dict(self._entries)
+
+    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
+        """Write the entries; they are on the disk when this returns.
+
+        Raises:
+            OffsetStoreException: the disk refused (the old content is intact), or the wait for another write took
+                longer than the timeout (these entries may still be written).
+        """
+        deadline = None if timeout_s is None else self._clock() + timeout_s
+        with self._condition:
+            self._require_started()
+            write = self._next
+            write.entries.update(entries)
+            while not write.done and (self._writing or self._next is not write):
+                self._wait(deadline)
+            if write.done:
+                if write.error is not None:
+                    raise OffsetStoreException(str(write.error)) from write.error
+                return
+            # Stop may have come while this write waited for its turn.
+            self._require_started()
+            self._next = _Write()
+            self._writing = True
+            changed = dict(self._entries)
+        apply_entries(changed, write.entries)
+        try:
+            if not self._volatile:
+                self._replace_file(changed)
+        except OSError as error:
+            write.error = OffsetStoreException(
+                f"Source offsets could not be written to {self.path}: {error.strerror or error}. The file still holds "
+                "the offsets of the write before; make room, or make the directory writable."
+            )
+            raise write.error from error
+        except BaseException as error:
+            write.error = OffsetStoreException(f"The write of source offsets to {self.path} was broken off: {error!r}")
+            raise
+        finally:
+            with self._condition:
+                if write.error is None:
+                    self._entries = changed
+                write.done = True
+                self._writing = False
+                self._condition.notify_all()
+
+    def _wait(self, deadline: float | None) -> None:
+        remaining = None if deadline is None else deadline - self._clock()
+        if remaining is not None and remaining <= 0:
+            raise OffsetStoreException(
+                f"Source offsets were not written to {self.path} in time: an earlier write has not ended; the disk is "
+                "slow or does not answer"
+            )
+        self._condition.wait(remaining)
+
+    def _require_started(self) -> None:
+        if not self._started:
+            raise OffsetStoreException(f"The offset store of {self.path} is not started, or was stopped")
+
+    def _check_kind(self) -> bool:
+        """Whether the offsets can only be kept in memory.
+
+        Raises:
+            OffsetStoreException: the path can never become an offsets file.
+        """
+        try:
+            mode = self._file.stat().st_mode
+        except FileNotFoundError:
+            if not self._file.parent.is_dir():
+                raise OffsetStoreException(
+                    f"The directory of the offsets file {self.path} does not exist; create it or change "
+                    "offset.storage.file.filename"
+                ) from None
+            return False
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if stat.S_ISCHR(mode):
+            logger.warning("The offsets file %s is a device: source offsets are lost when the worker ends", self.path)
+            return True
+        if not stat.S_ISREG(mode):
+            raise OffsetStoreException(
+                f"The offsets file {self.path} is not a regular file; change offset.storage.file.filename"
+            )
+        return False
+
+    def _take_lock(self) -> None:
+        """Lock a file of its own: the offsets file is replaced with each write, and a lock on it would go with it."""
+        lock_path = self._file.with_name(self._file.name + ".lock")
+        try:
+            self._lock_handle = lock_path.open("ab")
+            fcntl.flock(self._lock_handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OffsetStoreException(
+                f"The offsets file {self.path} is in use by another worker; give each standalone worker its own "
+                "offset.storage.file.filename, or stop the other one"
+            ) from error
+        except OSError as error:
+            raise OffsetStoreException(
+                f"The offsets file {self.path} cannot be locked: {error.strerror or error} ({lock_path.name} in the "
+                "same directory); make the directory writable for this user"
+            ) from error
+
+    def _drop_lock(self) -> None:
+        if self._lock_handle is not None:
+            self._lock_handle.close()
+            self._lock_handle = None
+
+    def _read(self) -> dict[bytes, bytes]:
+        try:
+            content = self._file.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if not content:
+            return {}
+        try:
+            found = decode(content)
+        except JavaFormatError as error:
+            raise OffsetStoreException(
+                f"The offsets file {self.path} is corrupt or is not an offsets file: {error}. The worker does not "
+                "start, because without offsets all sources would begin again. Restore the file from a copy, or move it "
+                "away to begin again on purpose."
+            ) from error
+        return {key: value for key, value in found.items() if key is not None and value is not None}
+
+    def _unreadable(self, error: OSError) -> OffsetStoreException:
+        return OffsetStoreException(
+            f"The offsets file {self.path} cannot be read: {error.strerror or error}; check its permissions"
+        )
+
+    def _replace_file(self, entries: Mapping[bytes, bytes]) -> None:
+        """Write a temporary file in the same directory, make it durable, and put it in the place of the old one."""
+        temporary = self._file.with_name(self._file.name + ".tmp")
+        mode = stat.S_IMODE(self._file.stat().st_mode) if self._file.exists() else None
+        try:
+            with temporary.open("wb") as handle:
+                if mode is not None:
+                    os.fchmod(handle.fileno(), mode)
+                handle.write(encode(entries))
+                handle.flush()
+                os.fsync(handle.fileno())
+            self._at_point(TEMPORARY_WRITTEN)
+            temporary.replace(self._file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        self._at_point(RENAMED)
+        directory = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
