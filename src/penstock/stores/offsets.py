@@ -1,0 +1,370 @@
+"""Source offsets as Kafka Connect writes them, on top of a store of bytes.
+
+Main types: `OffsetReader` (what connectors and tasks read with), `OffsetWriter` (what the worker and the herder write
+with); `key_bytes`, `value_bytes`, `parse_key`, `parse_value` are the format, `connector_offsets` lists a connector.
+
+A key is the JSON ``["<connector>",{<source partition>}]`` in the order of the partition's keys, a value the JSON of the
+offset, both without spaces. Keys are compared as bytes; where another writer put the keys of a partition in another
+order, the reader still finds it by comparing parsed partitions.
+
+Thread: readers and writers are used from the threads of their task and synchronise themselves.
+
+Source: OffsetStorageReaderImpl, OffsetStorageWriter, OffsetUtils and ConnectorOffsetBackingStore of Kafka Connect.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, cast
+
+import orjson
+
+from penstock.api import OffsetStorageReader
+from penstock.data.text import java_double
+from penstock.errors import ConnectException, DataException, OffsetStoreException
+from penstock.stores.interface import OffsetStore
+
+logger = logging.getLogger(__name__)
+
+Partition = Mapping[str, object] | None
+Offset = Mapping[str, object] | None
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+_ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
+
+
+def key_bytes(connector: str, partition: Partition) -> bytes:
+    """The key of a source partition.
+
+    Raises:
+        DataException: the partition holds something that the format cannot carry.
+
+    >>> key_bytes("c", {"filename": "/data/in.txt"})
+    b'["c",{"filename":"/data/in.txt"}]'
+    >>> key_bytes("c", None)
+    b'["c",null]'
+    """
+    return _utf8(f"[{_text(connector)},{_map_text(partition, 'source partition')}]")
+
+
+def value_bytes(offset: Offset) -> bytes | None:
+    """The value of a source offset; None (a tombstone) for no offset.
+
+    Raises:
+        DataException: the offset holds something that the format cannot carry.
+
+    >>> value_bytes({"position": 10, "ratio": 1e7, "id": b"ab", "end": None})
+    b'{"position":10,"ratio":1.0E7,"id":"YWI=","end":null}'
+    """
+    return None if offset is None else _utf8(_map_text(offset, "source offset"))
+
+
+def parse_key(key: bytes) -> tuple[str, dict[str, object] | None] | None:
+    """Connector and source partition of a stored key; None for a key of another form.
+
+    >>> parse_key(b'["c",{"table":"t"}]')
+    ('c', {'table': 't'})
+    >>> parse_key(b'"x"') is None
+    True
+    """
+    match _loads(key):
+        case [str(connector), dict(partition)]:
+            return connector, partition
+        case [str(connector), None]:
+            return connector, None
+    return None
+
+
+def parse_value(value: bytes | None) -> dict[str, object] | None:
+    """The offset of a stored value.
+
+    Raises:
+        DataException: the bytes are not a JSON object.
+    """
+    if value is None:
+        return None
+    match _loads(value):
+        case None:
+            return None
+        case dict(offset):
+            return cast("dict[str, object]", offset)
+    raise DataException(f"a stored source offset must be a JSON object, got {value[:200]!r}")
+
+
+def partition_identity(partition: Partition) -> Hashable:
+    """What makes two source partitions the same one: equal names with equal values of equal kinds, in any order.
+
+    >>> partition_identity({"a": 1, "b": "x"}) == partition_identity({"b": "x", "a": 1})
+    True
+    >>> partition_identity({"a": 1}) == partition_identity({"a": True})
+    False
+    """
+    if partition is None:
+        return None
+    try:
+        identity = tuple(sorted((name, type(value).__name__, value) for name, value in partition.items()))
+        hash(identity)
+    except TypeError:
+        return repr(partition)
+    return identity
+
+
+def connector_offsets(store: OffsetStore, connector: str) -> list[tuple[dict[str, object] | None, dict[str, object]]]:
+    """All source partitions of a connector that have an offset, with it. Keys of another form are skipped.
+
+    Raises:
+        OffsetStoreException: the store cannot be read.
+    """
+    found = []
+    for key, value in store.entries().items():
+        parsed = parse_key(key)
+        if parsed is None:
+            logger.warning("Ignoring a key of the offset store that is not [connector, partition]: %r", key[:200])
+            continue
+        if parsed[0] != connector:
+            continue
+        try:
+            offset = parse_value(value)
+        except DataException as error:
+            logger.warning("Ignoring the offset of source partition %s of %s: %s", parsed[1], connector, error)
+            continue
+        if offset is not None:
+            found.append((parsed[1], offset))
+    return found
+
+
+class OffsetReader(OffsetStorageReader):
+    """Reads the committed offsets of one connector.
+
+    Args:
+        store: where they are.
+        connector: name of the connector, the namespace of the keys.
+        timeout_s: the longest wait for a read; None for the store's own limit.
+
+    Thread: any. `close` may come while another thread reads; that read still ends by itself, then fails.
+    """
+
+    def __init__(self, store: OffsetStore, connector: str, *, timeout_s: float | None = None) -> None:
+        self._store = store
+        self._connector = connector
+        self._timeout_s = timeout_s
+        self._closed = threading.Event()
+
+    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
+        """The committed offset of one source partition, or None."""
+        return self.offsets([partition])[0]
+
+    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
+        """The committed offsets of many source partitions, in the order asked for.
+
+        A partition that cannot be a key, and a stored value that cannot be read, are logged and count as no offset.
+
+        Raises:
+            ConnectException: the store cannot be read, or the reader was closed.
+        """
+        self._check_open()
+        keys = [self._key(partition) for partition in partitions]
+        wanted = [key for key in keys if key is not None]
+        try:
+            values = self._store.get(wanted, self._timeout_s)
+            values = self._with_other_spellings(partitions, keys, values)
+        except OffsetStoreException as error:
+            raise ConnectException(f"The source offsets of {self._connector} could not be read: {error}") from error
+        self._check_open()
+        return [None if key is None else self._offset(key, values.get(key)) for key in keys]
+
+    def close(self) -> None:
+        """Makes this and every later read fail: the connector or task was given up."""
+        self._closed.set()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ConnectException(f"The offset reader of {self._connector} is closed: its task or connector has ended")
+
+    def _key(self, partition: Mapping[str, object]) -> bytes | None:
+        try:
+            return key_bytes(self._connector, partition)
+        except DataException as error:
+            logger.error("No offset is looked up for source partition %s of %s: %s", partition, self._connector, error)
+            return None
+
+    def _with_other_spellings(
+        self,
+        partitions: Sequence[Mapping[str, object]],
+        keys: Sequence[bytes | None],
+        values: dict[bytes, bytes | None],
+    ) -> dict[bytes, bytes | None]:
+        """Look for equal partitions under other keys. Only a partition of several keys can be spelled in two ways."""
+        missing = {
+            partition_identity(parsed[1]): key
+            for partition, key in zip(partitions, keys, strict=True)
+            if key is not None and len(partition) > 1 and values.get(key) is None and (parsed := parse_key(key))
+        }
+        if not missing:
+            return values
+        values = dict(values)
+        for key, value in self._store.entries().items():
+            parsed = parse_key(key)
+            if parsed is not None and parsed[0] == self._connector:
+                wanted = missing.get(partition_identity(parsed[1]))
+                if wanted is not None:
+                    values[wanted] = value
+        return values
+
+    def _offset(self, key: bytes, value: bytes | None) -> dict[str, object] | None:
+        try:
+            return parse_value(value)
+        except DataException as error:
+            logger.error("The stored offset of %s is left out: %s", key.decode(errors="replace"), error)
+            return None
+
+
+class OffsetWriter:
+    """Collects the newest offset of each source partition of one connector and writes them together.
+
+    What a failed write held stays and is written next time; a newer offset of the same partition wins.
+
+    Args:
+        store: where to write.
+        connector: name of the connector, the namespace of the keys.
+
+    Thread: any; one write at a time. After `fence` nothing is written any more, whoever asks.
+    """
+
+    def __init__(self, store: OffsetStore, connector: str) -> None:
+        self._store = store
+        self._connector = connector
+        self._pending: dict[Hashable, tuple[Partition, Offset]] = {}
+        self._pending_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._fenced = threading.Event()
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the writer was taken from its owner."""
+        return self._fenced.is_set()
+
+    def put(self, partition: Partition, offset: Offset) -> None:
+        """Note the offset that the next `flush` writes; None removes the partition's offset."""
+        with self._pending_lock:
+            self._pending[partition_identity(partition)] = (partition, offset)
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Write what was noted since the last successful call; durable on return.
+
+        Args:
+            timeout_s: one limit for the wait for a running write and for the write; None for the store's own limit.
+
+        Returns:
+            How many entries were written.
+
+        Raises:
+            OffsetStoreException: the write failed, took too long, or the writer is fenced; the offsets are kept.
+            DataException: an offset cannot be written in the format; all are kept.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._write_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise OffsetStoreException(
+                f"The offsets of {self._connector} were not written: an earlier write has not ended for {timeout_s} s"
+            )
+        try:
+            # Under the lock: a task that was given up can write nothing once `fence` has returned true.
+            if self._fenced.is_set():
+                raise OffsetStoreException(f"The offsets of {self._connector} were not written: the task was cancelled")
+            return self._write(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        finally:
+            self._write_lock.release()
+
+    def fence(self, timeout_s: float) -> bool:
+        """Allow no further write.
+
+        Returns:
+            True when no write is under way any more; False when one had not ended within the time.
+        """
+        self._fenced.set()
+        if not self._write_lock.acquire(timeout=timeout_s):
+            return False
+        self._write_lock.release()
+        return True
+
+    def _write(self, timeout_s: float | None) -> int:
+        with self._pending_lock:
+            taken, self._pending = self._pending, {}
+        if not taken:
+            return 0
+        try:
+            entries = {
+                key_bytes(self._connector, partition): value_bytes(offset) for partition, offset in taken.values()
+            }
+            self._store.set(entries, timeout_s)
+        except BaseException:
+            with self._pending_lock:
+                self._pending = {**taken, **self._pending}
+            raise
+        return len(entries)
+
+
+def _map_text(values: object, what: str) -> str:
+    if values is None:
+        return "null"
+    if not isinstance(values, Mapping):
+        raise DataException(f"A {what} must be a map, got {type(values).__name__}")
+    parts = []
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise DataException(f"A {what} may only use strings as keys, found {name!r}")
+        parts.append(f"{_text(name)}:{_value_text(name, value, what)}")
+    return "{" + ",".join(parts) + "}"
+
+
+def _value_text(name: str, value: object, what: str) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            if not _INT64_MIN <= value <= _INT64_MAX:
+                raise DataException(f"Field {name} of a {what} does not fit in 64 bits: {value}")
+            return str(int(value))
+        case float():
+            # As Java's JSON writer: numbers that JSON does not have become texts.
+            return java_double(value) if math.isfinite(value) else f'"{java_double(value)}"'
+        case str():
+            return _text(value)
+        case bytes() | bytearray() | memoryview():
+            return '"' + base64.b64encode(value).decode() + '"'
+    raise DataException(f"A {what} may only hold primitive values, but field {name} is a {type(value).__name__}")
+
+
+def _text(value: str) -> str:
+    """A JSON string as Java's writer spells it: not ASCII-only, hexadecimal digits of escapes in upper case."""
+    text = json.dumps(value, ensure_ascii=False)
+    if "\\u00" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: "\\u" + found[0][2:].upper() if found[0][1] == "u" else found[0], text)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise DataException(f"A source partition or offset holds text that is not valid Unicode: {error}") from error
+
+
+def _loads(data: bytes) -> object:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _BROKEN
+
+
+_BROKEN: Final = object()
