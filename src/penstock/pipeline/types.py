@@ -7,7 +7,7 @@ reads the choice back from a column.
 
 Every field is nullable at every depth: whether a value may be missing is said by the Connect schema only. One thing to
 know about variants: Spark 4.3's ``toArrow`` refuses a NULL in a column of them ("nulls in input cannot be viewed as
-non-nullable"), so a plan ends with ``coalesce(column, parse_json('null'))``: ``collectable``. Reading gives None for both.
+non-nullable"), so a plan ends with ``collectable``, which puts the variant null there. Reading gives None for both.
 
 Thread: pure functions and immutable values, safe from any thread.
 """
