@@ -1,0 +1,1 @@
+"""Runs the recorded vectors of Kafka Connect's own classes against ours."""
