@@ -1,0 +1,266 @@
+"""Which source offsets are safe to commit: what Kafka has acknowledged without a gap, for each source partition.
+
+Main types: `Submission` (one batch on its way to Kafka and which of its rows are settled) and `SubmittedOffsets` (all
+batches of one task, in the order they were polled).
+
+A row is settled when Kafka acknowledged it, a transform dropped it, or it failed and was skipped: all three advance the
+offset. A row that failed with ``errors.tolerance=none`` is never settled, so neither its offset nor a later one of its
+source partition is ever committed; other source partitions go on.
+
+Pure: no I/O, no clock. Settling a chunk of rows is one slice assignment, and finding the first gap is one search in a
+byte array, whatever the number of rows.
+
+Thread: the task's delivery thread adds batches, the producer's thread settles rows, the task thread may take what is
+committable; one lock guards everything.
+
+Source: org.apache.kafka.connect.runtime.SubmittedRecords; KIP-416 and KIP-910 for dropped records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, TypeGuard
+
+from penstock.api import SourceFrame, SourceRecord
+
+Partition = Mapping[str, object] | None
+Offset = Mapping[str, object] | None
+
+_SETTLED: Final = 1
+_partition_of = attrgetter("source_partition")
+
+
+class _Unknown:
+    """The offset in the middle of a frame that cannot name it."""
+
+
+UNKNOWN: Final = _Unknown()
+
+
+def _known(offset: Offset | _Unknown) -> TypeGuard[Offset]:
+    return offset is not UNKNOWN
+
+
+@dataclass(slots=True)
+class _Part:
+    """The rows of one source partition within one batch.
+
+    Attributes:
+        identity: What makes the source partition the same one in other batches.
+        partition: The source partition.
+        rows: Its rows in ascending order; None for all rows of the batch.
+        offset_at: The source offset after a row of the batch.
+        submission: The batch.
+        offered: How many of the rows have been offered for commit already.
+    """
+
+    identity: Hashable
+    partition: Partition
+    rows: list[int] | None
+    offset_at: Callable[[int], Offset | _Unknown]
+    submission: Submission
+    offered: int = 0
+
+    def settled_prefix(self) -> int:
+        """How many rows are settled before the first that is not."""
+        done = self.submission.done
+        gap = done.find(0) if self.rows is None else bytes(map(done.__getitem__, self.rows)).find(0)
+        return self.count if gap < 0 else gap
+
+    @property
+    def count(self) -> int:
+        return len(self.submission.done) if self.rows is None else len(self.rows)
+
+    def offset_after_prefix(self, prefix: int) -> Offset | _Unknown:
+        return self.offset_at(prefix - 1 if self.rows is None else self.rows[prefix - 1])
+
+
+class Submission:
+    """One batch: for each row, whether it is settled.
+
+    Attributes:
+        size: Number of rows.
+        done: One byte a row, 1 when it is settled. Only `SubmittedOffsets` changes it.
+        left: How many rows are not settled.
+        parts: The batch's source partitions.
+
+    Thread: see the module; made by `of_records` or `of_frame`.
+    """
+
+    __slots__ = ("done", "left", "parts", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.done = bytearray(size)
+        self.left = size
+        self.parts: list[_Part] = []
+
+    @classmethod
+    def of_records(cls, records: Sequence[SourceRecord], identify: Callable[[Partition], Hashable]) -> Submission:
+        """A batch of records.
+
+        Args:
+            records: as polled, in order.
+            identify: what makes two source partitions the same one.
+        """
+        submission = cls(len(records))
+
+        def offset_at(row: int) -> Offset:
+            return records[row].source_offset
+
+        grouped = _rows_by_partition(records, identify)
+        for identity, (partition, rows) in grouped.items():
+            submission.parts.append(
+                _Part(identity, partition, None if len(grouped) == 1 else rows, offset_at, submission)
+            )
+        return submission
+
+    @classmethod
+    def of_frame(cls, frame: SourceFrame, rows: int, identify: Callable[[Partition], Hashable]) -> Submission:
+        """A frame of `rows` rows. Its inner positions are known only if it has `offset_after`."""
+        submission = cls(rows)
+        offset_after = frame.offset_after
+
+        def offset_at(row: int) -> Offset | _Unknown:
+            if row == rows - 1:
+                return frame.source_offset
+            return UNKNOWN if offset_after is None else offset_after(row)
+
+        submission.parts.append(
+            _Part(identify(frame.source_partition), frame.source_partition, None, offset_at, submission)
+        )
+        return submission
+
+
+class SubmittedOffsets:
+    """The batches of one task between poll and acknowledgement."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[Hashable, deque[_Part]] = {}
+        self._committable: dict[Hashable, tuple[Partition, Offset]] = {}
+        self._rows_left = 0
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that were added and are not settled."""
+        return self._rows_left
+
+    def add(self, submission: Submission, settled: Iterable[int] = ()) -> None:
+        """Queue a batch behind the earlier ones of its source partitions.
+
+        Args:
+            submission: the batch.
+            settled: rows that are not sent at all: dropped by a transform, or failed and skipped.
+        """
+        with self._lock:
+            for part in submission.parts:
+                self._queues.setdefault(part.identity, deque()).append(part)
+            self._rows_left += submission.size
+            self._mark(submission, settled)
+            if submission.size == 0:
+                # A frame without rows: its position counts at once, in its turn.
+                self._advance(submission)
+
+    def settle_range(self, submission: Submission, first: int, end: int) -> bool:
+        """Settle rows `first` to `end - 1`; whether the whole batch is settled now."""
+        with self._lock:
+            new = (end - first) - submission.done.count(_SETTLED, first, end)
+            submission.done[first:end] = b"\x01" * (end - first)
+            return self._count(submission, new)
+
+    def settle_rows(self, submission: Submission, rows: Iterable[int]) -> bool:
+        """Settle single rows; whether the whole batch is settled now."""
+        with self._lock:
+            return self._mark(submission, rows)
+
+    def take_committable(self) -> list[tuple[Partition, Offset]]:
+        """The newest committable offset of each source partition that moved since the last call."""
+        with self._lock:
+            for identity in list(self._queues):
+                self._scan(identity)
+            taken, self._committable = self._committable, {}
+            return list(taken.values())
+
+    def _mark(self, submission: Submission, rows: Iterable[int]) -> bool:
+        done = submission.done
+        new = 0
+        for row in rows:
+            if not done[row]:
+                done[row] = _SETTLED
+                new += 1
+        return self._count(submission, new)
+
+    def _count(self, submission: Submission, new: int) -> bool:
+        submission.left -= new
+        self._rows_left -= new
+        if submission.left == 0 and new:
+            self._advance(submission)
+        return submission.left == 0
+
+    def _advance(self, submission: Submission) -> None:
+        """Forget complete batches as soon as they lead their queues, so that memory does not grow between commits."""
+        for part in submission.parts:
+            queue = self._queues.get(part.identity)
+            while queue and queue[0].submission.left == 0:
+                self._offer(queue.popleft())
+            if queue is not None and not queue:
+                del self._queues[part.identity]
+
+    def _scan(self, identity: Hashable) -> None:
+        """Take what is settled of the batches that lead a queue, whole or in part."""
+        queue = self._queues[identity]
+        while queue:
+            part = queue[0]
+            prefix = part.settled_prefix()
+            if prefix < part.count:
+                self._offer_prefix(part, prefix)
+                return
+            self._offer(queue.popleft())
+        del self._queues[identity]
+
+    def _offer(self, part: _Part) -> None:
+        offset = part.offset_after_prefix(part.count)
+        if _known(offset):
+            self._committable[part.identity] = (part.partition, offset)
+
+    def _offer_prefix(self, part: _Part, prefix: int) -> None:
+        if prefix <= part.offered:
+            return
+        part.offered = prefix
+        offset = part.offset_after_prefix(prefix)
+        if _known(offset):
+            self._committable[part.identity] = (part.partition, offset)
+
+
+def _rows_by_partition(
+    records: Sequence[SourceRecord], identify: Callable[[Partition], Hashable]
+) -> dict[Hashable, tuple[Partition, list[int]]]:
+    """Source partitions in order of appearance, with their rows. One comparison a record where they come in runs."""
+    partitions = list(map(_partition_of, records))
+    if partitions and partitions.count(partitions[0]) == len(partitions) and _one_kind(partitions):
+        return {identify(partitions[0]): (partitions[0], [])}
+    grouped: dict[Hashable, tuple[Partition, list[int]]] = {}
+    # Tasks often use one map object for a source partition: what it identifies is worked out once for each object.
+    known: dict[int, Hashable] = {}
+    row = 0
+    for key, run in groupby(partitions, id):
+        length = sum(1 for _ in run)
+        identity = known.get(key)
+        if identity is None:
+            identity = known[key] = identify(partitions[row])
+        _, rows = grouped.setdefault(identity, (partitions[row], []))
+        rows.extend(range(row, row + length))
+        row += length
+    return grouped
+
+
+def _one_kind(partitions: list[Partition]) -> bool:
+    """Whether equal maps are also equal for Kafka Connect: Python's ``1 == True == 1.0`` must not join partitions."""
+    first = partitions[0]
+    return first is None or all(isinstance(value, str) for value in first.values())
