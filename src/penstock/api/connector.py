@@ -2,7 +2,8 @@
 
 Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, and the contexts the worker gives them.
 
-Owning thread: each connector has a thread of its own, on which the worker calls it. Contexts may be used from any thread.
+Owning thread: each connector has a thread of its own, on which the worker calls it. Contexts may be used from any
+thread.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.api.record import TopicPartition
 from penstock.api.storage import OffsetStorageReader
+from penstock.config import Config, ConfigDef
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
     from penstock.api.task import Task
-    from penstock.config import Config, ConfigDef
 
 __all__ = [
     "Connector",
@@ -75,7 +76,8 @@ class ConnectorContext(ABC):
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
         """Asks the worker to restart tasks of this connector: these numbers, or all.
 
-        For a monitor thread that sees in the offsets that a task is stuck or failed. Numbers that do not exist are ignored.
+        For a monitor thread that sees in the offsets that a task is stuck or failed. Numbers that do not exist are
+        ignored.
         Source: KIP-131, "restart all tasks".
         """
 
@@ -95,12 +97,12 @@ class SinkConnectorContext(ConnectorContext):
 class Connector(ABC):
     """Describes a job and divides it into tasks. Subclass ``SourceConnector`` or ``SinkConnector``.
 
-    Life: made with no arguments; ``initialize`` once; then ``start`` and ``stop``, which may alternate (a resume starts the
-    same instance again). ``validate``, ``config`` and the offset hooks may be called on other instances that are never
-    initialized or started, so they must depend on their arguments alone.
+    Life: made with no arguments; ``initialize`` once; then ``start`` and ``stop``, which may alternate (a resume starts
+    the same instance again). ``validate``, ``config`` and the offset hooks may be called on other instances that are
+    never initialized or started, so they must depend on their arguments alone.
 
-    Thread: the connector's own thread for everything but ``validate`` and ``config`` (any thread). An exception from any
-    method makes the connector FAILED; its tasks go on.
+    Thread: the connector's own thread for everything but ``validate`` and ``config`` (any thread). An exception from
+    any method makes the connector FAILED; its tasks go on.
     Source: org.apache.kafka.connect.connector.Connector.
     """
 
@@ -124,9 +126,9 @@ class Connector(ABC):
     def start(self, props: Mapping[str, str]) -> None:
         """Begins: reads its settings, starts monitor threads.
 
-        Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. ``props`` is the
-        whole connector configuration with ``name`` and ``connector.class``, placeholders replaced. Must not block for long:
-        a connector is RUNNING, and its tasks are configured, only after it returns.
+        Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. ``props``
+        is the whole connector configuration with ``name`` and ``connector.class``, placeholders replaced. Must not
+        block for long: a connector is RUNNING, and its tasks are configured, only after it returns.
         """
 
     @abstractmethod
@@ -154,11 +156,9 @@ class Connector(ABC):
         """Checks a configuration: errors and recommended values for each setting.
 
         Called before a connector is created or changed, and by the REST validation, on any thread and often on a fresh
-        instance. May connect to the source to check. Report problems in the result, not by an exception: an exception is
-        an internal error (500). The default checks against ``config()``.
+        instance. May connect to the source to check. Report problems in the result, not by an exception: an exception
+        is an internal error (500). The default checks against ``config()``.
         """
-        from penstock.config import Config
-
         return Config(self.config().validate(connector_configs))
 
     @abstractmethod
@@ -200,8 +200,8 @@ class SourceConnector(Connector):
     ) -> bool:
         """Offsets are about to be changed through the REST API: forward them to the source, or refuse.
 
-        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker writes its
-        own store afterwards in any case.
+        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker writes
+        its own store afterwards in any case.
 
         Args:
             props: The connector's configuration.
@@ -238,8 +238,8 @@ class SinkConnector(Connector):
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
         """Offsets are about to be changed through the REST API: forward them to the sink system, or refuse.
 
-        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker changes the
-        consumer group afterwards in any case.
+        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker changes
+        the consumer group afterwards in any case.
 
         Args:
             props: The connector's configuration.

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
-
-if TYPE_CHECKING:
-    from penstock.config import ConfigDef
 
 __all__ = ["Converter", "HeaderConverter"]
 
@@ -37,8 +34,8 @@ class Converter(ABC):
         """The bytes for Kafka; None for a tombstone. Must not block for long. May add to ``headers`` of the record.
 
         Raises:
-            DataException: (or SerializationException) This record cannot be converted: skipped when errors are tolerated.
-            RetriableException: Tried again as ``errors.retry.timeout`` says.
+            DataException: (or SerializationException) This record cannot be converted: skipped when errors are
+            tolerated. RetriableException: Tried again as ``errors.retry.timeout`` says.
         """
 
     @abstractmethod
@@ -63,7 +60,10 @@ class Converter(ABC):
 
 
 class HeaderConverter(ABC):
-    """Converts header values. Source: org.apache.kafka.connect.storage.HeaderConverter. Errors are as for ``Converter``."""
+    """Converts header values.
+
+    Source: org.apache.kafka.connect.storage.HeaderConverter. Errors are as for ``Converter``.
+    """
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Takes its settings (those below ``header.converter.``). Called once, first."""
@@ -89,6 +89,4 @@ class HeaderConverter(ABC):
 
 
 def _no_settings() -> ConfigDef:
-    from penstock.config import ConfigDef
-
     return ConfigDef()

@@ -36,10 +36,10 @@ class ValueForm(Enum):
 class Frame(Protocol):
     """One batch with one key schema and one value schema, as ``FrameTransformation`` sees it.
 
-    Columns of ``dataframe``: ``seq`` long (the record's position; must be kept as it is), ``topic`` string, ``partition``
-    int, ``offset`` long (sinks), ``timestamp`` long (ms), ``headers`` array of struct<key string, schema int, value
-    variant> (``schema`` counts into ``header_schemas``, -1 = none), ``key``, ``value``, ``dropped`` boolean, ``error``
-    struct<stage, exception, message>. Every field at every depth may be null; defaults are in the schemas.
+    Columns of ``dataframe``: ``seq`` long (the record's position; must be kept as it is), ``topic`` string,
+    ``partition`` int, ``offset`` long (sinks), ``timestamp`` long (ms), ``headers`` array of struct<key string, schema
+    int, value variant> (``schema`` counts into ``header_schemas``, -1 = none), ``key``, ``value``, ``dropped`` boolean,
+    ``error`` struct<stage, exception, message>. Every field at every depth may be null; defaults are in the schemas.
     """
 
     @property
@@ -78,9 +78,10 @@ class SourceFrame:
     """A batch from a ``FrameSourceTask``.
 
     Attributes:
-        data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic``, ``partition``, ``timestamp``
-            (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>), which override the constants
-            below where they are there.
+        data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic``, ``partition``,
+        ``timestamp``
+            (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>), which override the
+            constants below where they are there.
         topic: The topic of all rows; None: there is a column ``topic``.
         value_schema: Schema of the values; None = schemaless.
         source_partition: What part of the source the rows are from: a map of primitives.
@@ -88,7 +89,8 @@ class SourceFrame:
         key_schema: Schema of the keys; None = schemaless.
         timestamp: Milliseconds of all rows; None: when they are sent.
         partition: Kafka partition of all rows; None: the producer chooses.
-        offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered, so
+        offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered,
+        so
             that they are not sent again; without it the whole frame is.
     """
 

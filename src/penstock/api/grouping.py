@@ -20,8 +20,8 @@ class ConnectorUtils:
     def group_partitions(elements: Sequence[T], num_groups: int) -> list[list[T]]:
         """Divides elements into groups of nearly equal size, in order; the first groups are the larger ones.
 
-        Groups are empty when there are fewer elements than groups: give ``min(len(elements), max_tasks)`` groups to have
-        no idle tasks.
+        Groups are empty when there are fewer elements than groups: give ``min(len(elements), max_tasks)`` groups to
+        have no idle tasks.
 
         Raises:
             ValueError: Less than one group is asked for.

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from penstock.api.record import ConnectRecord
-
-if TYPE_CHECKING:
-    from penstock.config import ConfigDef
+from penstock.config import ConfigDef
 
 __all__ = ["Predicate"]
 

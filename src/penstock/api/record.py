@@ -1,7 +1,7 @@
 """Records: what source tasks hand over and sink tasks are given, and the small values around them.
 
-Main types: ``SourceRecord``, ``SinkRecord`` and their base ``ConnectRecord``; ``TopicPartition``, ``OffsetAndMetadata``,
-``RecordMetadata``, ``TimestampType``.
+Main types: ``SourceRecord``, ``SinkRecord`` and their base ``ConnectRecord``; ``TopicPartition``,
+``OffsetAndMetadata``, ``RecordMetadata``, ``TimestampType``.
 
 Owning thread: a record belongs to whoever made it until it is handed over, and must not be changed after that.
 """
@@ -133,8 +133,8 @@ class ConnectRecord(ABC):
     ) -> ConnectRecord:
         """A copy with changes; how a transform changes a record.
 
-        What is specific to the kind of record (source partition and offset; the coordinates in Kafka) is kept. Headers are
-        copied when none are given, so changing those of the copy leaves the original alone.
+        What is specific to the kind of record (source partition and offset; the coordinates in Kafka) is kept. Headers
+        are copied when none are given, so changing those of the copy leaves the original alone.
         """
 
     def _common(self) -> tuple[object, ...]:
@@ -149,9 +149,6 @@ class ConnectRecord(ABC):
             self.timestamp,
             None if headers is None or headers.is_empty() else headers,
         )
-
-    # A record holds values that may be lists or dicts: like those it has no hash.
-    __hash__ = None  # type: ignore[assignment]
 
 
 class SourceRecord(ConnectRecord):
@@ -236,6 +233,9 @@ class SourceRecord(ConnectRecord):
             and self.source_offset == other.source_offset
             and self._common() == other._common()
         )
+
+    # A record holds values that may be lists or dicts: like those it has no hash.
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return (
@@ -353,6 +353,9 @@ class SinkRecord(ConnectRecord):
             and self.original_kafka_offset == other.original_kafka_offset
             and self._common() == other._common()
         )
+
+    # A record holds values that may be lists or dicts: like those it has no hash.
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return (

@@ -27,7 +27,8 @@ class ErrantRecordReporter(ABC):
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Reports a record: log, dead letter queue. The task goes on with the next record.
 
-        Does not wait: the future is done when the report is stored. Offsets past the record are not committed before that.
+        Does not wait: the future is done when the report is stored. Offsets past the record are not committed before
+        that.
 
         Raises:
             ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
@@ -132,8 +133,8 @@ class AnySinkTask(Task):
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions were assigned: make writers, or set where to read from with ``context.offset``.
 
-        Called after ``start`` and at each rebalance with the new ones only, before any of their records. May block for a
-        while (the consumer group waits). An exception makes the task FAILED.
+        Called after ``start`` and at each rebalance with the new ones only, before any of their records. May block for
+        a while (the consumer group waits). An exception makes the task FAILED.
         """
 
     def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -154,20 +155,20 @@ class AnySinkTask(Task):
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Offsets are about to be committed: which of them are safe?
 
-        Called every ``offset.flush.interval.ms``, after ``context.request_commit``, before partitions are taken away and
-        before the task ends. May block. The default flushes everything and returns all of them.
+        Called every ``offset.flush.interval.ms``, after ``context.request_commit``, before partitions are taken away
+        and before the task ends. May block. The default flushes everything and returns all of them.
 
-        A task that buffers returns the positions up to which its records are durable, and keeps the rest for later. **Look
-        at** ``self.context.is_closing``: when it is true, no later commit comes for these partitions. Flush what is
-        buffered now and return those offsets; else the records of the buffer are read again by the next owner of the
+        A task that buffers returns the positions up to which its records are durable, and keeps the rest for later.
+        **Look at** ``self.context.is_closing``: when it is true, no later commit comes for these partitions. Flush what
+        is buffered now and return those offsets; else the records of the buffer are read again by the next owner of the
         partitions, and the work on them is lost. When it is false, a buffer may go on filling.
 
         Args:
             offsets: The positions after the last records put, for each partition (those that go away, when closing).
 
         Returns:
-            The positions to commit: at most those given. A partition left out keeps its committed position; an empty map
-            commits nothing, for tasks that keep offsets in their own system.
+            The positions to commit: at most those given. A partition left out keeps its committed position; an empty
+            map commits nothing, for tasks that keep offsets in their own system.
 
         Raises:
             Exception: Nothing is committed. Unless closing, the task is rewound to the last committed offsets and those
@@ -192,11 +193,12 @@ class SinkTask(AnySinkTask):
     def put(self, records: Sequence[SinkRecord]) -> None:
         """Takes records, in order of their offsets within each partition. Need not make them durable: ``flush`` does.
 
-        Called again and again; with an empty list when there is nothing (also while paused), so that time-based work can
-        be done. May block, but a call longer than ``max.poll.interval.ms`` loses the partitions.
+        Called again and again; with an empty list when there is nothing (also while paused), so that time-based work
+        can be done. May block, but a call longer than ``max.poll.interval.ms`` loses the partitions.
 
         Raises:
-            RetriableException: (or KafkaRetriableException) The same records come again, after ``context.timeout`` or the
+            RetriableException: (or KafkaRetriableException) The same records come again, after ``context.timeout`` or
+            the
                 default back-off; nothing else is delivered before.
             Exception: Any other makes the task FAILED. To skip a bad record instead, give it to
                 ``context.errant_record_reporter()`` and go on.

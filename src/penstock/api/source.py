@@ -28,7 +28,10 @@ class TransactionBoundary(Enum):
 
 
 class TransactionContext(ABC):
-    """Lets a task say where transactions end. Thread: the task's. Source: org.apache.kafka.connect.source.TransactionContext."""
+    """Lets a task say where transactions end.
+
+    Thread: the task's. Source: org.apache.kafka.connect.source.TransactionContext.
+    """
 
     @abstractmethod
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
@@ -43,7 +46,8 @@ class SourceTaskContext(ABC):
     """What a source task may ask of the worker. The worker implements it.
 
     Attributes:
-        stopping: Set when the task is asked to stop (also by a pause of the worker's process end): a ``poll`` that waits
+        stopping: Set when the task is asked to stop (also by a pause of the worker's process end): a ``poll`` that
+        waits
             should wait on it, ``self.context.stopping.wait(0.1)``, instead of sleeping.
 
     Thread: any.
@@ -58,7 +62,10 @@ class SourceTaskContext(ABC):
 
     @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """A reader of committed source offsets: where to resume. Fails with ConnectException once the task is abandoned."""
+        """A reader of committed source offsets: where to resume.
+
+        Fails with ConnectException once the task is abandoned.
+        """
 
     def transaction_context(self) -> TransactionContext | None:
         """How to say where transactions end; None unless ``transaction.boundary=connector``."""
@@ -92,10 +99,10 @@ class SourceTask(Task):
     def poll(self) -> Sequence[SourceRecord] | SourceFrame | None:
         """The next records, in order.
 
-        Called again and again on the task's thread, and not while the task is paused. May wait for data for a limited time
-        (a second is a good bound), and should return at once when ``self.context.stopping`` is set or ``wakeup`` is called:
-        the task cannot stop before ``poll`` returns. Nothing now: None or an empty list; the worker then waits a moment
-        before it asks again.
+        Called again and again on the task's thread, and not while the task is paused. May wait for data for a limited
+        time (a second is a good bound), and should return at once when ``self.context.stopping`` is set or ``wakeup``
+        is called: the task cannot stop before ``poll`` returns. Nothing now: None or an empty list; the worker then
+        waits a moment before it asks again.
 
         Returned records belong to the worker; do not change them. Returning them promises nothing about Kafka yet: that
         comes with ``commit_record`` and ``commit``.
@@ -108,17 +115,18 @@ class SourceTask(Task):
     def commit(self) -> None:
         """Offsets of this task were committed: a source that keeps its own position may move it now.
 
-        Called on a worker's thread after each successful offset commit, also one with nothing new. What is committed may
-        be less than what ``poll`` has returned, so use ``commit_record`` to learn what is safe. May block, but the next
-        commit waits for it. An exception is logged and does no harm.
+        Called on a worker's thread after each successful offset commit, also one with nothing new. What is committed
+        may be less than what ``poll`` has returned, so use ``commit_record`` to learn what is safe. May block, but the
+        next commit waits for it. An exception is logged and does no harm.
         """
 
     def commit_record(self, record: SourceRecord) -> None:
-        """The worker is done with a record: Kafka acknowledged it, a transform dropped it, or it failed and was skipped.
+        """The worker is done with a record: Kafka acknowledged it, a transform dropped it, or it failed and was
+        skipped.
 
-        Called once for each record that ``poll`` returned (the same object), in any order between source partitions, on a
-        worker's thread; must be quick. It is not called for records that are still on their way when the task fails, nor
-        for those a crash loses. An exception is logged and does no harm. Only called if it is overridden.
+        Called once for each record that ``poll`` returned (the same object), in any order between source partitions, on
+        a worker's thread; must be quick. It is not called for records that are still on their way when the task fails,
+        nor for those a crash loses. An exception is logged and does no harm. Only called if it is overridden.
         Source: KIP-416.
         """
 
@@ -126,16 +134,16 @@ class SourceTask(Task):
         """Kafka has stored a record, and where. Called just before ``commit_record`` of the same record.
 
         Never called for dropped or skipped records. ``record`` is the object ``poll`` returned, before transforms;
-        ``metadata`` has the topic after transforms. Called on a worker's thread; must be quick. An exception is logged and
-        does no harm. Only called if it is overridden.
+        ``metadata`` has the topic after transforms. Called on a worker's thread; must be quick. An exception is logged
+        and does no harm. Only called if it is overridden.
         Source: KIP-416.
         """
 
     def commit_batch(self, frame: SourceFrame, acknowledged: int) -> None:
         """The worker is done with a frame: what ``commit_record`` is for frames, without a call for each row.
 
-        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. An exception is
-        logged and does no harm.
+        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. An exception
+        is logged and does no harm.
 
         Args:
             frame: The frame as ``poll`` returned it.
@@ -153,8 +161,8 @@ class SourceTask(Task):
 class FrameSourceTask(SourceTask):
     """Reads from a system, a whole frame at a time: its rows never become Python objects.
 
-    Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame``, and that ``commit_batch`` takes the
-    place of ``commit_record`` and ``record_acknowledged``.
+    Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame``, and that ``commit_batch`` takes
+    the place of ``commit_record`` and ``record_acknowledged``.
     """
 
     @abstractmethod

@@ -14,8 +14,8 @@ __all__ = ["OffsetStorageReader"]
 class OffsetStorageReader(ABC):
     """Reads the source offsets that this connector's tasks have committed.
 
-    The worker implements it; connectors and tasks get it from their context. In a connector it sees what all its tasks have
-    committed (they commit every ``offset.flush.interval.ms``), which lags behind what they have read.
+    The worker implements it; connectors and tasks get it from their context. In a connector it sees what all its tasks
+    have committed (they commit every ``offset.flush.interval.ms``), which lags behind what they have read.
 
     Thread: any; calls block while the store is read.
     Source: org.apache.kafka.connect.storage.OffsetStorageReader; KIP-131 for its use in connectors.

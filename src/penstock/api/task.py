@@ -24,8 +24,8 @@ class Task(ABC):
     def start(self, props: Mapping[str, str]) -> None:
         """Begins: reads its settings, opens resources, finds where to resume.
 
-        Called once, on the task's thread, after ``initialize``. May block for a while: the task is RUNNING when it returns.
-        An exception makes the task FAILED; ``stop`` is called even then.
+        Called once, on the task's thread, after ``initialize``. May block for a while: the task is RUNNING when it
+        returns. An exception makes the task FAILED; ``stop`` is called even then.
 
         Args:
             props: What the connector's ``task_configs`` gave for this task, placeholders replaced.
@@ -35,8 +35,9 @@ class Task(ABC):
     def stop(self) -> None:
         """Ends: releases what ``start`` opened.
 
-        Called once, on the task's thread, when nothing else of the task runs or will run; also when ``start`` failed half
-        way, so nothing may be taken to exist. All tasks of a worker share ``task.shutdown.graceful.timeout.ms`` to end.
+        Called once, on the task's thread, when nothing else of the task runs or will run; also when ``start`` failed
+        half way, so nothing may be taken to exist. All tasks of a worker share ``task.shutdown.graceful.timeout.ms`` to
+        end.
         """
 
     def version(self) -> str:

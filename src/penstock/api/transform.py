@@ -1,7 +1,7 @@
 """Transforms: they change or drop records between connector and converter.
 
-``Transformation`` works on one record at a time, in Python. ``FrameTransformation`` works on a whole batch as columns and
-becomes part of the Spark plan.
+``Transformation`` works on one record at a time, in Python. ``FrameTransformation`` works on a whole batch as columns
+and becomes part of the Spark plan.
 
 Owning thread: each task has its own instances, used by one thread of the worker at a time.
 """
@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from penstock.api.frame import Frame
 from penstock.api.record import ConnectRecord
-
-if TYPE_CHECKING:
-    from penstock.config import ConfigDef
+from penstock.config import ConfigDef
 
 __all__ = ["FrameTransformation", "Transformation"]
 
@@ -27,7 +25,8 @@ class _Configured(ABC):
     """Life shared by both kinds: made with no arguments; ``configure`` once; ``apply``; ``close`` once."""
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """Takes its settings (those below ``transforms.<alias>.``, without ``predicate`` and ``negate``). Called once, first.
+        """Takes its settings (those below ``transforms.<alias>.``, without ``predicate`` and ``negate``). Called once,
+        first.
 
         Raises:
             ConfigException: They are wrong: the task does not start.
@@ -68,7 +67,7 @@ class FrameTransformation(_Configured):
     def apply(self, frame: Frame) -> Frame:
         """The batch as it is to go on: ``frame.replace(dataframe=..., value_schema=...)``.
 
-        Called once for each kind of batch (schemas) and reused, not once for each batch, so it must depend on the settings
-        and schemas alone. Must run no Spark action. Rows keep their ``seq``; a row is dropped by ``dropped = true``, or by
-        filtering it out. A record that cannot be transformed is told by the column ``error``.
+        Called once for each kind of batch (schemas) and reused, not once for each batch, so it must depend on the
+        settings and schemas alone. Must run no Spark action. Rows keep their ``seq``; a row is dropped by ``dropped =
+        true``, or by filtering it out. A record that cannot be transformed is told by the column ``error``.
         """

@@ -29,10 +29,10 @@ class SchemaBuilder:
     Source: org.apache.kafka.connect.data.SchemaBuilder.
     """
 
-    def __init__(self, type: Type) -> None:
-        if type is None:
+    def __init__(self, kind: Type) -> None:
+        if kind is None:
             raise SchemaBuilderException("type cannot be null")
-        self._type = type
+        self._type = kind
         self._optional: bool | None = None
         self._default: object = None
         self._name: str | None = None
@@ -46,9 +46,9 @@ class SchemaBuilder:
     # -- what to build
 
     @classmethod
-    def type(cls, type: Type) -> SchemaBuilder:
+    def type(cls, kind: Type) -> SchemaBuilder:
         """A builder for a schema of that type."""
-        return cls(type)
+        return cls(kind)
 
     @classmethod
     def int8(cls) -> SchemaBuilder:

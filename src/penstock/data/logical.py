@@ -9,8 +9,8 @@ Time       INT32  ``datetime.time``       milliseconds since midnight
 Timestamp  INT64  aware ``datetime``      milliseconds since 1970-01-01T00:00Z
 ========== ====== ======================= ==================================================================
 
-Connect's range is wider than Python's: a plain int in place of a date, time or datetime is the carried number itself, and is
-what ``to_logical`` gives for numbers Python has no name for.
+Connect's range is wider than Python's: a plain int in place of a date, time or datetime is the carried number itself,
+and is what ``to_logical`` gives for numbers Python has no name for.
 
 Owning thread: none; pure functions.
 """
@@ -36,7 +36,10 @@ _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Em
 
 
 class Decimal:
-    """An exact number with a fixed count of decimal places, the ``scale``. Source: org.apache.kafka.connect.data.Decimal."""
+    """An exact number with a fixed count of decimal places, the ``scale``.
+
+    Source: org.apache.kafka.connect.data.Decimal.
+    """
 
     LOGICAL_NAME: ClassVar[str] = "org.apache.kafka.connect.data.Decimal"
     SCALE_FIELD: ClassVar[str] = "scale"

@@ -1,7 +1,7 @@
 """Schemas: what a value looks like. ``Schema``, ``Field``, ``Type`` and the eighteen constants for primitives.
 
-A ``Schema`` is an immutable value: two that say the same are equal and hash alike, so it can be a dictionary key. Make one
-with ``SchemaBuilder``; make it once and keep it (building is slow, comparing a schema with itself costs nothing).
+A ``Schema`` is an immutable value: two that say the same are equal and hash alike, so it can be a dictionary key. Make
+one with ``SchemaBuilder``; make it once and keep it (building is slow, comparing a schema with itself costs nothing).
 
 Owning thread: none; schemas are immutable and may be shared by threads.
 """
@@ -132,7 +132,7 @@ class Schema:
 
     def __init__(
         self,
-        type: Type,
+        type: Type,  # noqa: A002 -- the attribute's name
         *,
         optional: bool = False,
         default: object = None,
@@ -252,7 +252,7 @@ def _same_default(left: object, right: object) -> bool:
 
 
 def _restore(
-    type: Type,
+    kind: Type,
     optional: bool,
     default: object,
     name: str | None,
@@ -264,7 +264,7 @@ def _restore(
     fields: tuple[Field, ...],
 ) -> Schema:
     return Schema(
-        type,
+        kind,
         optional=optional,
         default=default,
         name=name,

@@ -166,10 +166,10 @@ class Struct:
             raise DataException(f"{name} is not a valid field name")
         return found
 
-    def _typed(self, name: str, type: Type) -> object:
+    def _typed(self, name: str, kind: Type) -> object:
         field = self._field(name)
-        if field.schema.type is not type:
-            raise DataException(f"Field '{name}' is not of type {type.name}")
+        if field.schema.type is not kind:
+            raise DataException(f"Field '{name}' is not of type {kind.name}")
         return self.get(field)
 
     def __eq__(self, other: object) -> bool:

@@ -387,7 +387,8 @@ def equal_values(expected: Any, actual: Any) -> bool:
     """Whether two values, as vectors write them, are the same to Python.
 
     Widths of integers and floats, byte[] and ByteBuffer, and the three names of java.util.Date are one. Maps have no
-    order. An integer is not a float, 0.0 is not -0.0, a Decimal keeps its scale, NaN equals itself. Works for schemas too.
+    order. An integer is not a float, 0.0 is not -0.0, a Decimal keeps its scale, NaN equals itself. Works for schemas
+    too.
 
     >>> equal_values({"$int8": 1}, 1), equal_values(1, 1.0), equal_values({"a": 1, "b": 2}, {"b": 2, "a": 1})
     (True, False, True)
