@@ -1,0 +1,73 @@
+"""What REST and the command line need of a herder.
+
+Main types: ``Herder`` (a protocol), ``Health``. Requests return futures at once; reads answer from a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from penstock.model import TargetState
+from penstock.model.payloads import ConnectorInfo, ConnectorView
+
+
+class Health(Enum):
+    """How the worker as a whole is, with the text of the health endpoint."""
+
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True)
+class Created:
+    """The outcome of a request that creates or changes a connector."""
+
+    created: bool
+    info: ConnectorInfo
+
+
+class Herder(Protocol):
+    """What should run, and how to change it. Thread: any, for every method."""
+
+    @property
+    def kafka_cluster_id(self) -> str | None:
+        """The id of the Kafka cluster; None while it is not known."""
+
+    def health(self) -> tuple[Health, str]:
+        """How the worker is, with a message."""
+
+    def connectors(self) -> Mapping[str, ConnectorView]:
+        """All connectors as they are now; never waits."""
+
+    def put_connector(
+        self, name: str, config: Mapping[str, str | None], *, target: TargetState | None, replace: bool
+    ) -> Future[Created]:
+        """Creates a connector, or with ``replace`` changes one that is there."""
+
+    def delete_connector(self, name: str) -> Future[None]:
+        """Ends a connector and forgets it."""
+
+    def pause_connector(self, name: str) -> Future[None]:
+        """Makes PAUSED the target."""
+
+    def resume_connector(self, name: str) -> Future[None]:
+        """Makes STARTED the target."""
+
+    def stop_connector(self, name: str) -> Future[None]:
+        """Makes STOPPED the target."""
+
+    def restart_connector(self, name: str) -> Future[None]:
+        """Replaces the connector's instance; its tasks go on unless their configurations change."""
+
+    def restart_connector_and_tasks(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> Future[dict[str, object]]:
+        """Restarts what matches; answers the status with RESTARTING for that."""
+
+    def restart_task(self, name: str, task: int) -> Future[None]:
+        """Replaces one task."""

@@ -1,0 +1,123 @@
+"""The herder's thread: an event loop that runs requests as coroutines and answers them with futures.
+
+Main type: ``HerderLoop``. While one request waits for a connector's or task's thread, the others go on; only the code
+between two ``await`` touches the herder's state, so no lock is needed for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TypeVar
+
+from penstock.errors import ConnectException
+from penstock.worker.threads import OwnedThread, in_thread
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class HerderLoop:
+    """A thread with a queue of requests.
+
+    Args:
+        name: Name of the thread.
+
+    Thread: ``start`` and ``stop`` by the owner; ``submit`` and ``post`` from any thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = OwnedThread(name, self._run)
+        self._closing = False
+        self._running: set[asyncio.Task[object]] = set()
+
+    def start(self) -> None:
+        """Starts the thread; requests made before are served now."""
+        self._thread.start()
+
+    def submit(self, request: Callable[[], Coroutine[object, object, T]]) -> Future[T]:
+        """Queues a request.
+
+        Returns:
+            Its answer, or ``ConnectException`` when the worker is shutting down.
+        """
+        answer: Future[T] = Future()
+        if self._closing:
+            answer.set_exception(ConnectException("Worker is shutting down"))
+            return answer
+
+        def begin() -> None:
+            task = self._loop.create_task(self._serve(request, answer))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+        self._loop.call_soon_threadsafe(begin)
+        return answer
+
+    def post(self, event: Callable[[], None]) -> None:
+        """Queues a short call without an answer; dropped after the end."""
+        try:
+            self._loop.call_soon_threadsafe(event)
+        except RuntimeError:
+            log.debug("An event came after the end of the herder")
+
+    def spawn(self, name: str, request: Callable[[], Coroutine[object, object, None]]) -> None:
+        """As ``submit`` for a request that nobody waits for: its failure is logged. Thread: any."""
+
+        def ended(answer: Future[None]) -> None:
+            error = None if answer.cancelled() else answer.exception()
+            if error is not None and not self._closing:
+                log.error("%s: %s", name, error)
+
+        self.submit(request).add_done_callback(ended)
+
+    async def off_loop(self, name: str, call: Callable[[], T]) -> T:
+        """Runs a call that may block on a thread of its own."""
+        return await asyncio.wrap_future(in_thread(name, call))
+
+    def stop(self, last: Callable[[], Coroutine[object, object, None]], timeout_s: float) -> bool:
+        """Refuses further requests, runs one last one, and ends the thread.
+
+        Returns:
+            False when the last request did not end in time.
+        """
+        answer = self.submit(last)
+        self._closing = True
+        try:
+            answer.result(timeout_s)
+            in_time = True
+        except TimeoutError:
+            in_time = False
+        except Exception:
+            log.exception("The herder's shutdown failed")
+            in_time = False
+        self.post(self._loop.stop)
+        return self._thread.join(5) and in_time
+
+    async def _serve(self, request: Callable[[], Coroutine[object, object, T]], answer: Future[T]) -> None:
+        try:
+            result = await request()
+        except asyncio.CancelledError:
+            if not answer.done():
+                answer.set_exception(ConnectException("Worker is shutting down"))
+            raise
+        except BaseException as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(result)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            for task in list(self._running):
+                task.cancel()
+            if self._running:
+                self._loop.run_until_complete(asyncio.gather(*self._running, return_exceptions=True))
+        finally:
+            self._loop.close()

@@ -1,0 +1,423 @@
+"""The herder of a standalone worker: everything runs here, configurations and states live in memory only.
+
+Main type: ``StandaloneHerder``. Thread: ``herder``, owned by its ``HerderLoop``, owns the state; the public methods are
+for any thread. It never waits for a user's code: requests that do are coroutines, and hold ``ConnectorEntry.bounded``
+only for steps that have a deadline.
+
+Source: org.apache.kafka.connect.runtime.standalone.StandaloneHerder; runtime.md sections 3, 11, 12 and 20.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+from penstock.errors import AlreadyExistsException, ConnectException, NotFoundException, stack_trace
+from penstock.herder.interface import Created, Health
+from penstock.herder.loop import HerderLoop
+from penstock.herder.registry import ConnectorEntry, Registry
+from penstock.herder.validation import Checked, Validator
+from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
+from penstock.model.payloads import ConnectorView
+from penstock.worker.task_configs import TooManyTasksException, changed, check_count, complete
+from penstock.worker.worker import TaskRequest, Worker
+
+log = logging.getLogger(__name__)
+
+
+class StandaloneHerder:
+    """Creates, changes, restarts and deletes the connectors of one process.
+
+    Args:
+        worker_id: ``host:port`` of the worker.
+        validator: Checks configurations.
+
+    Requests made before ``serve`` wait for it; reads are answered from the first moment.
+    """
+
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
+        self._loop = HerderLoop("herder")
+        self._registry = Registry()
+        self._parts: tuple[Worker, Validator] | None = None
+        self._served = asyncio.Event()
+        self._health = (Health.STARTING, "Worker is starting up.")
+        self._cluster_id: str | None = None
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> None:
+        """Starts the thread."""
+        self._loop.start()
+
+    def serve(self, worker: Worker, validator: Validator, kafka_cluster_id: str | None) -> None:
+        """Begins to serve requests with this worker."""
+
+        def begin() -> None:
+            self._parts = (worker, validator)
+            self._cluster_id = kafka_cluster_id
+            self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
+            self._served.set()
+
+        self._loop.post(begin)
+
+    def say(self, health: Health, message: str) -> None:
+        """What the health endpoint answers from now on."""
+        self._health = (health, message)
+
+    def stop(self, timeout_s: float = 30.0) -> bool:
+        """Stops every task and connector (each with its own deadline), then the thread.
+
+        Returns:
+            False when something had to be left behind.
+        """
+        return self._loop.stop(self._shut_down, timeout_s)
+
+    # ------------------------------------------------------------------ reads
+    @property
+    def kafka_cluster_id(self) -> str | None:
+        """The id of the Kafka cluster; None while it is not known."""
+        return self._cluster_id
+
+    def health(self) -> tuple[Health, str]:
+        """How the worker is, with a message."""
+        return self._health
+
+    def connectors(self) -> Mapping[str, ConnectorView]:
+        """All connectors as they are now; never waits."""
+        return self._registry.views
+
+    # ------------------------------------------------------------------ requests
+    def put_connector(
+        self, name: str, config: Mapping[str, str | None], *, target: TargetState | None = None, replace: bool = False
+    ) -> Future[Created]:
+        """Creates a connector, or with ``replace`` changes one that is there.
+
+        Returns:
+            Done when it has started and its tasks are configured.
+        """
+        return self._loop.submit(lambda: self._put(name, dict(config), target, replace))
+
+    def delete_connector(self, name: str) -> Future[None]:
+        """Ends a connector and forgets it; its offsets stay."""
+        return self._loop.submit(lambda: self._delete(name))
+
+    def pause_connector(self, name: str) -> Future[None]:
+        """Makes PAUSED the target; done when that is noted, not when it is reached."""
+        return self._loop.submit(lambda: self._set_target(name, TargetState.PAUSED))
+
+    def resume_connector(self, name: str) -> Future[None]:
+        """Makes STARTED the target; done when that is noted, not when it is reached."""
+        return self._loop.submit(lambda: self._set_target(name, TargetState.STARTED))
+
+    def stop_connector(self, name: str) -> Future[None]:
+        """Makes STOPPED the target; done when its tasks have ended."""
+        return self._loop.submit(lambda: self._set_target(name, TargetState.STOPPED))
+
+    def restart_connector(self, name: str) -> Future[None]:
+        """Replaces the connector's instance; its tasks go on unless their configurations change."""
+        return self._loop.submit(lambda: self._restart_connector(name))
+
+    def restart_connector_and_tasks(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> Future[dict[str, object]]:
+        """Restarts what matches; answers the status with RESTARTING for that, before it is done."""
+        return self._loop.submit(lambda: self._restart_plan(name, include_tasks, only_failed))
+
+    def restart_task(self, name: str, task: int) -> Future[None]:
+        """Replaces one task."""
+        return self._loop.submit(lambda: self._restart_one_task(name, task))
+
+    # ------------------------------------------------------------------ from connectors and tasks, any thread
+    def request_task_reconfiguration(self, connector: str) -> None:
+        """Queues that the connector is asked for its task configurations again."""
+        self._loop.spawn(f"Reconfiguring the tasks of {connector}", lambda: self._reconfigure_on_request(connector))
+
+    def restart_tasks(self, connector: str, task_ids: Sequence[int] | None) -> None:
+        """Queues restarts of these tasks, or all."""
+        self._loop.spawn(f"Restarting tasks of {connector}", lambda: self._restart_some(connector, task_ids))
+
+    def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
+        """A connector says what it is doing."""
+        self._loop.post(lambda: self._note_connector(connector, state, trace))
+
+    def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
+        """A task says what it is doing."""
+        self._loop.post(lambda: self._note_task(task, state, trace))
+
+    # ------------------------------------------------------------------ the herder's thread
+    def _note_connector(self, connector: str, state: State, trace: str | None) -> None:
+        entry = self._registry.entries.get(connector)
+        if entry is not None:
+            entry.status = ConnectorStatus(connector, state, self._worker_id, trace, entry.checked.version)
+            self._registry.publish(connector)
+
+    def _note_task(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
+        entry = self._registry.entries.get(task.connector)
+        if entry is not None and task.task < len(entry.tasks):
+            entry.tasks[task.task] = TaskStatus(task, state, self._worker_id, trace, entry.checked.version)
+            self._registry.publish(task.connector)
+
+    async def _ready(self) -> tuple[Worker, Validator]:
+        await self._served.wait()
+        assert self._parts is not None
+        return self._parts
+
+    def _entry(self, name: str, message: str) -> ConnectorEntry:
+        entry = self._registry.entries.get(name)
+        if entry is None or entry.gone:
+            raise NotFoundException(message)
+        return entry
+
+    async def _put(
+        self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool
+    ) -> Created:
+        worker, validator = await self._ready()
+        config = {**config, "name": name}
+
+        def check() -> tuple[dict[str, str], dict[str, str], Checked]:
+            given = {key: value for key, value in config.items() if value is not None}
+            resolved = worker.resolve(given)
+            return given, resolved, validator(config, {**config, **resolved})
+
+        given, resolved, checked = await self._loop.off_loop(f"validate-{name}", check)
+        old = await self._settled(name)
+        if old is not None and not replace:
+            raise AlreadyExistsException(f"Connector {name} already exists")
+        entry = ConnectorEntry(name, given, resolved, checked, target or TargetState.STARTED)
+        if old is None:
+            self._registry.entries[name] = entry
+        else:
+            entry = old
+            entry.config, entry.checked = given, checked
+            entry.target = target or entry.target
+        self._registry.publish(name)
+        await self._start_instance(worker, entry, resolved)
+        return Created(old is None, entry.view().info())
+
+    async def _settled(self, name: str) -> ConnectorEntry | None:
+        """The entry of that name, after a deletion under way has ended."""
+        while (entry := self._registry.entries.get(name)) is not None and entry.gone:
+            async with entry.bounded:
+                pass
+        return entry
+
+    async def _start_instance(self, worker: Worker, entry: ConnectorEntry, resolved: dict[str, str]) -> None:
+        """Replaces the connector's instance, waits for its start, and configures its tasks."""
+        async with entry.bounded:
+            await self._end_instance(worker, entry.name)
+            if entry.gone:
+                raise NotFoundException(f"Connector {entry.name} was deleted meanwhile")
+            entry.instance += 1
+            instance = entry.instance
+            entry.resolved = resolved
+            target = entry.target
+            started = worker.start_connector(entry.name, resolved, target)
+        try:
+            await asyncio.wrap_future(started)
+        except Exception:
+            # A pause, stop or resume that came while it started decides on its own.
+            if entry.instance == instance and entry.target is target:
+                raise
+            return
+        await self._reconfigure(worker, entry, instance)
+
+    async def _end_instance(self, worker: Worker, name: str) -> None:
+        ended = asyncio.wrap_future(worker.stop_connector(name))
+        await asyncio.wait({ended}, timeout=worker.connector_stop_timeout_s)
+        worker.forget_connector(name)
+
+    async def _end_tasks(self, worker: Worker, tasks: Iterable[ConnectorTaskId]) -> None:
+        """Ends tasks side by side; each has its own deadline."""
+        tasks = list(tasks)
+        if tasks:
+            await asyncio.wait({asyncio.wrap_future(worker.stop_task(task)) for task in tasks})
+        for task in tasks:
+            worker.forget_task(task)
+
+    async def _reconfigure(self, worker: Worker, entry: ConnectorEntry, instance: int) -> None:
+        """Asks the connector for its tasks and restarts them when they changed."""
+        if entry.target is not TargetState.STARTED:
+            return
+        checked = entry.checked
+        try:
+            plan = await asyncio.wrap_future(worker.task_plan(entry.name, checked.max_tasks))
+            if checked.enforce_max_tasks:
+                check_count(entry.name, len(plan.configs), checked.max_tasks)
+        except Exception as error:
+            if entry.instance != instance or entry.gone or entry.target is not TargetState.STARTED:
+                return
+            if worker.connector_running(entry.name):
+                worker.fail_connector(entry.name, error)
+            if isinstance(error, TooManyTasksException):
+                raise
+            raise ConnectException(f"Connector {entry.name} failed to configure its tasks: {error}") from error
+        if len(plan.configs) > checked.max_tasks:
+            log.warning("Connector %s has %d tasks, more than tasks.max", entry.name, len(plan.configs))
+        configs = complete(
+            plan.configs,
+            task_class=plan.task_class,
+            sink=checked.type is ConnectorType.SINK,
+            raw=entry.config,
+            resolved=entry.resolved,
+        )
+        async with entry.bounded:
+            if entry.instance != instance or entry.gone or entry.target is not TargetState.STARTED:
+                return
+            if not changed(
+                configs, entry.task_configs, connector_now=entry.config, connector_then=entry.applied_config
+            ):
+                return
+            await self._end_tasks(worker, entry.task_ids())
+            entry.task_configs = configs
+            entry.applied_config = dict(entry.config)
+            entry.tasks = [
+                TaskStatus(task, State.UNASSIGNED, self._worker_id, None, checked.version) for task in entry.task_ids()
+            ]
+            self._registry.publish(entry.name)
+            for task in entry.task_ids():
+                await self._start_task(worker, entry, task)
+
+    async def _start_task(self, worker: Worker, entry: ConnectorEntry, task: ConnectorTaskId) -> None:
+        config = dict(entry.task_configs[task.task])
+
+        def resolved() -> tuple[dict[str, str], dict[str, str]]:
+            return worker.resolve(entry.config), worker.resolve(config)
+
+        try:
+            connector_config, task_config = await self._loop.off_loop(f"resolve-{task}", resolved)
+        except Exception as error:
+            self._note_task(task, State.FAILED, stack_trace(error))
+            return
+        request = TaskRequest(
+            task,
+            entry.checked.type,
+            connector_config,
+            task_config,
+            lambda: worker.resolve(config),
+            entry.target is TargetState.PAUSED,
+            len(entry.task_configs),
+        )
+        worker.start_task(request, entry.checked.max_tasks if entry.checked.enforce_max_tasks else None)
+
+    async def _delete(self, name: str) -> None:
+        worker, _ = await self._ready()
+        entry = self._entry(name, f"Connector {name} not found")
+        entry.gone = True
+        async with entry.bounded:
+            await self._end_tasks(worker, entry.task_ids())
+            await self._end_instance(worker, name)
+            self._registry.entries.pop(name, None)
+            self._registry.publish(name)
+        log.info("Deleted connector %s", name)
+
+    async def _set_target(self, name: str, target: TargetState) -> None:
+        worker, _ = await self._ready()
+        entry = self._entry(name, f"Unknown connector {name}")
+        entry.target = target
+        self._registry.publish(name)
+        instance = entry.instance
+        reached = worker.transition_connector(name, target)
+        if target is TargetState.STOPPED:
+            async with entry.bounded:
+                if entry.target is target and not entry.gone:
+                    await self._end_tasks(worker, entry.task_ids())
+                    entry.task_configs, entry.applied_config, entry.tasks = [], None, []
+                    self._registry.publish(name)
+        for task in entry.task_ids():
+            (worker.resume_task if target is TargetState.STARTED else worker.pause_task)(task)
+
+        async def follow() -> None:
+            await asyncio.wrap_future(reached)
+            if target is TargetState.STARTED and entry.instance == instance:
+                await self._reconfigure(worker, entry, instance)
+
+        self._loop.spawn(f"Changing the state of {name} to {target.value}", follow)
+
+    async def _restart_connector(self, name: str) -> None:
+        worker, _ = await self._ready()
+        entry = self._entry(name, f"Unknown connector: {name}")
+        # A secret that cannot be read must not end what runs.
+        resolved = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
+        entry.mark_restarting(True, [])
+        self._registry.publish(name)
+        await self._start_instance(worker, entry, resolved)
+
+    async def _restart_one_task(self, name: str, number: int) -> None:
+        worker, _ = await self._ready()
+        entry = self._entry(name, f"Unknown connector: {name}")
+        if not 0 <= number < len(entry.task_configs):
+            raise NotFoundException(f"Task {name}-{number} not found")
+        await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
+        await self._replace_tasks(worker, entry, [number])
+
+    async def _replace_tasks(self, worker: Worker, entry: ConnectorEntry, numbers: Iterable[int]) -> None:
+        async with entry.bounded:
+            if entry.gone:
+                return
+            tasks = [task for task in entry.task_ids() if task.task in set(numbers)]
+            entry.mark_restarting(False, [task.task for task in tasks])
+            self._registry.publish(entry.name)
+            await self._end_tasks(worker, tasks)
+            for task in tasks:
+                await self._start_task(worker, entry, task)
+
+    async def _restart_plan(self, name: str, include_tasks: bool, only_failed: bool) -> dict[str, object]:
+        worker, _ = await self._ready()
+        entry = self._entry(name, f"Unknown connector: {name}")
+        if entry.status is None:
+            raise NotFoundException(f"Status for connector {name} not found")
+        connector = not only_failed or entry.status.state is State.FAILED
+        tasks = [
+            number
+            for number, task in enumerate(entry.tasks)
+            if include_tasks and (not only_failed or task.state is State.FAILED)
+        ]
+        resolved = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
+        entry.mark_restarting(connector, tasks)
+        self._registry.publish(name)
+
+        async def restart() -> None:
+            if tasks:
+                await self._replace_tasks(worker, entry, tasks)
+            if connector:
+                await self._start_instance(worker, entry, resolved)
+
+        answer = entry.view().status_json()
+        self._loop.spawn(f"Restarting {name}", restart)
+        assert answer is not None
+        return answer
+
+    async def _restart_some(self, name: str, numbers: Sequence[int] | None) -> None:
+        worker, _ = await self._ready()
+        entry = self._registry.entries.get(name)
+        if entry is not None and not entry.gone:
+            await self._replace_tasks(worker, entry, range(len(entry.task_configs)) if numbers is None else numbers)
+
+    async def _reconfigure_on_request(self, name: str) -> None:
+        worker, _ = await self._ready()
+        entry = self._registry.entries.get(name)
+        # While it starts, the start itself asks for the tasks afterwards.
+        if entry is None or entry.gone or entry.reconfigure_queued or not worker.connector_running(name):
+            return
+        entry.reconfigure_queued = True
+        # Requests that come in one go are served once.
+        await asyncio.sleep(0)
+        entry.reconfigure_queued = False
+        await self._reconfigure(worker, entry, entry.instance)
+
+    async def _shut_down(self) -> None:
+        self._health = (Health.UNHEALTHY, "Worker is shutting down.")
+        if self._parts is None:
+            return
+        worker, _ = self._parts
+
+        async def end(entry: ConnectorEntry) -> None:
+            entry.gone = True
+            async with entry.bounded:
+                await self._end_tasks(worker, entry.task_ids())
+                await self._end_instance(worker, entry.name)
+                self._registry.entries.pop(entry.name, None)
+
+        await asyncio.gather(*(end(entry) for entry in list(self._registry.entries.values())))

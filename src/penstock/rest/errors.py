@@ -1,0 +1,79 @@
+"""Errors to status codes and bodies.
+
+Main functions: ``status_of``, ``error_response``. Pure; any thread.
+
+Source: org.apache.kafka.connect.runtime.rest.errors.ConnectExceptionMapper.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import CancelledError
+from http import HTTPStatus
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.errors import (
+    AlreadyExistsException,
+    BadRequestException,
+    ConfigException,
+    ConflictException,
+    NotFoundException,
+)
+
+log = logging.getLogger(__name__)
+
+#: The whole table; what is not in it is an error of the worker: 500.
+STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
+    (BadRequestException, 400),
+    (ConfigException, 400),
+    (NotFoundException, 404),
+    (AlreadyExistsException, 409),
+    (ConflictException, 409),
+)
+
+
+def status_of(error: Exception) -> int:
+    """The status code for an error.
+
+    >>> status_of(NotFoundException("Connector a not found")), status_of(KeyError("a"))
+    (404, 500)
+    """
+    return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
+
+
+def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(orjson.dumps(body), status, headers, media_type="application/json")
+
+
+def error_response(status: int, message: str | None) -> Response:
+    """An answer with Kafka Connect's error body."""
+    return json_response({"error_code": status, "message": message}, status)
+
+
+def on_error(request: Request, error: Exception) -> Response:
+    """Answers a failed request."""
+    if isinstance(error, TimeoutError):
+        return error_response(500, "Request timed out. The worker is currently busy with the connector it is about")
+    if isinstance(error, CancelledError):
+        return error_response(500, "Worker is shutting down")
+    status = status_of(error)
+    if status == 500:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return error_response(500, str(error) or type(error).__name__)
+    return error_response(status, str(error))
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Answers what the framework refuses: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    if request.method == "OPTIONS" and error.status_code == 405:
+        allowed = ",".join(sorted({*(error.headers or {}).get("Allow", "").replace(" ", "").split(","), "OPTIONS"}))
+        return Response(allowed, 200, {"Allow": allowed}, media_type="text/plain")
+    phrase = HTTPStatus(error.status_code).phrase
+    body = {"error_code": error.status_code, "message": f"HTTP {error.status_code} {phrase}"}
+    return Response(orjson.dumps(body), error.status_code, dict(error.headers or {}))

@@ -1,0 +1,173 @@
+"""``/connectors`` and all below it. Runs on the REST thread: reads come from the herder's snapshot, requests are awaited.
+
+Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; rest.md.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.errors import NotFoundException
+from penstock.model.payloads import ConnectorView
+from penstock.rest.bodies import config_map, connector_name, create_request, read_json, same_name
+from penstock.rest.errors import json_response
+from penstock.rest.routing import Entry
+from penstock.rest.services import flag, services
+
+
+def _view(request: Request, message: str | None = None) -> ConnectorView:
+    name = request.path_params["name"]
+    view = services(request).herder.connectors().get(name)
+    if view is None:
+        raise NotFoundException(message or f"Connector {name} not found")
+    return view
+
+
+def _task_number(request: Request) -> int:
+    text = request.path_params["task"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise HTTPException(404)
+    return int(text)
+
+
+def _location(request: Request, name: str) -> dict[str, str]:
+    return {"Location": f"{str(request.base_url).rstrip('/')}/connectors/{quote(name, safe='')}"}
+
+
+async def list_connectors(request: Request) -> Response:
+    """Names, or with ``expand`` their info and status."""
+    views = services(request).herder.connectors()
+    expand = request.query_params.getlist("expand")
+    if not expand:
+        return json_response(list(views))
+    body: dict[str, dict[str, object]] = {}
+    for name, view in views.items():
+        parts = body.setdefault(name, {})
+        if "info" in expand:
+            parts["info"] = view.info().to_json()
+        if "status" in expand and (status := view.status_json()) is not None:
+            parts["status"] = status
+    return json_response(body)
+
+
+async def create_connector(request: Request) -> Response:
+    """Creates a connector."""
+    wanted = create_request(await read_json(request))
+    s = services(request)
+    created = await s.answer(s.herder.put_connector(wanted.name, wanted.config, target=wanted.target, replace=False))
+    return json_response(created.info.to_json(), 201, _location(request, wanted.name))
+
+
+async def get_connector(request: Request) -> Response:
+    """Configuration, type and tasks."""
+    return json_response(_view(request).info().to_json())
+
+
+async def delete_connector(request: Request) -> Response:
+    """Deletes a connector."""
+    s = services(request)
+    await s.answer(s.herder.delete_connector(request.path_params["name"]))
+    return Response(status_code=204)
+
+
+async def get_config(request: Request) -> Response:
+    """The configuration as given."""
+    return json_response(dict(_view(request).config))
+
+
+async def put_config(request: Request) -> Response:
+    """Creates a connector or replaces its configuration."""
+    name = connector_name(request.path_params["name"])
+    config = config_map(await read_json(request))
+    same_name(name, config)
+    s = services(request)
+    done = await s.answer(s.herder.put_connector(name, config, target=None, replace=True))
+    headers = _location(request, name) if done.created else None
+    return json_response(done.info.to_json(), 201 if done.created else 200, headers)
+
+
+async def get_status(request: Request) -> Response:
+    """State of the connector and its tasks."""
+    missing = f"No status found for connector {request.path_params['name']}"
+    status = _view(request, missing).status_json()
+    if status is None:
+        raise NotFoundException(missing)
+    return json_response(status)
+
+
+async def list_tasks(request: Request) -> Response:
+    """The tasks with their configurations."""
+    return json_response([task.to_json() for task in _view(request).task_infos()])
+
+
+async def get_task_status(request: Request) -> Response:
+    """State of one task."""
+    name, number = request.path_params["name"], _task_number(request)
+    missing = f"No status found for task {name}-{number}"
+    tasks = _view(request, missing).tasks
+    if number >= len(tasks):
+        raise NotFoundException(missing)
+    return json_response(tasks[number].to_json())
+
+
+async def restart_task(request: Request) -> Response:
+    """Restarts one task."""
+    s = services(request)
+    await s.answer(s.herder.restart_task(request.path_params["name"], _task_number(request)))
+    return Response(status_code=204)
+
+
+async def restart_connector(request: Request) -> Response:
+    """Restarts the connector, and with ``includeTasks`` its tasks."""
+    s, name = services(request), request.path_params["name"]
+    include_tasks, only_failed = flag(request, "includeTasks", False), flag(request, "onlyFailed", False)
+    if not include_tasks and not only_failed:
+        await s.answer(s.herder.restart_connector(name))
+        return Response(status_code=204)
+    plan = s.herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
+    return json_response(await s.answer(plan), 202)
+
+
+async def pause_connector(request: Request) -> Response:
+    """Pauses the connector and its tasks."""
+    s = services(request)
+    await s.answer(s.herder.pause_connector(request.path_params["name"]))
+    return Response(status_code=202)
+
+
+async def resume_connector(request: Request) -> Response:
+    """Resumes the connector and its tasks."""
+    s = services(request)
+    await s.answer(s.herder.resume_connector(request.path_params["name"]))
+    return Response(status_code=202)
+
+
+async def stop_connector(request: Request) -> Response:
+    """Stops the connector and ends its tasks."""
+    s = services(request)
+    await s.answer(s.herder.stop_connector(request.path_params["name"]))
+    return Response(status_code=204)
+
+
+_C = "/connectors/{name}"
+
+ENTRIES: list[Entry] = [
+    ("GET", "/connectors", list_connectors),
+    ("POST", "/connectors", create_connector),
+    ("GET", _C, get_connector),
+    ("DELETE", _C, delete_connector),
+    ("GET", f"{_C}/config", get_config),
+    ("PUT", f"{_C}/config", put_config),
+    ("GET", f"{_C}/status", get_status),
+    ("GET", f"{_C}/tasks", list_tasks),
+    ("GET", f"{_C}/tasks/{{task}}/status", get_task_status),
+    ("POST", f"{_C}/tasks/{{task}}/restart", restart_task),
+    ("POST", f"{_C}/restart", restart_connector),
+    ("PUT", f"{_C}/pause", pause_connector),
+    ("PUT", f"{_C}/resume", resume_connector),
+    ("PUT", f"{_C}/stop", stop_connector),
+]

@@ -1,0 +1,32 @@
+"""``GET /`` and ``GET /health``. Runs on the REST thread.
+
+Source: org.apache.kafka.connect.runtime.rest.resources.RootResource.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.herder import Health
+from penstock.model.payloads import ServerInfo
+from penstock.rest.errors import json_response
+from penstock.rest.routing import Entry
+from penstock.rest.services import services
+
+_STATUS = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
+
+
+async def server_info(request: Request) -> Response:
+    """Version, commit and the id of the Kafka cluster."""
+    s = services(request)
+    return json_response(ServerInfo(s.version, s.commit, s.herder.kafka_cluster_id).to_json())
+
+
+async def health(request: Request) -> Response:
+    """Whether the worker is ready."""
+    state, message = services(request).herder.health()
+    return json_response({"status": state.value, "message": message}, _STATUS[state])
+
+
+ENTRIES: list[Entry] = [("GET", "/", server_info), ("GET", "/health", health)]
