@@ -1,0 +1,232 @@
+"""The driver JVM of a classic Spark session: its process, settings, heartbeat and log.
+
+Main type: `DriverJvm`, owned by the session thread of `SparkRuntime`. PySpark keeps process-wide references to the
+JVM; `DriverJvm.close` clears them, which is what lets a new JVM start in the same Python process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import SparkUnavailableException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+#: Settings a pipeline's results or latency depend on; a user's value for any but the last group wins.
+REQUIRED_SETTINGS: Mapping[str, str] = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "spark.sql.execution.arrow.localRelationThreshold": "200k",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.cache.maxEntries": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+}
+CLASSIC_SETTINGS: Mapping[str, str] = {
+    "spark.master": "local[*]",
+    "spark.app.name": "penstock",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "5",
+    "spark.ui.retainedStages": "5",
+    "spark.ui.retainedTasks": "50",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.driver.memory": "640m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.maxResultSize": "0",
+    "spark.task.maxDirectResultSize": "64m",
+    "spark.rpc.message.maxSize": "512",
+    "spark.cleaner.periodicGC.interval": "5min",
+}
+# An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
+JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
+ANSWER_WAIT_S = 1.0
+
+
+class JavaMissingException(SparkUnavailableException):
+    """No Java runtime was found; trying again does not help."""
+
+
+class SessionRefusedException(SparkUnavailableException):
+    """Spark itself said no, usually to a setting; trying again does not help."""
+
+
+class DriverJvm:
+    """The driver JVM of a classic session with its process, heartbeat and log. Owned by the session thread."""
+
+    def __init__(self, conf: Mapping[str, str]) -> None:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        require_java()
+        self._scratch = tempfile.mkdtemp(prefix="penstock-spark-")
+        self._heartbeat: threading.Thread | None = None
+        self._answered = threading.Event()
+        settings = _classic_settings(conf, self._scratch)
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
+        os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+        gateway: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
+        reader, writer = os.pipe()
+        self._log = _LogTail(reader)
+        try:
+            launch: Any = launch_gateway
+            gateway = launch(spark_conf, {"stdout": writer, "stderr": writer})
+        except Exception as error:
+            os.close(writer)
+            self._log.join()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise SparkUnavailableException(f"the Spark JVM did not start: {self._log.text() or error}") from error
+        os.close(writer)
+        self._process = gateway.proc
+        self._gateway = gateway
+        try:
+            context = SparkContext(conf=spark_conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+            self.session: SparkSession = SparkSession.builder.getOrCreate()
+        except Exception as error:
+            cause = brief(error)  # a Java exception's text is fetched from the JVM, so before it is gone
+            self.close()
+            raise SessionRefusedException(f"Spark refused to start: {cause}") from None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll() if self._process is not None else None
+
+    def is_gone(self, grace_s: float) -> bool:
+        """Whether the process has ended, waiting up to `grace_s` for one that is about to."""
+        if self._process is None:
+            return False
+        try:
+            self._process.wait(grace_s) if grace_s else None
+        except subprocess.TimeoutExpired:
+            return False
+        return self._process.poll() is not None
+
+    def answers(self) -> bool:
+        """Whether the JVM has answered the latest question; asks the next one on a thread of its own.
+
+        A frozen JVM blocks that thread until the process is killed, hence it is never joined while alive.
+        """
+        if self._heartbeat is not None and self._heartbeat.is_alive():
+            return False
+        ok = self._heartbeat is None or self._answered.is_set()
+        self._answered.clear()
+        self._heartbeat = threading.Thread(target=self._ask, name="spark-heartbeat", daemon=True)
+        self._heartbeat.start()
+        self._heartbeat.join(ANSWER_WAIT_S)
+        return ok and self._answered.is_set()
+
+    def _ask(self) -> None:
+        try:
+            self._gateway.jvm.System.currentTimeMillis()
+            self._answered.set()
+        except Exception as error:
+            log.debug("Heartbeat to the Spark JVM: %s", error)
+
+    def close(self) -> None:
+        """Kills the JVM and forgets PySpark's process-wide references to it, so that a new one can start."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        process = self._process
+        if process is not None:
+            # A clean stop of a healthy JVM has nothing to save, and of a frozen one never ends.
+            process.kill()
+            process.wait(10)
+            if process.stdin is not None:
+                process.stdin.close()
+        context = SparkContext._active_spark_context
+        if context is not None and getattr(context, "_accumulatorServer", None) is not None:
+            context._accumulatorServer.shutdown()
+        try:
+            self._gateway.shutdown()
+        except Exception as error:
+            log.debug("Closing the gateway of a dead JVM: %s", error)
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        self._log.join()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class _LogTail:
+    """Reads what the JVM prints, passes it on at debug level and keeps the last lines for an error message."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._lines: deque[str] = deque(maxlen=20)
+        self._stream = os.fdopen(descriptor, "rb")
+        self._thread = threading.Thread(target=self._read, name="spark-log", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._stream:
+            for raw in self._stream:
+                line = raw.decode(errors="replace").rstrip()
+                self._lines.append(line)
+                log.debug("Spark: %s", line)
+
+    def join(self) -> None:
+        self._thread.join(2)
+
+    def text(self) -> str:
+        return " | ".join(line for line in self._lines if line.strip())
+
+
+def _classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
+    settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
+    settings["spark.local.dir"] = scratch
+    settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")
+    settings.update(conf)
+    settings.update(REQUIRED_SETTINGS)
+    user_options = conf.get("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = f"{JVM_OPTIONS} -Duser.timezone=UTC {user_options}".strip()
+    return settings
+
+
+def require_java() -> None:
+    """Raises JavaMissingException when neither JAVA_HOME nor PATH has a Java runtime."""
+    home = os.environ.get("JAVA_HOME")
+    if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        return
+    if shutil.which("java") is None:
+        raise JavaMissingException(
+            "no Java runtime was found; install Java 17 or newer (on Debian: apt-get install default-jre-headless) "
+            "or set JAVA_HOME"
+        )
+
+
+def brief(error: BaseException) -> str:
+    """One line for a log: class and first line of the message."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:500]

@@ -1,0 +1,144 @@
+"""Lets batches of several tasks that need the same plan share one Spark job.
+
+A job has a fixed cost that a small batch does not pay back. So at most `permits` jobs run at a time; batches that
+arrive meanwhile wait, and whoever starts next takes along every waiting batch of the same plan. A batch never waits
+when a permit is free, so sharing costs a lone batch nothing.
+
+Main type: `Gate`. It owns no thread: the callers' threads (one pipeline thread a task) run the jobs. All state is
+guarded by one condition.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Execute = Callable[["pa.Table"], "pa.Table"]
+
+
+class _Ticket:
+    """One batch at the gate: the input, then the output or the failure."""
+
+    __slots__ = ("done", "error", "key", "result", "table", "taken")
+
+    def __init__(self, key: Hashable, table: pa.Table) -> None:
+        self.key = key
+        self.table = table
+        self.taken = False
+        self.done = False
+        self.result: pa.Table | None = None
+        self.error: BaseException | None = None
+
+
+class Gate:
+    """Admits batches to Spark, several of one plan together.
+
+    Args:
+        permits: jobs that may run at the same time, at least 1.
+        max_records: upper bound of the rows of a shared job. A single batch above it still runs, alone.
+
+    Thread: any; calls block until the caller's own batch is done.
+    """
+
+    def __init__(self, permits: int, max_records: int = 100_000) -> None:
+        if permits < 1:
+            raise ValueError(f"a gate needs at least one permit, got {permits}")
+        self._free = permits
+        self._max_records = max_records
+        self._changed = threading.Condition()
+        self._waiting: deque[_Ticket] = deque()
+        self.jobs = 0
+        self.shared_batches = 0
+
+    def run(self, key: Hashable, table: pa.Table, execute: Execute) -> pa.Table:
+        """Runs `execute` on the batch, perhaps together with batches that others brought under the same key.
+
+        Args:
+            key: identifies chain and schemas; batches with equal keys have equal Arrow schemas, and one caller's
+                `execute` is as good as another's.
+            table: the batch.
+            execute: maps a table to a table with as many rows in the same order; runs one Spark job.
+
+        Returns:
+            The rows of the result that belong to `table`, in order.
+
+        Raises:
+            BaseException: what `execute` raised for this batch. When a shared job fails, every batch of it is run
+                again alone, so that one batch cannot fail another.
+        """
+        ticket = _Ticket(key, table)
+        with self._changed:
+            self._waiting.append(ticket)
+            self._changed.notify_all()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: ticket.done or (self._free > 0 and self._is_first(ticket)))
+                if ticket.done:
+                    break
+                self._free -= 1
+                group = self._take(key)
+            try:
+                self._execute(group, execute)
+            finally:
+                with self._changed:
+                    self._free += 1
+                    for member in group:
+                        member.done = True
+                    self._changed.notify_all()
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.result is not None
+        return ticket.result
+
+    def _is_first(self, ticket: _Ticket) -> bool:
+        return not ticket.taken and bool(self._waiting) and self._waiting[0] is ticket
+
+    def _take(self, key: Hashable) -> list[_Ticket]:
+        """Removes the first waiting ticket and those of the same key that fit beside it. Caller holds the lock."""
+        group: list[_Ticket] = []
+        rest: deque[_Ticket] = deque()
+        rows = 0
+        for ticket in self._waiting:
+            size = ticket.table.num_rows
+            if ticket.key == key and (not group or rows + size <= self._max_records):
+                ticket.taken = True
+                group.append(ticket)
+                rows += size
+            else:
+                rest.append(ticket)
+        self._waiting = rest
+        self._changed.notify_all()
+        return group
+
+    def _execute(self, group: list[_Ticket], execute: Execute) -> None:
+        if len(group) > 1:
+            try:
+                self._execute_shared(group, execute)
+                return
+            except Exception:  # each batch gets its own verdict below
+                pass
+        for ticket in group:
+            self.jobs += 1
+            try:
+                ticket.result = execute(ticket.table)
+            except BaseException as error:
+                ticket.error = error
+
+    def _execute_shared(self, group: list[_Ticket], execute: Execute) -> None:
+        import pyarrow as pa
+
+        self.jobs += 1
+        output = execute(pa.concat_tables([ticket.table for ticket in group]))
+        expected = sum(ticket.table.num_rows for ticket in group)
+        if output.num_rows != expected:
+            raise RuntimeError(f"a shared job returned {output.num_rows} rows for {expected}")
+        self.shared_batches += len(group)
+        start = 0
+        for ticket in group:
+            ticket.result = output.slice(start, ticket.table.num_rows)
+            start += ticket.table.num_rows

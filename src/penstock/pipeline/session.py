@@ -1,0 +1,315 @@
+"""Owns the life of the one Spark session of a worker: boot, watch, replace.
+
+The JVM behind a classic session is a part that can die (killed, frozen, out of memory). `SparkRuntime` starts it in
+the background, watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow
+to Arrow, so a second run is harmless. With `spark.remote` the session is a Spark Connect client and there is no JVM
+of ours to watch; lost connections are replaced the same way.
+
+Main type: `SparkRuntime`. Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import SparkUnavailableException
+from penstock.pipeline.driver_jvm import (
+    DEFAULT_SETTINGS,
+    REQUIRED_SETTINGS,
+    DriverJvm,
+    JavaMissingException,
+    SessionRefusedException,
+    brief,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+HEARTBEAT_INTERVAL_S = 1.0
+HEARTBEAT_TIMEOUT_S = 10.0
+EXIT_GRACE_S = 2.0
+BOOT_ATTEMPTS = 3
+MAX_LOSSES_PER_JOB = 3
+
+
+class SparkRuntime:
+    """The worker's Spark session, replaced when it is lost.
+
+    Args:
+        conf: the worker's `spark.*` properties. `spark.remote` makes it a Spark Connect client.
+        heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
+        on_change: called from the session thread with a short text when the session comes up or is lost.
+
+    Thread: created and stopped by the worker's owner; `run` and `session` from any thread.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, str],
+        *,
+        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
+        on_change: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._conf = {key: value for key, value in conf.items() if key.startswith("spark.")}
+        self._remote = self._conf.get("spark.remote")
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._session: SparkSession | None = None
+        self._failure: BaseException | None = None
+        self._generation = 0
+        self._lost_generation = 0
+        self._wanted = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._jvm: DriverJvm | None = None
+
+    @property
+    def generation(self) -> int:
+        """Counts the sessions that came up; 0 before the first."""
+        return self._generation
+
+    @property
+    def up(self) -> bool:
+        """Whether a session is there now."""
+        return self._session is not None
+
+    @property
+    def parallelism(self) -> int:
+        """Cores that a local session uses; for a cluster or a remote session the cores of this machine."""
+        master = self._conf.get("spark.master", "local[*]")
+        count = master.removeprefix("local[").partition("]")[0].partition(",")[0]
+        return int(count) if master.startswith("local[") and count.isdigit() else os.cpu_count() or 1
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """Process id of the driver JVM; None without a classic session."""
+        jvm = self._jvm
+        return jvm.pid if jvm is not None else None
+
+    def start(self) -> None:
+        """Begins to boot in the background and returns at once."""
+        with self._changed:
+            if self._thread is not None:
+                return
+            self._wanted = True
+            self._thread = threading.Thread(target=self._live, name="spark-session", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the session and its JVM; waits for the session thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(30)
+
+    def session(self, timeout_s: float | None = None) -> SparkSession:
+        """Waits for the session.
+
+        Args:
+            timeout_s: how long; None waits until it is up or has failed.
+
+        Raises:
+            SparkUnavailableException: it cannot start (with the cause), or is not up in time.
+        """
+        return self._await(timeout_s)[0]
+
+    def run(self, job: Callable[[SparkSession], T]) -> T:
+        """Runs a job on the session; when the session is lost meanwhile, again on the next one.
+
+        Args:
+            job: a pure function of its captured Arrow data; it may be run more than once.
+
+        Raises:
+            SparkUnavailableException: no session can be started, or the job has brought down several.
+            Exception: what the job raised on a healthy session.
+        """
+        losses = 0
+        while True:
+            session, generation = self._await(None)
+            try:
+                return job(session)
+            except Exception as error:
+                if not self._is_lost(generation, error):
+                    raise
+                losses += 1
+                log.warning("The Spark session was lost during a job, which runs again on a new one: %s", brief(error))
+                self._report_lost(generation)
+                if losses >= MAX_LOSSES_PER_JOB:
+                    raise SparkUnavailableException(
+                        f"a batch was tried on {losses} Spark sessions and each was lost; "
+                        "raise spark.driver.memory or lower batch.max.bytes"
+                    ) from error
+
+    def _await(self, timeout_s: float | None) -> tuple[SparkSession, int]:
+        self.start()
+        with self._changed:
+            if self._failure is not None and self._session is None:
+                # A new try was asked for: the earlier failure was told to those who waited then.
+                self._failure = None
+                self._wanted = True
+                self._changed.notify_all()
+            settled = self._changed.wait_for(
+                lambda: self._stopping or self._failure is not None or self._usable() is not None, timeout_s
+            )
+            session = self._usable()
+            if session is not None:
+                return session, self._generation
+            if self._stopping:
+                raise SparkUnavailableException("the worker is stopping")
+            if not settled:
+                raise SparkUnavailableException(f"the Spark session is not up after {timeout_s} s")
+            raise SparkUnavailableException(f"the Spark session cannot start: {self._failure}") from self._failure
+
+    def _usable(self) -> SparkSession | None:
+        return self._session if self._generation > self._lost_generation else None
+
+    def _is_lost(self, generation: int, error: Exception) -> bool:
+        """Whether the session of that generation is gone, as opposed to a job that failed on a healthy one."""
+        with self._changed:
+            if self._lost_generation >= generation:
+                return True
+            jvm = self._jvm
+        if jvm is None:
+            return _is_connection_error(error)
+        return jvm.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
+
+    def _report_lost(self, generation: int) -> None:
+        with self._changed:
+            if self._lost_generation < generation:
+                self._lost_generation = generation
+                self._changed.notify_all()
+
+    # ------------------------------------------------------------------ the session thread
+    def _live(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._wanted)
+                if self._stopping:
+                    break
+            if self._boot():
+                self._watch()
+            self._tear_down()
+
+    def _boot(self) -> bool:
+        """Starts a session; True when it is up. After the last failed attempt the cause goes to the waiters."""
+        cause: BaseException | None = None
+        for attempt in range(1, BOOT_ATTEMPTS + 1):
+            began = time.monotonic()
+            try:
+                session = self._connect()
+            except Exception as error:
+                cause = error
+                log.error("Spark session start, attempt %d of %d: %s", attempt, BOOT_ATTEMPTS, brief(error))
+                self._tear_down()
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._stopping, 0.5 * attempt):
+                        return False
+                if isinstance(error, (JavaMissingException, SessionRefusedException)):
+                    break
+                continue
+            with self._changed:
+                self._session = session
+                self._generation += 1
+                self._failure = None
+                self._changed.notify_all()
+            log.info("Spark session %d is up after %.1f s", self._generation, time.monotonic() - began)
+            self._on_change("up")
+            return True
+        with self._changed:
+            self._failure = cause
+            self._wanted = False
+            self._changed.notify_all()
+        self._on_change("failed")
+        return False
+
+    def _connect(self) -> SparkSession:
+        if self._remote:
+            session = _connect_remote(self._remote, self._conf)
+        else:
+            self._jvm = jvm = DriverJvm(self._conf)
+            session = jvm.session
+        # PySpark and Py4J log what they also raise; the raised error is handled where it belongs.
+        for name in ("SQLQueryContextLogger", "py4j"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        # The first query loads a few thousand classes; better here than in the first batch.
+        session.range(1).select("id").toArrow()
+        return session
+
+    def _watch(self) -> None:
+        """Returns when the session is lost or the runtime stops."""
+        last_answer = time.monotonic()
+        generation = self._generation
+        jvm = self._jvm
+        while True:
+            with self._changed:
+                if self._changed.wait_for(
+                    lambda: self._stopping or self._lost_generation >= generation, HEARTBEAT_INTERVAL_S
+                ):
+                    return
+            if jvm is None:
+                continue
+            if jvm.is_gone(0.0):
+                log.error("The Spark JVM ended with exit code %s", jvm.exit_code)
+                return
+            if jvm.answers():
+                last_answer = time.monotonic()
+            elif time.monotonic() - last_answer > self._heartbeat_timeout_s:
+                log.error("The Spark JVM has not answered for %.0f s; it is killed", self._heartbeat_timeout_s)
+                return
+
+    def _tear_down(self) -> None:
+        with self._changed:
+            was_up = self._session is not None
+            session, self._session = self._session, None
+            self._lost_generation = self._generation
+            jvm, self._jvm = self._jvm, None
+            self._changed.notify_all()
+        if jvm is not None:
+            jvm.close()
+        elif session is not None:
+            try:
+                session.stop()
+            except Exception as error:
+                log.debug("The remote Spark session did not stop cleanly: %s", error)
+        if was_up:
+            self._on_change("lost")
+
+
+def _connect_remote(url: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(url).create()
+    for key, value in {**DEFAULT_SETTINGS, **conf, **REQUIRED_SETTINGS}.items():
+        if key.startswith("spark.sql."):
+            try:
+                session.conf.set(key, value)
+            except Exception as error:
+                log.debug("The Spark server keeps its own %s: %s", key, brief(error))
+    return session
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    """Whether an error, or one of its causes, is about the wire to the JVM or server rather than about the job."""
+    seen: BaseException | None = error
+    names = {"Py4JNetworkError", "Py4JError", "SparkConnectGrpcException", "_MultiThreadedRendezvous", "ArrowInvalid"}
+    while seen is not None:
+        if isinstance(seen, (OSError, EOFError)) or type(seen).__name__ in names:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _is_stopped_context(error: BaseException) -> bool:
+    text = str(error)
+    return "stopped SparkContext" in text or "SparkContext was shut down" in text

@@ -1,0 +1,128 @@
+"""The Spark JVM may be killed, frozen or run out of memory: jobs in flight run again on a new session."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(180)]
+
+ROWS = pa.table({"a": list(range(20))})
+
+
+def increment(session):
+    return session.createDataFrame(ROWS).selectExpr("a + 1 as b").toArrow()["b"].to_pylist()
+
+
+def run_while(runtime, disturb):
+    """Keeps a slow job running, disturbs the JVM under it, returns the job's result."""
+    started = threading.Event()
+    outcome = {}
+
+    def job(session):
+        started.set()
+        return session.range(400_000_000, numPartitions=2).selectExpr("sum(id % 7) as s").toArrow()["s"].to_pylist()
+
+    thread = threading.Thread(target=lambda: outcome.update(result=runtime.run(job)))
+    thread.start()
+    assert started.wait(60)
+    disturb()
+    thread.join(120)
+    assert not thread.is_alive()
+    return outcome["result"]
+
+
+def test_a_job_survives_a_killed_jvm(spark_runtime):
+    runtime = spark_runtime
+    runtime.session(60)
+    before = runtime.generation
+    killed = runtime.jvm_pid
+    result = run_while(runtime, lambda: os.kill(killed, signal.SIGKILL))
+    assert result == [sum(i % 7 for i in range(7)) * (400_000_000 // 7) + sum(range(400_000_000 % 7))]
+    assert runtime.generation == before + 1
+    assert runtime.jvm_pid != killed
+
+
+def test_a_job_survives_a_frozen_jvm(spark_runtime):
+    runtime = spark_runtime
+    runtime.session(60)
+    before = runtime.generation
+    frozen = runtime.jvm_pid
+    run_while(runtime, lambda: os.kill(frozen, signal.SIGSTOP))
+    assert runtime.generation == before + 1
+    assert not os.path.exists(f"/proc/{frozen}/exe")
+
+
+def test_a_failed_job_does_not_cost_the_session(spark_runtime):
+    runtime = spark_runtime
+    runtime.session(60)
+    before = runtime.generation
+    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
+        runtime.run(lambda session: session.range(1).select("nowhere").toArrow())
+    assert runtime.run(increment) == list(range(1, 21))
+    assert runtime.generation == before
+
+
+def run_python(script):
+    """A process of its own: PySpark allows one session a process, and these tests end or spoil theirs."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")
+
+
+def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
+    lines = run_python("""
+        import os
+        from penstock.pipeline.session import SparkRuntime
+        runtime = SparkRuntime({"spark.master": "local[1]"})
+        print(runtime.run(lambda session: session.range(3).count()))
+        pid = runtime.jvm_pid
+        runtime.stop()
+        print(os.path.exists(f"/proc/{pid}/exe"))
+        try:
+            runtime.session()
+        except Exception as error:
+            print(type(error).__name__, error)
+    """)
+    assert lines[:3] == ["3", "False", "SparkUnavailableException the worker is stopping"]
+
+
+def test_a_session_that_cannot_start_tells_the_cause():
+    lines = run_python("""
+        from penstock.pipeline.session import SparkRuntime
+        runtime = SparkRuntime({"spark.master": "local[0]"})
+        try:
+            runtime.session(90)
+        except Exception as error:
+            print(type(error).__name__, error)
+        runtime.stop()
+    """)
+    assert lines[0].startswith("SparkUnavailableException the Spark session cannot start: Spark refused to start")
+
+
+def test_no_jvm_outlives_a_killed_process():
+    script = """
+        import os, signal
+        from penstock.pipeline.session import SparkRuntime
+        runtime = SparkRuntime({"spark.master": "local[1]"})
+        runtime.session()
+        print(runtime.jvm_pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    gone = threading.Event()
+    while os.path.exists(f"/proc/{int(done.stdout)}/exe") and time.monotonic() < deadline:
+        gone.wait(0.1)
+    assert not os.path.exists(f"/proc/{int(done.stdout)}/exe")
