@@ -1,0 +1,473 @@
+"""Sends converted records to Kafka and tells, chunk by chunk, what has arrived.
+
+Main types: `RecordProducer` (one for each source task), `Receipts` (who is told) and `FailedDelivery`.
+
+The rows of a batch are handed to the client in chunks of up to 1,000: the client's ``produce`` is mapped over columns,
+so that no Python code runs for a row; on the way back each row costs one small callback that counts it off its chunk.
+Only with `metadata` is anything kept for each row. Chunks are also the unit of back-pressure: what is under way is
+bounded in bytes, with an allowance for what the client needs for each record.
+
+Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after that one
+ended). The producer owns one thread that waits for the client's delivery reports; `Receipts` are called on it, so that
+delivery goes on while a `send` waits for room. `abort` may come from any thread.
+
+Source: KafkaProducer as configured by Worker.baseProducerConfigs of Kafka Connect (idempotent, murmur2 partitioner).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import length_hint
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaException as ClientException
+
+from penstock.api import RecordMetadata
+from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.produce_columns import ProduceColumns, columns_of, spread
+from penstock.pipeline.batches import ProduceBatch
+from penstock.telemetry import log_context
+
+logger = logging.getLogger(__name__)
+
+#: Rows handed over without letting another thread run.
+CHUNK_ROWS: Final = 1_000
+#: Rows are handed over in smaller chunks when they are large.
+CHUNK_BYTES: Final = 1 << 20
+#: What the client needs for a record beside its key and value.
+RECORD_OVERHEAD_BYTES: Final = 300
+_DEFAULT_BUFFER_KBYTES: Final = 32 * 1024
+#: Longer polls of the client do not return when something has happened, but when the time is over.
+_POLL_S: Final = 0.15
+_INDEX_BITS: Final = 12
+
+_UNKNOWN_TOPIC: Final = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+#: Errors after which this client never sends again.
+_FATAL: Final = frozenset({KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED})
+_JAVA_NAMES: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "RecordTooLargeException",
+    KafkaError._MSG_TIMED_OUT: "TimeoutException",
+    KafkaError.REQUEST_TIMED_OUT: "TimeoutException",
+    KafkaError._UNKNOWN_TOPIC: "UnknownTopicOrPartitionException",
+    KafkaError._UNKNOWN_PARTITION: "UnknownTopicOrPartitionException",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "UnknownTopicOrPartitionException",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorizationException",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorizationException",
+    KafkaError.INVALID_MSG: "CorruptRecordException",
+    KafkaError.INVALID_RECORD: "InvalidRecordException",
+    KafkaError.TOPIC_EXCEPTION: "InvalidTopicException",
+    KafkaError.NOT_ENOUGH_REPLICAS: "NotEnoughReplicasException",
+    KafkaError.POLICY_VIOLATION: "PolicyViolationException",
+}
+
+
+class ProducerClosedException(KafkaException):
+    """The producer was closed or aborted while records were being sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDelivery:
+    """A row that Kafka will not store.
+
+    Attributes:
+        row: Position in the batch.
+        topic: The topic it was for.
+        error: Why.
+        java_name: Kafka's name of that error.
+        unknown_topic: The topic does not exist and the broker does not create it.
+        fatal: The producer sends nothing any more.
+    """
+
+    row: int
+    topic: str
+    error: KafkaException
+    java_name: str
+    unknown_topic: bool = False
+    fatal: bool = False
+
+
+class Receipts(Protocol):
+    """Is told what has become of the rows of one batch. Thread: the producer's own; must not raise."""
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        """All rows from `first` to `end - 1` that were to be sent are in Kafka, except those in `failures`.
+
+        Args:
+            first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
+            failures: what failed for good, in order.
+            metadata: where each delivered row is, by position, if that was asked for.
+        """
+        ...
+
+
+class RecordProducer:
+    """Sends the batches of one task.
+
+    Args:
+        settings: the client's own (librdkafka) settings. Without other settings: idempotent, murmur2 partitioner.
+        name: name of the task, for the thread and for messages.
+        connector, task: what log lines are marked with.
+
+    Raises:
+        KafkaException: a setting is wrong.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, object], *, name: str, connector: str = "", task: int | None = None
+    ) -> None:
+        merged: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", **settings}
+        merged.setdefault("error_cb", self._on_client_error)
+        self._name = name
+        self._limit = int(merged.get("queue.buffering.max.kbytes", _DEFAULT_BUFFER_KBYTES)) * 1024
+        try:
+            client = Producer(merged, logger=logger)
+        except (ClientException, ValueError, TypeError) as error:
+            raise KafkaException(f"The producer of {name} cannot be made: {error}") from error
+        self._client: Producer | None = client
+        self._produce = client.produce
+        # One condition for everything that send waits for; chunks and counters change under it.
+        self._state = threading.Condition()
+        self._bytes = 0
+        self._open: dict[int, _Chunk] = {}
+        self._rejected: deque[tuple[_Chunk, int, Exception]] = deque()
+        self._next_chunk = 0
+        self._served = 0
+        self._aborted = False
+        self._ending = False
+        self._row_ack = _row_ack_type(self._open)
+        self._thread = threading.Thread(
+            target=self._serve, args=(connector, task), name=f"producer-{name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes handed over and not reported yet, with the allowance for each record."""
+        return self._bytes
+
+    def send(
+        self,
+        batch: ProduceBatch,
+        receipts: Receipts,
+        *,
+        rows: pa.Array | None = None,
+        metadata: bool = False,
+    ) -> None:
+        """Hand rows over to the client, in order. Waits while too much is under way.
+
+        Args:
+            batch: converted records.
+            receipts: is told of each chunk.
+            rows: positions of the rows to send, ascending; None for all.
+            metadata: whether `receipts` wants to know where each row went.
+
+        Raises:
+            ProducerClosedException: `abort` was called.
+        """
+        columns = columns_of(batch, rows)
+        positions: Sequence[int] = range(columns.size) if rows is None else rows.to_pylist()
+        step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, columns.mean_bytes)))
+        for first in range(0, columns.size, step):
+            end = min(first + step, columns.size)
+            nbytes = (end - first) * (columns.mean_bytes + RECORD_OVERHEAD_BYTES)
+            chunk = _Chunk(columns, first, positions[first:end], receipts, nbytes, self._chunk_done)
+            number = self._admit(chunk)
+            if metadata:
+                chunk.metadata = {}
+                code = number << _INDEX_BITS
+                callbacks: Sequence[Callable[..., None]] = list(map(self._row_ack, range(code, code + end - first)))
+            else:
+                callbacks = (chunk.count,)
+            self._hand_over(chunk, columns, first, end, callbacks)
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
+        with self._state:
+            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
+
+    def abort(self) -> None:
+        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
+        with self._state:
+            self._aborted = True
+            self._state.notify_all()
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for what is under way, give up the rest, release the client.
+
+        Returns:
+            Whether everything was delivered and the producer's thread has ended.
+        """
+        delivered = self.wait_delivered(timeout_s)
+        self.abort()
+        with self._state:
+            self._ending = True
+            self._state.notify_all()
+        self._thread.join(max(1.0, 2 * _POLL_S))
+        return delivered and not self._thread.is_alive()
+
+    # ---------------------------------------------------------------- sending
+    def _admit(self, chunk: _Chunk) -> int:
+        """Wait for room, then count the chunk as under way."""
+        with self._state:
+            self._state.wait_for(lambda: self._aborted or not self._open or self._bytes + chunk.nbytes <= self._limit)
+            self._check_open()
+            number = self._next_chunk
+            self._next_chunk += 1
+            chunk.number = number
+            self._open[number] = chunk
+            self._bytes += chunk.nbytes
+            self._state.notify_all()
+        return number
+
+    def _hand_over(
+        self, chunk: _Chunk, columns: ProduceColumns, first: int, end: int, callbacks: Sequence[Callable[..., None]]
+    ) -> None:
+        at = first
+        while at < end:
+            values = iter(columns.values[at:end])
+            back = callbacks if isinstance(callbacks, tuple) else callbacks[at - first :]
+            try:
+                # map and deque run in C: with no Python code in between this is as fast as the client takes records.
+                deque(
+                    map(
+                        self._produce,
+                        spread(columns.topics, at, end),
+                        values,
+                        spread(columns.keys, at, end),
+                        spread(columns.partitions, at, end),
+                        spread(back, 0, end - at),
+                        repeat(None),
+                        spread(columns.timestamps, at, end),
+                        spread(columns.headers, at, end),
+                    ),
+                    maxlen=0,
+                )
+                return
+            except BufferError:
+                at = end - length_hint(values) - 1
+                self._wait_for_reports()
+            except (ClientException, ValueError, TypeError) as error:
+                # This row only; the producer's thread counts it off, because only that thread counts.
+                at = end - length_hint(values)
+                self._rejected.append((chunk, at - 1 - first, error))
+
+    def _wait_for_reports(self) -> None:
+        """The client's queue is full by its own count: wait until it has reported something."""
+        with self._state:
+            served = self._served
+            self._state.wait_for(lambda: self._aborted or self._served != served)
+            self._check_open()
+
+    def _check_open(self) -> None:
+        if self._aborted:
+            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
+
+    # ---------------------------------------------------------------- the producer's own thread
+    def _serve(self, connector: str, task: int | None) -> None:
+        with log_context(connector or self._name, task, "producer"):
+            try:
+                while self._serve_once():
+                    pass
+                self._release()
+            except Exception:
+                logger.exception("The producer of %s has failed and sends nothing any more", self._name)
+                self.abort()
+
+    def _serve_once(self) -> bool:
+        with self._state:
+            # Idle, the client is still served once a second: it logs and reports errors through poll.
+            self._state.wait_for(lambda: self._open or self._ending, 1.0)
+            if self._ending:
+                return False
+            busy = bool(self._open)
+        assert self._client is not None
+        events = self._client.poll(_POLL_S if busy else 0)
+        while self._rejected:
+            chunk, index, error = self._rejected.popleft()
+            chunk.reject(index, error)
+            events += 1
+        if events:
+            with self._state:
+                self._served += 1
+                self._state.notify_all()
+        return True
+
+    def _release(self) -> None:
+        client, self._client = self._client, None
+        del self._produce
+        if client is None:
+            return
+        if len(client):
+            client.purge()
+            client.poll(0)
+        # The last reference ends the client's threads without waiting for what is still queued.
+        del client
+
+    def _chunk_done(self, chunk: _Chunk) -> None:
+        with self._state:
+            aborted = self._aborted
+            del self._open[chunk.number]
+            self._bytes -= chunk.nbytes
+            if not aborted and self._open:
+                self._state.notify_all()
+        if not aborted:
+            self._report(chunk)
+        with self._state:
+            # After the report: who waits for the last delivery sees its consequences.
+            self._state.notify_all()
+
+    def _report(self, chunk: _Chunk) -> None:
+        try:
+            chunk.receipts.delivered(chunk.rows[0], chunk.rows[-1] + 1, chunk.failures(), chunk.metadata)
+        except Exception:
+            logger.exception("The acknowledgement of records of %s could not be handled", self._name)
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        level = logging.ERROR if error.fatal() else logging.WARNING
+        logger.log(level, "The producer of %s: %s", self._name, error.str())
+
+
+class _Chunk:
+    """Rows that were handed over together. Only the producer's thread counts."""
+
+    __slots__ = (
+        "columns",
+        "done",
+        "errors",
+        "first",
+        "left",
+        "metadata",
+        "nbytes",
+        "number",
+        "receipts",
+        "rows",
+    )
+
+    def __init__(
+        self,
+        columns: ProduceColumns,
+        first: int,
+        rows: Sequence[int],
+        receipts: Receipts,
+        nbytes: int,
+        done: Callable[[_Chunk], None],
+    ) -> None:
+        self.columns = columns
+        self.first = first
+        self.rows = rows
+        self.receipts = receipts
+        self.nbytes = nbytes
+        self.done = done
+        self.number = -1
+        self.left = len(rows)
+        self.metadata: dict[int, RecordMetadata] | None = None
+        # Index in the chunk where known, else the client's copy of the message.
+        self.errors: list[tuple[int | Message, Exception | KafkaError]] = []
+
+    def count(self, error: KafkaError | None, message: Message) -> None:
+        """One row is reported; which one only matters if it failed."""
+        if error is not None:
+            self.errors.append((message, error))
+        self.left -= 1
+        if not self.left:
+            self.done(self)
+
+    def count_row(self, index: int, error: KafkaError | None, message: Message) -> None:
+        """The row at this index of the chunk is reported."""
+        if error is not None:
+            self.errors.append((index, error))
+        elif self.metadata is not None:
+            self.metadata[self.rows[index]] = RecordMetadata(
+                message.topic() or "", message.partition() or 0, message.offset() or 0, _timestamp_of(message)
+            )
+        self.left -= 1
+        if not self.left:
+            self.done(self)
+
+    def reject(self, index: int, error: Exception) -> None:
+        """The client did not take the row at this index."""
+        self.errors.append((index, error))
+        self.left -= 1
+        if not self.left:
+            self.done(self)
+
+    def failures(self) -> list[FailedDelivery]:
+        """The failed rows, in order."""
+        found = {where: error for where, error in self.errors if isinstance(where, int)}
+        for where, error in self.errors:
+            if not isinstance(where, int):
+                found[self._index_of(where, found)] = error
+        return [
+            _failure(self.rows[index], self.columns.topic_at(self.first + index), found[index])
+            for index in sorted(found)
+        ]
+
+    def _index_of(self, message: Message, taken: Mapping[int, object]) -> int:
+        """The first row with this content that is not known to have failed; equal rows are interchangeable."""
+        columns, first = self.columns, self.first
+        value, key, topic = message.value(), message.key(), message.topic()
+        for index in range(len(self.rows)):
+            row = first + index
+            row_key = columns.keys[0] if isinstance(columns.keys, tuple) else columns.keys[row]
+            if (
+                index not in taken
+                and columns.values[row] == value
+                and row_key == key
+                and columns.topic_at(row) == topic
+            ):
+                return index
+        # Not to be found: the earliest row that is left, so that no offset at or behind the lost one is committed.
+        return next(index for index in range(len(self.rows)) if index not in taken)
+
+
+def _row_ack_type(chunks: Mapping[int, _Chunk]) -> Callable[[int], Callable[..., None]]:
+    """Callbacks that know their row: a number that can be called.
+
+    A subclass of int without attributes is not tracked by the garbage collector; a hundred thousand partial objects or
+    closures under way would make it run again and again.
+    """
+    mask = (1 << _INDEX_BITS) - 1
+
+    class RowAck(int):
+        __slots__ = ()
+
+        def __call__(self, error: KafkaError | None, message: Message) -> None:
+            chunks[self >> _INDEX_BITS].count_row(self & mask, error, message)
+
+    return RowAck
+
+
+def _timestamp_of(message: Message) -> int | None:
+    kind, timestamp = message.timestamp()
+    return timestamp if kind else None
+
+
+def _failure(row: int, topic: str, error: Exception | KafkaError) -> FailedDelivery:
+    if isinstance(error, ClientException) and error.args and isinstance(error.args[0], KafkaError):
+        error = error.args[0]
+    if not isinstance(error, KafkaError):
+        return FailedDelivery(row, topic, KafkaException(str(error)), "java.lang.IllegalArgumentException")
+    code = error.code()
+    name = _JAVA_NAMES.get(code)
+    kind = KafkaRetriableException if error.retriable() else KafkaException
+    return FailedDelivery(
+        row,
+        topic,
+        kind(error.str()),
+        KafkaException.java_name if name is None else f"org.apache.kafka.common.errors.{name}",
+        unknown_topic=code in _UNKNOWN_TOPIC,
+        fatal=code in _FATAL or error.fatal(),
+    )
