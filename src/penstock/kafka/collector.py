@@ -1,0 +1,54 @@
+"""Keeping Python's cycle collector out of loops that make and drop many objects at once.
+
+A fetch makes tens of thousands of message objects, none of them in a cycle, and drops them again; the collector would
+walk through all of them many times, which doubles the time of a fetch. Reference counting frees them in any case.
+
+Owning thread: any; pauses of several threads may overlap.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Pauses:
+    """How many threads want the collector to rest, and whether it ran before the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._was_enabled = False
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._count == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._count += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and self._was_enabled:
+                gc.enable()
+
+
+_pauses = _Pauses()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No cycle collection in any thread while the block runs; for short blocks only.
+
+    >>> with collector_paused():
+    ...     gc.isenabled()
+    False
+    """
+    _pauses.enter()
+    try:
+        yield
+    finally:
+        _pauses.leave()

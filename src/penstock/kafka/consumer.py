@@ -1,0 +1,470 @@
+"""Reading records for a sink task: a group member whose messages come as Arrow tables.
+
+Main types: ``RecordConsumer``, ``Subscription`` (topics, or a pattern over topic names), ``FetchedChunk`` (what one
+fetch brought), ``RebalanceListener`` and ``Placement`` (what its owner says about partitions that come and go).
+
+Owning thread: whoever calls ``fetch`` (the sink task's fetch thread) calls everything else too; only ``interrupt`` is
+safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
+
+Source: org.apache.kafka.clients.consumer.KafkaConsumer, as a sink task of Kafka Connect uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import confluent_kafka as ck
+import pyarrow as pa
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
+from penstock.kafka.collector import collector_paused
+from penstock.kafka.messages import to_arrow
+
+logger = logging.getLogger(__name__)
+
+#: Java's consumers do not subscribe to these by pattern.
+_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_Error = ck.KafkaError
+#: The task fails on these; anything else that is not fatal for the client itself is waited out.
+_ENDING: Final = frozenset(
+    {
+        _Error.TOPIC_AUTHORIZATION_FAILED,
+        _Error.GROUP_AUTHORIZATION_FAILED,
+        _Error.CLUSTER_AUTHORIZATION_FAILED,
+        _Error.TOPIC_EXCEPTION,
+        _Error.INVALID_GROUP_ID,
+        _Error.INCONSISTENT_GROUP_PROTOCOL,
+        _Error.UNSUPPORTED_VERSION,
+        _Error.FENCED_INSTANCE_ID,
+        _Error._AUTHENTICATION,
+        _Error._AUTO_OFFSET_RESET,
+        _Error._NO_OFFSET,
+        _Error._FATAL,
+    }
+)
+#: Normal business of a group member: no need to tell.
+_QUIET: Final = frozenset({_Error._PARTITION_EOF})
+_REPEAT_LOG_S: Final = 60.0
+_RETRY_S: Final = 0.2
+_SEEK_RETRY_S: Final = 0.01
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a sink reads: a list of topics, or those whose whole name matches a pattern (``topics.regex``).
+
+    >>> Subscription.matching("orders-(?<year>[0-9]+)").covers("orders-2024-old")
+    False
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def of(cls, topics: Iterable[str]) -> Subscription:
+        """Reads these topics; one that does not exist yet is waited for."""
+        return cls(tuple(topics))
+
+    @classmethod
+    def matching(cls, java_pattern: str) -> Subscription:
+        """Reads every topic that matches, also those that are created later."""
+        return cls((), re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", java_pattern)))
+
+    def covers(self, topic: str) -> bool:
+        """Whether the pattern takes this topic."""
+        return self.pattern is not None and topic not in _INTERNAL_TOPICS and bool(self.pattern.fullmatch(topic))
+
+
+@dataclass(frozen=True)
+class FetchedChunk:
+    """Messages of one fetch.
+
+    Attributes:
+        table: Columns of ``ConsumedBatch.table``; offsets ascend within each partition.
+        ends: The offset behind the last message of each partition.
+        epoch: Grows with every assignment and every seek: tells messages from before and after one apart.
+    """
+
+    table: pa.Table
+    ends: Mapping[TopicPartition, int]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How newly assigned partitions begin: where, and which of all partitions do not deliver for now."""
+
+    starts: Mapping[TopicPartition, int]
+    paused: frozenset[TopicPartition] = frozenset()
+
+
+class RebalanceListener(Protocol):
+    """Told of partitions that come and go, inside ``fetch``; the group waits until it returns."""
+
+    def on_assigned(self, starts: Mapping[TopicPartition, int], epoch: int) -> Placement:
+        """New partitions (perhaps none), with the offset each would begin at; the answer says where it does begin."""
+        ...
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions are about to go; commits for them are still accepted."""
+        ...
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions have gone already: somebody else may read them."""
+        ...
+
+
+@dataclass
+class _Commit:
+    positions: dict[tuple[str, int], int]
+    answer: Callable[[Exception | None], None] = field(repr=False)
+
+
+class RecordConsumer:
+    """One member of a consumer group.
+
+    Args:
+        settings: Of librdkafka, translated from Java's names. ``group.id`` is required.
+        name: Says whose consumer this is in logs and errors (``connector task 0``).
+        api_timeout_s: How long start offsets are asked for before the task fails (``default.api.timeout.ms``).
+        refresh_s: How often a pattern looks for new topics (``metadata.max.age.ms``).
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        *,
+        name: str,
+        api_timeout_s: float = 60.0,
+        refresh_s: float = 300.0,
+    ) -> None:
+        self._name = name
+        self._api_timeout_s = api_timeout_s
+        self._refresh_s = refresh_s
+        self._reset = str(settings.get("auto.offset.reset", "latest"))
+        assignors = str(settings.get("partition.assignment.strategy", ""))
+        self._cooperative = "cooperative" in assignors or settings.get("group.protocol") == "consumer"
+        self._listener: RebalanceListener | None = None
+        self._subscription = Subscription()
+        self._subscribed: frozenset[str] = frozenset()
+        self._next_refresh = 0.0
+        self._epoch = 0
+        self._owned: set[TopicPartition] = set()
+        self._commits: list[_Commit] = []
+        self._pending_error: ck.KafkaError | None = None
+        self._logged: dict[object, float] = {}
+        self._interrupted = threading.Event()
+        self._closing = False
+        self._consumer = ck.Consumer(self._client_settings(settings), logger=logging.getLogger("penstock.kafka.client"))
+
+    def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
+        chosen: dict[str, object] = {
+            # Bounds what waits in the client; Java's bound is one fetch response.
+            "queued.max.messages.kbytes": 65536,
+            # Without it the client waits a second after its queue was full.
+            "fetch.queue.backoff.ms": 10,
+            **settings,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": False,
+            "on_commit": self._on_commit,
+            "error_cb": self._on_error,
+        }
+        return chosen
+
+    # -- Subscription and rebalances ---------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        """Join the group; partitions come with later fetches."""
+        self._subscription = subscription
+        self._listener = listener
+        if subscription.pattern is None:
+            self._subscribe_to(subscription.topics)
+
+    def _subscribe_to(self, topics: Iterable[str]) -> None:
+        self._subscribed = frozenset(topics)
+        self._consumer.subscribe(
+            sorted(self._subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _refresh_pattern(self) -> None:
+        """Subscribe to what matches now. Java matches in the client too, at each refresh of its metadata."""
+        now = time.monotonic()
+        if self._subscription.pattern is None or now < self._next_refresh:
+            return
+        self._next_refresh = now + self._refresh_s
+        try:
+            metadata = self._consumer.list_topics(timeout=5.0)
+        except ck.KafkaException as failure:
+            self._next_refresh = now + min(1.0, self._refresh_s)
+            self._log_once("topics", "%s cannot list the topics of its pattern: %s", self._name, failure.args[0])
+            return
+        found = frozenset(topic for topic in metadata.topics if self._subscription.covers(topic))
+        if found and found != self._subscribed:
+            self._subscribe_to(found)
+
+    def _on_assign(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if self._closing or self._listener is None:
+            return
+        self._epoch += 1
+        starts = self._start_offsets([TopicPartition(p.topic, p.partition) for p in partitions])
+        placement = self._listener.on_assigned(starts, self._epoch)
+        begin = [ck.TopicPartition(tp.topic, tp.partition, placement.starts.get(tp, at)) for tp, at in starts.items()]
+        if self._cooperative:
+            self._consumer.incremental_assign(begin)
+            self._owned.update(starts)
+        else:
+            self._consumer.assign(begin)
+            self._owned = set(starts)
+        if placement.paused:
+            self.pause(placement.paused)
+
+    def _on_revoke(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in partitions]
+        if gone and not self._closing and self._listener is not None:
+            self._listener.on_revoked(gone)
+        self._epoch += 1
+        self._owned.difference_update(gone)
+
+    def _on_lost(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in partitions]
+        if gone and not self._closing and self._listener is not None:
+            self._listener.on_lost(gone)
+        self._epoch += 1
+        self._owned.difference_update(gone)
+
+    def _start_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each partition begins: at the group's committed offset, else where ``auto.offset.reset`` says."""
+        if not partitions:
+            return {}
+        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        committed = self._retried("read committed offsets", lambda left: self._consumer.committed(asked, timeout=left))
+        starts = {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
+        missing = [tp for tp in partitions if tp not in starts]
+        if missing:
+            starts.update(self._reset_offsets(missing))
+        return {tp: starts[tp] for tp in partitions}
+
+    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._reset in ("earliest", "smallest", "beginning"):
+            edge = ck.OFFSET_BEGINNING
+        elif self._reset in ("latest", "largest", "end"):
+            edge = ck.OFFSET_END
+        else:
+            raise ConnectException(
+                f"{self._name}: undefined offset with no reset policy for partitions: "
+                f"[{', '.join(map(str, partitions))}]. Set consumer.override.auto.offset.reset, or commit offsets."
+            )
+        # In the request for offsets of a time these two special times mean the first and the next offset.
+        asked = [ck.TopicPartition(tp.topic, tp.partition, edge) for tp in partitions]
+        found = self._retried("look up offsets", lambda left: self._consumer.offsets_for_times(asked, timeout=left))
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found}
+
+    def _retried(self, what: str, ask: Callable[[float], list[ck.TopicPartition]]) -> list[ck.TopicPartition]:
+        """Ask the broker until every partition has an answer, or the time is up."""
+        deadline = time.monotonic() + self._api_timeout_s
+        while True:
+            try:
+                answer = ask(min(5.0, max(0.1, deadline - time.monotonic())))
+                error = next((p.error for p in answer if p.error is not None), None)
+                if error is None:
+                    return answer
+            except ck.KafkaException as failure:
+                error = failure.args[0]
+            if error.code() in _ENDING or error.fatal():
+                raise _converted(self._name, error)
+            self._log_once(what, "%s cannot %s, trying again: %s", self._name, what, error)
+            if time.monotonic() >= deadline or self._interrupted.wait(_RETRY_S):
+                raise KafkaRetriableException(f"{self._name} could not {what} in time: {error}")
+
+    # -- Fetching ----------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next fetch."""
+        return self._epoch
+
+    def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
+        """What has arrived, or the first message to arrive in time and what came with it.
+
+        Callbacks run in here.
+
+        Returns:
+            None when nothing came.
+
+        Raises:
+            KafkaException, ConnectException: The consumer cannot go on (authorization, no offset to begin at, ...). A
+                broker that cannot be reached is not an error: the client keeps trying and logs.
+        """
+        if self._pending_error is not None:
+            raise _converted(self._name, self._pending_error)
+        self._refresh_pattern()
+        try:
+            before = self._sole_owner()
+            with collector_paused():
+                messages = self._consumer.consume(max_records, 0)
+                if messages:
+                    return self._chunk(messages, one_partition=0 < before == self._sole_owner())
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                return None
+            with collector_paused():
+                messages = [first, *(self._consumer.consume(max_records - 1, 0) if max_records > 1 else ())]
+                return self._chunk(messages, one_partition=0 < before == self._sole_owner())
+        except ck.KafkaException as failure:
+            raise _converted(self._name, failure.args[0]) from failure
+
+    def _sole_owner(self) -> int:
+        """The epoch if exactly one partition is owned, else 0: equal before and after, all messages are of that one."""
+        return self._epoch if len(self._owned) == 1 else 0
+
+    def _chunk(self, messages: list[ck.Message], *, one_partition: bool) -> FetchedChunk | None:
+        if any(map(ck.Message.error, messages)):
+            messages = self._without_errors(messages)
+            if not messages:
+                return None
+        table, ends = to_arrow(messages, one_partition=one_partition)
+        return FetchedChunk(table, ends, self._epoch)
+
+    def _without_errors(self, messages: Iterable[ck.Message]) -> list[ck.Message]:
+        good = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                good.append(message)
+            elif error.code() in _ENDING or error.fatal():
+                raise _converted(self._name, error)
+            elif error.code() not in _QUIET:
+                self._log_once((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
+        return good
+
+    def _on_error(self, error: ck.KafkaError) -> None:
+        if error.code() in _ENDING or error.fatal():
+            self._pending_error = error
+        elif error.code() not in _QUIET:
+            self._log_once(error.code(), "%s: %s; the client keeps trying", self._name, error.str())
+
+    def _log_once(self, key: object, text: str, *args: object) -> None:
+        """A warning that repeats itself is written once a minute."""
+        now = time.monotonic()
+        if now - self._logged.get(key, -_REPEAT_LOG_S) >= _REPEAT_LOG_S:
+            self._logged[key] = now
+            logger.warning(text, *args)
+
+    # -- Positions ---------------------------------------------------------------------------------------------------
+
+    def seek(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Go on from other offsets; partitions that are not assigned are left alone.
+
+        Returns:
+            The epoch of what is fetched from now on.
+        """
+        self._epoch += 1
+        for tp, offset in positions.items():
+            if tp in self._owned:
+                self._seek_one(ck.TopicPartition(tp.topic, tp.partition, offset))
+        return self._epoch
+
+    def _seek_one(self, position: ck.TopicPartition) -> None:
+        """Right after an assignment the client refuses seeks for a moment."""
+        deadline = time.monotonic() + 5.0
+        while True:
+            try:
+                self._consumer.seek(position)
+                return
+            except ck.KafkaException as failure:
+                error = failure.args[0]
+                if time.monotonic() >= deadline or self._interrupted.wait(_SEEK_RETRY_S):
+                    where = f"{position.topic}-{position.partition}"
+                    raise KafkaException(f"{self._name} could not seek {where} to {position.offset}: {error}") from None
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing of these until ``resume``; group membership goes on."""
+        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions if tp in self._owned]
+        if asked:
+            self._consumer.pause(asked)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these again."""
+        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions if tp in self._owned]
+        if asked:
+            self._consumer.resume(asked)
+
+    # -- Commits -----------------------------------------------------------------------------------------------------
+
+    def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
+        """Commit without waiting; ``answer`` is called inside a later ``fetch``."""
+        self._commits.append(_Commit({(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}, answer))
+        try:
+            self._consumer.commit(offsets=_positions(offsets), asynchronous=True)
+        except ck.KafkaException as failure:
+            self._commits.pop()
+            answer(_converted(self._name, failure.args[0]))
+
+    def _on_commit(self, error: ck.KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
+        """The client does not say which commit is answered: it is the oldest one of these offsets."""
+        answered = {(p.topic, p.partition): p.offset for p in partitions}
+        waiting = next((commit for commit in self._commits if commit.positions == answered), None)
+        if waiting is None:
+            return
+        self._commits.remove(waiting)
+        error = error or next((p.error for p in partitions if p.error is not None), None)
+        waiting.answer(None if error is None else _converted(self._name, error))
+
+    def commit_sync(self, offsets: Offsets) -> None:
+        """Commit and wait for the answer.
+
+        Raises:
+            KafkaException: It failed.
+        """
+        try:
+            answer = self._consumer.commit(offsets=_positions(offsets), asynchronous=False)
+        except ck.KafkaException as failure:
+            raise _converted(self._name, failure.args[0]) from failure
+        error = next((p.error for p in answer or () if p.error is not None), None)
+        if error is not None:
+            raise _converted(self._name, error)
+
+    # -- End ---------------------------------------------------------------------------------------------------------
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """For each partition how many offsets are behind the fetch position, as far as the client knows."""
+        owned = [ck.TopicPartition(tp.topic, tp.partition) for tp in self._owned]
+        found = {}
+        for position in self._consumer.position(owned) if owned else ():
+            _, high = self._consumer.get_watermark_offsets(position, cached=True)
+            if position.offset >= 0 and high >= 0:
+                found[TopicPartition(position.topic, position.partition)] = max(0, high - position.offset)
+        return found
+
+    def interrupt(self) -> None:
+        """End waiting for the broker inside callbacks and seeks; for use before ``close``.
+
+        Thread: any.
+        """
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Leave the group; the listener is not called any more."""
+        self._closing = True
+        self._interrupted.set()
+        self._consumer.close()
+
+
+def _positions(offsets: Offsets) -> list[ck.TopicPartition]:
+    return [ck.TopicPartition(tp.topic, tp.partition, at.offset, at.metadata) for tp, at in offsets.items()]
+
+
+def _converted(name: str, error: ck.KafkaError) -> KafkaException:
+    text = f"{name}: {error.str()} ({error.name()})"
+    return KafkaRetriableException(text) if error.retriable() else KafkaException(text)
