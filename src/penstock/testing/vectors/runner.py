@@ -1,0 +1,159 @@
+"""Runs vectors: one by one, or shuffled into large batches, and judges every outcome.
+
+Main functions: ``run_one_by_one`` and ``run_shuffled``. Both give one verdict for each vector; shuffled, a vector
+passes when each of its copies in the batch does.
+
+Owning thread: the caller's; ``run_one_by_one`` uses a pool of its own and joins it.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, cast
+
+from penstock.testing.vectors import data_kind
+from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter, decode_record
+from penstock.testing.vectors.codec import decode_schema, decode_value
+from penstock.testing.vectors.compare import judge
+from penstock.testing.vectors.model import Failure, Outcome, Vector, Verdict
+
+#: Kinds that need no Spark.
+PLAIN_KINDS: Final = frozenset({"data", "config"})
+BATCH_ROWS: Final = 5_000
+
+
+class _PlainKind(Protocol):
+    def run(self, vector: Vector) -> Outcome: ...
+
+
+def run_one_by_one(
+    vectors: Sequence[Vector], adapter: PipelineAdapter | None, *, threads: int = 2, seen: Callable[[Verdict], None]
+) -> list[Verdict]:
+    """Each vector in a batch of its own.
+
+    Args:
+        vectors: The vectors.
+        adapter: The way to the pipeline; None is enough for kinds that need no Spark.
+        threads: How many at once.
+        seen: Called with each verdict, in order.
+    """
+
+    def run(vector: Vector) -> Verdict:
+        return judge(vector, _outcomes([vector], adapter)[0])
+
+    verdicts: list[Verdict] = []
+    with ThreadPoolExecutor(threads, thread_name_prefix="vectors") as pool:
+        for verdict in pool.map(run, vectors):
+            seen(verdict)
+            verdicts.append(verdict)
+    return verdicts
+
+
+def run_shuffled(
+    vectors: Sequence[Vector],
+    adapter: PipelineAdapter | None,
+    *,
+    rows: int = BATCH_ROWS,
+    seed: int = 0,
+    seen: Callable[[Verdict], None],
+) -> list[Verdict]:
+    """All vectors of one class and configuration in one batch, repeated and shuffled; every row is judged.
+
+    Args:
+        vectors: The vectors.
+        adapter: The way to the pipeline; None is enough for kinds that need no Spark.
+        rows: Size of a batch.
+        seed: Of the shuffling.
+        seen: Called with each verdict.
+    """
+    groups: dict[tuple[str, str, str], list[Vector]] = {}
+    for vector in vectors:
+        groups.setdefault(vector.setup, []).append(vector)
+    verdicts: list[Verdict] = []
+    for number, group in enumerate(groups.values()):
+        if group[0].kind in PLAIN_KINDS or group[0].input is None:
+            batch = group
+        else:
+            batch = group * max(1, rows // len(group))
+            random.Random(seed + number).shuffle(batch)
+        worst: dict[str, Verdict] = {}
+        for vector, outcome in zip(batch, _outcomes(batch, adapter), strict=True):
+            verdict = judge(vector, outcome)
+            if vector.id not in worst or worst[vector.id].passed:
+                worst[vector.id] = verdict
+        for vector in group:
+            seen(worst[vector.id])
+            verdicts.append(worst[vector.id])
+    return verdicts
+
+
+def _outcomes(vectors: Sequence[Vector], adapter: PipelineAdapter | None) -> list[Outcome]:
+    """What our code makes of vectors of one setup."""
+    first = vectors[0]
+    if first.kind in PLAIN_KINDS:
+        return [_plain(first.kind)(vector) for vector in vectors]
+    assert adapter is not None, f"{first.kind} needs a pipeline"
+    try:
+        return _RUNNERS[first.kind](vectors, adapter, first)
+    except ValueError as error:
+        unusable = f"the vector cannot be given to our code: {error}"
+        return [Failure("apply", "ValueError", str(error), unusable)] * len(vectors)
+
+
+def _plain(kind: str) -> Callable[[Vector], Outcome]:
+    if kind == "data":
+        return data_kind.run
+    return cast("_PlainKind", importlib.import_module("penstock.testing.vectors.config_kind")).run
+
+
+def _transform(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    records = [decode_record(vector.input) for vector in vectors if vector.input is not None]
+    return adapter.apply_transform(records, first.cls, first.config)
+
+
+def _predicate(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    records = [decode_record(vector.input["record"]) for vector in vectors]
+    return adapter.test_predicate(records, first.cls, first.config, negate=first.input["negate"])
+
+
+def _from_connect(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    inputs = [_value_input(vector.input) for vector in vectors]
+    return adapter.from_connect(inputs, first.cls, first.config, is_key=bool(first.input.get("isKey")))
+
+
+def _to_connect(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    inputs = [_bytes_input(vector.input) for vector in vectors]
+    return adapter.to_connect(inputs, first.cls, first.config, is_key=bool(first.input.get("isKey")))
+
+
+def _header(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    if first.input["op"] == "toConnectHeader":
+        return adapter.to_header([_bytes_input(vector.input) for vector in vectors], first.cls, first.config)
+    return adapter.from_header([_value_input(vector.input) for vector in vectors], first.cls, first.config)
+
+
+_RUNNERS: Final[Mapping[str, Callable[[Sequence[Vector], PipelineAdapter, Vector], list[Outcome]]]] = {
+    "transform": _transform,
+    "predicate": _predicate,
+    "from_connect": _from_connect,
+    "to_connect": _to_connect,
+    "header": _header,
+}
+
+
+def _value_input(given: Mapping[str, Any]) -> ConverterInput:
+    schema = decode_schema(given.get("schema"))
+    value = decode_value(given.get("value"), schema)
+    return ConverterInput(schema, value, topic=given.get("topic", "t"), key=given.get("key", "h"))
+
+
+def _bytes_input(given: Mapping[str, Any]) -> ConverterInput:
+    if "text" in given:
+        data = None if given["text"] is None else given["text"].encode("utf-8", "surrogatepass")
+    else:
+        data = None if given["base64"] is None else base64.b64decode(given["base64"])
+    return ConverterInput(data=data, topic=given.get("topic", "t"), key=given.get("key", "h"))
