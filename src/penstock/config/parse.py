@@ -16,8 +16,10 @@ from penstock.config.kinds import ConfigType
 from penstock.config.values import HIDDEN, Password
 from penstock.errors import ConfigException
 
-ClassResolver = Callable[[str], type]
-"""Finds the class that a text names; raises LookupError when there is none."""
+ClassResolver = Callable[[str, str], type]
+"""Finds the class for the name of a setting and its text.
+
+Raises LookupError when there is none, or ConfigException to choose the message itself."""
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 _COMMA: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
@@ -101,7 +103,8 @@ def java_text(value: object) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{java_text(k)}={java_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, type):
-        return class_path(value)
+        # Ports of Kafka's classes keep the name that their users know.
+        return str(vars(value).get("java_name") or class_path(value))
     return str(value)
 
 
@@ -200,7 +203,7 @@ def _parse_class(name: str, value: object, resolve_class: ClassResolver | None) 
     if resolve_class is None:
         return text
     try:
-        return resolve_class(text)
+        return resolve_class(name, text)
     except LookupError as error:
         raise invalid(name, value, f"Class {value} could not be found.") from error
 

@@ -1,0 +1,128 @@
+"""The classes that settings name, and the settings that those classes define.
+
+Main types: the `PluginClasses` protocol and `InstalledPlugins`, which asks the worker's plugins. Any thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from penstock.config import ClassResolver, ConfigDef, import_class
+from penstock.config.parse import java_text
+from penstock.errors import ConfigException, ConnectException
+from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
+
+_KIND_OF_SETTING: Final = {
+    "key.converter": PluginKind.CONVERTER,
+    "value.converter": PluginKind.CONVERTER,
+    "header.converter": PluginKind.HEADER_CONVERTER,
+}
+
+
+class PluginClasses(Protocol):
+    """Where settings find their classes."""
+
+    def find_class(self, kind: PluginKind | None, text: str) -> type:
+        """The class of this name, preferably of this kind; a class of another kind is returned too.
+
+        Raises:
+            LookupError: There is no class of this name.
+            ConnectException: There is one, but it cannot be loaded.
+        """
+
+    def installed(self, kind: PluginKind) -> list[str]:
+        """The names of the plugins of a kind, to be offered to users."""
+
+
+class InstalledPlugins:
+    """The classes of a worker's plugins, and any other Python class by its path."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+
+    def find_class(self, kind: PluginKind | None, text: str) -> type:
+        """See `PluginClasses.find_class`."""
+        kinds = list(PluginKind)
+        for candidate in kinds if kind is None else [kind, *(other for other in kinds if other is not kind)]:
+            try:
+                return self._plugins.resolve(candidate, text)
+            except PluginNotFoundException as error:
+                # With a cause the module is there and its import failed: the reason must not be lost.
+                if error.__cause__ is not None and candidate is kind:
+                    raise
+        return import_class(text)
+
+    def installed(self, kind: PluginKind) -> list[str]:
+        """See `PluginClasses.installed`."""
+        return [plugin.name for plugin in self._plugins.descriptors([kind])]
+
+
+def class_resolver(classes: PluginClasses) -> ClassResolver:
+    """Finds the classes of the CLASS settings of a connector: converters, transforms and predicates by their kind."""
+
+    def resolve(name: str, text: str) -> type:
+        try:
+            return classes.find_class(_kind_of(name), text)
+        except ConnectException as error:
+            raise ConfigException(name, text, str(error)) from error
+
+    return resolve
+
+
+def ensure_concrete_subclass(base: type, cls: type) -> None:
+    """Returns when a class can be used where `base` is asked for.
+
+    Raises:
+        ConfigException: It does not extend `base`, or it is abstract.
+    """
+    if not issubclass(cls, base):
+        raise ConfigException(f"Class class {java_text(cls)} does not implement the {base.__name__} interface")
+    if inspect.isabstract(cls):
+        children = ", ".join(java_text(child) for child in _concrete_neighbours(cls))
+        suggestion = f" Did you mean {children}?" if children else ""
+        raise ConfigException(f"This class is abstract and cannot be created.{suggestion}")
+
+
+def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
+    """The settings that a transform or predicate defines; makes an instance to ask it.
+
+    Args:
+        setting: The setting that names the class, for the message.
+        kind: What it has to be.
+        cls: The class; None when its setting is missing.
+
+    Raises:
+        ConfigException: It is no class of this kind, or it cannot be created.
+    """
+    if not isinstance(cls, type):
+        raise ConfigException(setting, cls, f"Not a {kind.noun}")
+    ensure_concrete_subclass(kind.base(), cls)
+    try:
+        definition: object = cls().config()
+    except Exception as error:
+        raise ConfigException(
+            setting, java_text(cls), f"Error getting config definition from {kind.noun}: {error}"
+        ) from error
+    if not isinstance(definition, ConfigDef):
+        raise ConfigException(setting, java_text(cls), f"{java_text(cls)}.config() must return a ConfigDef")
+    return definition
+
+
+def _kind_of(setting: str) -> PluginKind | None:
+    if setting.startswith("transforms.") and setting.endswith(".type"):
+        return PluginKind.TRANSFORMATION
+    if setting.startswith("predicates.") and setting.endswith(".type"):
+        return PluginKind.PREDICATE
+    return _KIND_OF_SETTING.get(setting)
+
+
+def _concrete_neighbours(cls: type) -> Iterable[type]:
+    """The classes of the same module that can be used instead of an abstract one, in the order of definition."""
+    members = vars(sys.modules[cls.__module__]).values() if cls.__module__ in sys.modules else ()
+    for member in members:
+        own = isinstance(member, type) and member.__module__ == cls.__module__
+        if own and issubclass(member, cls) and not inspect.isabstract(member):
+            yield member
