@@ -4,8 +4,12 @@ Import from here: ``from penstock.data import SchemaBuilder, Struct``. The stand
 """
 
 from penstock.data.builder import SchemaBuilder
+from penstock.data.conversions import Values, value_text
 from penstock.data.headers import ConnectHeaders, Header
+from penstock.data.infer import infer_schema
 from penstock.data.logical import LOGICAL_NAMES, Date, Decimal, Time, Timestamp
+from penstock.data.parser import parse_string
+from penstock.data.projector import SchemaProjector
 from penstock.data.schema import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
@@ -30,7 +34,7 @@ from penstock.data.schema import (
     Type,
 )
 from penstock.data.structs import Struct
-from penstock.data.text import java_decimal, java_double, java_float, round_to_float32, to_java_text
+from penstock.data.text import java_decimal, java_double, java_float, nearest_float32, round_to_float32, to_java_text
 from penstock.data.validate import validate_value
 from penstock.data.values import NULL_VALUE, SchemaAndValue
 
@@ -63,14 +67,20 @@ __all__ = [
     "Schema",
     "SchemaAndValue",
     "SchemaBuilder",
+    "SchemaProjector",
     "Struct",
     "Time",
     "Timestamp",
     "Type",
+    "Values",
+    "infer_schema",
     "java_decimal",
     "java_double",
     "java_float",
+    "nearest_float32",
+    "parse_string",
     "round_to_float32",
     "to_java_text",
     "validate_value",
+    "value_text",
 ]

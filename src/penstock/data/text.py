@@ -19,7 +19,7 @@ from penstock.data.schema import Schema, Type
 if TYPE_CHECKING:
     from penstock.data.structs import Struct
 
-__all__ = ["java_decimal", "java_double", "java_float", "round_to_float32", "to_java_text"]
+__all__ = ["java_decimal", "java_double", "java_float", "nearest_float32", "round_to_float32", "to_java_text"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -32,6 +32,27 @@ def round_to_float32(value: float) -> float:
         return float(binary.unpack(">f", binary.pack(">f", value))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
+
+
+def nearest_float32(value: int | decimal.Decimal) -> float:
+    """The float32 nearest to an exact number, infinite when it is out of range.
+
+    Going over a float64 would round twice; only where that number lies between two float32 does it matter.
+    """
+    try:
+        double = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    single = round_to_float32(double)
+    if single == double or math.isinf(single):
+        return single
+    other = double + (double - single)
+    if round_to_float32(other) != other:
+        return single
+    exact = decimal.Decimal(double).compare(decimal.Decimal(value))
+    if exact == 0:
+        return single
+    return max(single, other) if exact < 0 else min(single, other)
 
 
 def java_double(value: float) -> str:

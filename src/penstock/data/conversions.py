@@ -1,0 +1,332 @@
+"""``Values``: one type's value as another type wants it, for callers who are not sure what they were given.
+
+Owning thread: none; pure functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import math
+from datetime import date, datetime, time
+from typing import Any, Final, cast
+
+from penstock.data.infer import infer_schema
+from penstock.data.logical import Date, Decimal, Time, Timestamp
+from penstock.data.parser import parse_decimal, parse_string
+from penstock.data.schema import Schema, Type
+from penstock.data.structs import Struct
+from penstock.data.temporal_text import MILLIS_PER_DAY, format_millis
+from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
+from penstock.data.values import SchemaAndValue
+from penstock.errors import DataException
+
+__all__ = ["Values", "value_text"]
+
+_TEMPORAL_NAMES: Final = frozenset({Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME})
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class Values:
+    """Conversions between types. Each takes the value and its schema (None: not known) and passes null on as null.
+
+    Numbers wrap when they are narrowed and floats saturate, as in Java. Texts are read as ``parse_string`` reads them.
+
+    >>> Values.convert_to_long(None, "12"), Values.convert_to_byte(None, 300), Values.convert_to_boolean(None, "true")
+    (12, 44, True)
+
+    Source: org.apache.kafka.connect.data.Values. Every conversion raises DataException for a value it cannot convert.
+    """
+
+    infer_schema = staticmethod(infer_schema)
+    parse_string = staticmethod(parse_string)
+
+    @staticmethod
+    def convert_to_boolean(schema: Schema | None, value: object) -> bool | None:
+        """As BOOLEAN: numbers are true unless zero, the texts ``true`` and ``false`` are themselves."""
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            parsed = _parsed(value)
+            if isinstance(parsed, bool):
+                return parsed
+        return _as_long(schema, value) != 0
+
+    @staticmethod
+    def convert_to_byte(schema: Schema | None, value: object) -> int | None:
+        """As INT8."""
+        return None if value is None else _wrap(_as_long(schema, value), 8)
+
+    @staticmethod
+    def convert_to_short(schema: Schema | None, value: object) -> int | None:
+        """As INT16."""
+        return None if value is None else _wrap(_as_long(schema, value), 16)
+
+    @staticmethod
+    def convert_to_integer(schema: Schema | None, value: object) -> int | None:
+        """As INT32."""
+        return None if value is None else _wrap(_as_long(schema, value), 32)
+
+    @staticmethod
+    def convert_to_long(schema: Schema | None, value: object) -> int | None:
+        """As INT64; dates and times with their schema are their days or milliseconds."""
+        return None if value is None else _as_long(schema, value)
+
+    @staticmethod
+    def convert_to_float(schema: Schema | None, value: object) -> float | None:
+        """As FLOAT32."""
+        return None if value is None else round_to_float32(_as_double(schema, value))
+
+    @staticmethod
+    def convert_to_double(schema: Schema | None, value: object) -> float | None:
+        """As FLOAT64."""
+        return None if value is None else _as_double(schema, value)
+
+    @staticmethod
+    def convert_to_string(schema: Schema | None, value: object) -> str | None:
+        """As STRING: the text that ``parse_string`` reads, near enough; bytes in base64."""
+        return None if value is None else value_text(value, schema)
+
+    @staticmethod
+    def convert_to_list(schema: Schema | None, value: object) -> list[object]:
+        """As ARRAY: a list, or a text of one. Null is refused."""
+        found = _parsed(value) if isinstance(value, str) else value
+        if isinstance(found, list):
+            return found
+        raise _cannot(value, "Schema{ARRAY}")
+
+    @staticmethod
+    def convert_to_map(schema: Schema | None, value: object) -> dict[object, object]:
+        """As MAP: a dict, or a text of one. Null is refused."""
+        found = _parsed(value) if isinstance(value, str) else value
+        if isinstance(found, dict):
+            return found
+        raise _cannot(value, "Schema{MAP}")
+
+    @staticmethod
+    def convert_to_struct(schema: Schema | None, value: object) -> Struct:
+        """As STRUCT: nothing but a struct is one."""
+        if isinstance(value, Struct):
+            return value
+        raise _cannot(value, "Schema{STRUCT}")
+
+    @staticmethod
+    def convert_to_date(schema: Schema | None, value: object) -> date | int | None:
+        """As Date: numbers are days, a timestamp loses its time."""
+        if value is None:
+            return None
+        value, schema = _read_temporal(value, schema)
+        if _is_moment(value, schema):
+            if isinstance(value, datetime) or (schema is not None and schema.name == Timestamp.LOGICAL_NAME):
+                millis = Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
+                # Java divides towards zero here, so a moment before 1970 gives the day after.
+                days = -(-millis // MILLIS_PER_DAY) if millis < 0 else millis // MILLIS_PER_DAY
+                return Date.to_logical(Date.SCHEMA, _wrap(days, 32))
+            if isinstance(value, date) or (schema is not None and schema.name == Date.LOGICAL_NAME):
+                return cast("date | int", value)
+        return Date.to_logical(Date.SCHEMA, _wrap(_as_long(schema, value), 32))
+
+    @staticmethod
+    def convert_to_time(schema: Schema | None, value: object) -> time | int | None:
+        """As Time: numbers are milliseconds of the day, a timestamp loses its date."""
+        if value is None:
+            return None
+        value, schema = _read_temporal(value, schema)
+        if _is_moment(value, schema):
+            if isinstance(value, datetime) or (schema is not None and schema.name == Timestamp.LOGICAL_NAME):
+                millis = Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
+                return Time.to_logical(Time.SCHEMA, millis % MILLIS_PER_DAY)
+            if isinstance(value, time) or (schema is not None and schema.name == Time.LOGICAL_NAME):
+                return cast("time | int", value)
+        return Time.to_logical(Time.SCHEMA, _wrap(_as_long(schema, value), 32))
+
+    @staticmethod
+    def convert_to_timestamp(schema: Schema | None, value: object) -> datetime | int | None:
+        """As Timestamp: numbers are milliseconds, a date is its midnight, a time is on 1 January 1970."""
+        if value is None:
+            return None
+        value, schema = _read_temporal(value, schema)
+        if isinstance(value, datetime):
+            return value
+        return Timestamp.to_logical(Timestamp.SCHEMA, _millis_of(schema, value))
+
+    @staticmethod
+    def convert_to_decimal(schema: Schema | None, value: object, scale: int) -> decimal.Decimal | None:
+        """As Decimal: bytes carry one of that scale; numbers and texts keep the scale they have."""
+        match value:
+            case None:
+                return None
+            case bytes() | bytearray() | memoryview():
+                return Decimal.to_logical(Decimal.schema(scale), bytes(value))
+            case decimal.Decimal():
+                return value
+            case int() | float() if not isinstance(value, bool):
+                # By way of a double's text, as Java does.
+                found = parse_decimal(java_double(float(value)))
+            case str():
+                found = parse_decimal(value)
+            case _:
+                found = None
+        if found is None:
+            raise _cannot(value, Decimal.LOGICAL_NAME)
+        return found
+
+
+def value_text(value: object, schema: Schema | None = None, *, embedded: bool = False) -> str:
+    """A value as header text.
+
+    Args:
+        value: The value.
+        schema: Its schema, if it has one: tells a FLOAT32, and a raw number of days or milliseconds.
+        embedded: Whether it stands inside a list, map or struct, where strings are quoted.
+
+    Raises:
+        DataException: There is no text for values of this class.
+
+    >>> value_text({"a": [1.5, None, "x"]})
+    '{"a":[1.5,null,"x"]}'
+    """
+    match value:
+        case None:
+            return "null"
+        case str():
+            return _quoted(value) if embedded else value
+        case bool():
+            return "true" if value else "false"
+        case int():
+            if schema is not None and schema.name in _TEMPORAL_NAMES:
+                return format_millis(_millis_of(schema, value))
+            return str(int(value))
+        case float():
+            return java_float(value) if schema is not None and schema.type is Type.FLOAT32 else java_double(value)
+        case decimal.Decimal():
+            return java_decimal(value)
+        case bytes() | bytearray() | memoryview():
+            text = base64.b64encode(value).decode("ascii")
+            return f'"{text}"' if embedded else text
+        case datetime() | date() | time():
+            return format_millis(_millis_of(None, value))
+        case list() | tuple():
+            items = schema._value_schema if schema is not None else None
+            return "[" + ",".join(value_text(item, items, embedded=True) for item in value) + "]"
+        case dict():
+            return "{" + ",".join(_entry_texts(value, schema)) + "}"
+        case Struct():
+            return "{" + ",".join(_field_texts(value)) + "}"
+        case _:
+            raise DataException(f"Failed to serialize unexpected value type {type(value).__name__}: {value}")
+
+
+def _field_texts(value: Struct) -> list[str]:
+    return [
+        f"{_quoted(field.name)}:{value_text(value.get(field), field.schema, embedded=True)}"
+        for field in value.schema.fields
+    ]
+
+
+def _entry_texts(value: dict[Any, Any], schema: Schema | None) -> list[str]:
+    keys = schema._key_schema if schema is not None else None
+    items = schema._value_schema if schema is not None else None
+    return [
+        f"{value_text(key, keys, embedded=True)}:{value_text(item, items, embedded=True)}"
+        for key, item in value.items()
+    ]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _parsed(text: str) -> object:
+    found = parse_string(text)
+    return None if found is None else found.value
+
+
+def _read_temporal(value: object, schema: Schema | None) -> tuple[object, Schema | None]:
+    """A text is parsed first; what it says about its schema counts from there on."""
+    if not isinstance(value, str):
+        return value, schema
+    found: SchemaAndValue | None = parse_string(value)
+    if found is None or isinstance(found.value, str):
+        return value, schema
+    return found.value, found.schema
+
+
+def _is_moment(value: object, schema: Schema | None) -> bool:
+    if isinstance(value, (date, time)):
+        return True
+    return type(value) is int and schema is not None and schema.name in _TEMPORAL_NAMES
+
+
+def _millis_of(schema: Schema | None, value: object) -> int:
+    """Milliseconds since 1970 of a date, time, datetime, or of a number that stands for one (or is one)."""
+    match value:
+        case datetime():
+            return Timestamp.from_logical(Timestamp.SCHEMA, value)
+        case date():
+            return Date.from_logical(Date.SCHEMA, value) * MILLIS_PER_DAY
+        case time():
+            return Time.from_logical(Time.SCHEMA, value)
+    number = _as_long(schema, value)
+    return number * MILLIS_PER_DAY if schema is not None and schema.name == Date.LOGICAL_NAME else number
+
+
+def _as_long(schema: Schema | None, value: object) -> int:
+    """A value as a 64-bit integer, the way Java narrows it."""
+    match value:
+        case bool():
+            pass
+        case int():
+            return _wrap(int(value), 64)
+        case float():
+            return _saturate(value)
+        case decimal.Decimal():
+            return _wrap(_whole(value), 64)
+        case str():
+            number = parse_decimal(value)
+            if number is not None:
+                return _wrap(_whole(number), 64)
+        case datetime() if schema is not None and schema.name == Timestamp.LOGICAL_NAME:
+            return Timestamp.from_logical(schema, value)
+        case date() if schema is not None and schema.name == Date.LOGICAL_NAME:
+            return Date.from_logical(schema, value)
+        case time() if schema is not None and schema.name == Time.LOGICAL_NAME:
+            return Time.from_logical(schema, value)
+    raise _cannot(value, "a number" if schema is None else str(schema))
+
+
+def _saturate(value: float) -> int:
+    if math.isnan(value):
+        return 0
+    if abs(value) >= 2.0**63:
+        return _INT64_MAX if value > 0 else -_INT64_MAX - 1
+    return int(value)
+
+
+def _whole(number: decimal.Decimal) -> int:
+    """The integer part, modulo 2**64 where it is so large that only zeros are left of it."""
+    if not number.is_finite() or number.adjusted() < 0:
+        return 0
+    exponent = number.as_tuple().exponent
+    # 10**64 is a multiple of 2**64.
+    return 0 if isinstance(exponent, int) and exponent >= 64 else int(number)
+
+
+def _as_double(schema: Schema | None, value: object) -> float:
+    if isinstance(value, (float, decimal.Decimal)):
+        return float(value)
+    if isinstance(value, str):
+        number = parse_decimal(value)
+        if number is not None:
+            return float(number)
+    return float(_as_long(schema, value))
+
+
+def _wrap(number: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return (number + half) % (1 << bits) - half
+
+
+def _cannot(value: object, target: str) -> DataException:
+    return DataException(f"Unable to convert {value} ({type(value).__name__}) to {target}")
