@@ -1,4 +1,6 @@
-"""``/connectors`` and all below it. Runs on the REST thread: reads come from the herder's snapshot, requests are awaited.
+"""``/connectors`` and all below it. Runs on the REST thread.
+
+Reads come from the herder's snapshot, requests are awaited.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; rest.md.
 """
@@ -128,8 +130,10 @@ async def restart_connector(request: Request) -> Response:
     if not include_tasks and not only_failed:
         await s.answer(s.herder.restart_connector(name))
         return Response(status_code=204)
-    plan = s.herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
-    return json_response(await s.answer(plan), 202)
+    plan = await s.answer(
+        s.herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
+    )
+    return json_response(plan, 202)
 
 
 async def pause_connector(request: Request) -> Response:

@@ -1,0 +1,99 @@
+"""Connectors that record what is done to them, for tests of the herder and the worker.
+
+Main types: ``Board`` (what was done, what to do), ``ProbeSource``, ``ProbeSink``. The connectors are made by name, so
+they share the board ``BOARD``; a test begins with ``BOARD.clear()``. Any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.api import SinkConnector, SinkTask, SourceConnector, SourceTask
+from penstock.config import ConfigDef, ConfigType, Importance
+
+
+class Board:
+    """What the probes of one test did, and what they are told to do, by connector name."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.calls: list[tuple[str, str]] = []
+        self.instances: dict[str, list[Any]] = {}
+        self.configs: dict[str, list[dict[str, str]]] = {}
+        self.fail: dict[tuple[str, str], Exception] = {}
+        self.block: dict[tuple[str, str], threading.Event] = {}
+
+    def hit(self, name: str, call: str) -> None:
+        """Notes a call; blocks or raises when the test wants that."""
+        self.calls.append((name, call))
+        blocked = self.block.get((name, call))
+        if blocked is not None:
+            assert blocked.wait(20)
+        error = self.fail.get((name, call))
+        if error is not None:
+            raise error
+
+    def of(self, name: str) -> list[str]:
+        """The calls into one connector, in order."""
+        return [call for who, call in self.calls if who == name]
+
+
+BOARD = Board()
+
+
+class _Probe:
+    name = ""
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self.props = dict(props)
+        self.name = props["name"]
+        BOARD.instances.setdefault(self.name, []).append(self)
+        BOARD.hit(self.name, "start")
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        BOARD.hit(self.name, "task_configs")
+        return BOARD.configs.get(self.name, [{"part": str(number)} for number in range(max_tasks)])
+
+    def stop(self) -> None:
+        BOARD.hit(self.name, "stop")
+
+    def config(self) -> ConfigDef:
+        return ConfigDef().define("must", ConfigType.STRING, default="", importance=Importance.LOW)
+
+    def version(self) -> str:
+        return "7"
+
+
+class ProbeTask(SourceTask):
+    """A source task without records."""
+
+    def start(self, props: Mapping[str, str]) -> None: ...
+    def stop(self) -> None: ...
+    def poll(self) -> None: ...
+
+
+class ProbeSinkTask(SinkTask):
+    """A sink task that drops what it gets."""
+
+    def start(self, props: Mapping[str, str]) -> None: ...
+    def stop(self) -> None: ...
+    def put(self, records: Any) -> None: ...
+
+
+class ProbeSource(_Probe, SourceConnector):
+    """A source connector that writes on the board."""
+
+    def task_class(self) -> type[ProbeTask]:
+        return ProbeTask
+
+
+class ProbeSink(_Probe, SinkConnector):
+    """A sink connector that writes on the board."""
+
+    def task_class(self) -> type[ProbeSinkTask]:
+        return ProbeSinkTask

@@ -1,0 +1,139 @@
+"""The life of a connector, transition by transition and under random events."""
+
+import random
+
+import pytest
+
+from penstock.model import State, TargetState
+from penstock.model.connector_life import (
+    Asked,
+    CallFailed,
+    CallStart,
+    CallStop,
+    CloseContext,
+    ConnectorEffect,
+    ConnectorEvent,
+    ConnectorLife,
+    InitializeDone,
+    Phase,
+    Raised,
+    Reached,
+    Refused,
+    ShutdownAsked,
+    StartDone,
+    StopDone,
+    WriteStatus,
+    step,
+)
+
+
+def run(*events: ConnectorEvent) -> tuple[ConnectorLife, list[ConnectorEffect]]:
+    """The life after these events, and all effects."""
+    life = ConnectorLife()
+    effects: list[ConnectorEffect] = []
+    for event in events:
+        life, more = step(life, event)
+        effects += more
+    return life, effects
+
+
+STARTED = (InitializeDone(), Asked(TargetState.STARTED), StartDone())
+
+
+def test_a_connector_starts_after_initialize() -> None:
+    life, effects = run(*STARTED)
+    assert life == ConnectorLife(Phase.RUNNING, live=True)
+    assert effects == [CallStart(), WriteStatus(State.RUNNING), Reached(TargetState.STARTED)]
+
+
+def test_a_connector_that_begins_paused_is_not_started() -> None:
+    life, effects = run(InitializeDone(), Asked(TargetState.PAUSED))
+    assert life == ConnectorLife(Phase.PAUSED)
+    assert effects == [WriteStatus(State.PAUSED), Reached(TargetState.PAUSED)]
+
+
+def test_pause_and_resume_stop_and_start_the_same_instance() -> None:
+    _, effects = run(*STARTED, Asked(TargetState.PAUSED), StopDone(), Asked(TargetState.STARTED), StartDone())
+    assert [effect for effect in effects if isinstance(effect, (CallStart, CallStop))] == [
+        CallStart(),
+        CallStop(),
+        CallStart(),
+    ]
+
+
+def test_stopping_a_paused_connector_does_not_call_stop_again() -> None:
+    life, effects = run(*STARTED, Asked(TargetState.PAUSED), StopDone(), Asked(TargetState.STOPPED))
+    assert life == ConnectorLife(Phase.STOPPED)
+    assert effects.count(CallStop()) == 1
+
+
+def test_a_failing_stop_is_a_failed_pause_but_a_reached_stop() -> None:
+    paused, effects = run(*STARTED, Asked(TargetState.PAUSED), CallFailed("t"))
+    assert paused == ConnectorLife(Phase.FAILED)
+    assert WriteStatus(State.FAILED, "t") in effects
+    stopped, effects = run(*STARTED, Asked(TargetState.STOPPED), CallFailed("t"))
+    assert stopped == ConnectorLife(Phase.STOPPED)
+    assert effects[-1] == Reached(TargetState.STOPPED)
+
+
+def test_only_a_stop_leads_out_of_a_failure() -> None:
+    failed = (InitializeDone(), Asked(TargetState.STARTED), CallFailed("t"))
+    for target in (TargetState.STARTED, TargetState.PAUSED):
+        life, effects = run(*failed, Asked(target))
+        assert life.phase is Phase.FAILED
+        assert isinstance(effects[-1], Refused)
+    life, _ = run(*failed, Asked(TargetState.STOPPED), Asked(TargetState.STARTED), StartDone())
+    assert life.phase is Phase.RUNNING
+
+
+def test_an_error_raised_by_a_started_connector_still_owes_it_a_stop() -> None:
+    life, effects = run(*STARTED, Raised("first"), Raised("second"), ShutdownAsked(), StopDone())
+    assert life == ConnectorLife(Phase.CLOSED)
+    assert [effect.trace for effect in effects if isinstance(effect, WriteStatus)] == [None, "first", None]
+    assert effects[-3:] == [CallStop(), WriteStatus(State.UNASSIGNED), CloseContext()]
+
+
+def test_a_shutdown_whose_stop_fails_ends_failed() -> None:
+    _, effects = run(*STARTED, ShutdownAsked(), CallFailed("t"))
+    assert effects[-2:] == [WriteStatus(State.FAILED, "t"), CloseContext()]
+
+
+def test_a_pair_that_cannot_happen_says_so() -> None:
+    with pytest.raises(ValueError, match="no transition from NEW"):
+        step(ConnectorLife(), StartDone())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_lives_never_start_twice_nor_stop_what_is_not_started(seed: int) -> None:
+    chance = random.Random(seed)
+    life = ConnectorLife()
+    started = closed = False
+    pending: list[ConnectorEffect] = []
+    life, _ = step(life, InitializeDone() if chance.random() < 0.7 else CallFailed("init"))
+    for _ in range(60):
+        if pending:
+            call = pending.pop(0)
+            failed = chance.random() < 0.3
+            event: ConnectorEvent
+            if isinstance(call, CallStart):
+                assert not started
+                started = not failed
+                event = CallFailed("t") if failed else StartDone()
+            else:
+                assert started
+                started = False
+                event = CallFailed("t") if failed else StopDone()
+            if chance.random() < 0.2:
+                life, effects = step(life, Raised("r"))
+                assert not any(isinstance(effect, (CallStart, CallStop)) for effect in effects)
+        elif life.phase is Phase.CLOSED:
+            closed = True
+            assert not started
+            break
+        else:
+            choices: list[ConnectorEvent] = [Asked(target) for target in TargetState]
+            event = chance.choice([*choices, Raised("r"), ShutdownAsked()])
+        life, effects = step(life, event)
+        assert life.live == started
+        pending += [effect for effect in effects if isinstance(effect, (CallStart, CallStop))]
+    assert closed or life.phase is not Phase.CLOSED

@@ -1,0 +1,269 @@
+"""The REST API over HTTP, on a herder with doubles for tasks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.errors import ConfigException, ConnectException
+from penstock.herder import StandaloneHerder
+from penstock.model.payloads import PluginInfo
+from penstock.rest.app import build_app
+from penstock.rest.server import Listener, RestServer, open_listeners
+from penstock.rest.services import Services
+from penstock.testing.control_plane import SOURCE, Setup, await_true, running
+from penstock.testing.probes import BOARD
+
+PLUGINS = [PluginInfo("a.Source", "source", "1"), PluginInfo("a.Converter", "converter", None)]
+
+
+def serve(herder: StandaloneHerder, timeout_s: float = 90.0) -> RestServer:
+    """A server on a free port of the loopback interface."""
+    services = Services(herder, "4.3.0", "unknown", lambda: PLUGINS, timeout_s)
+    server = RestServer(build_app(services), open_listeners([Listener("127.0.0.1", 0)]))
+    server.start()
+    return server
+
+
+class Api:
+    """A client and what is behind the server."""
+
+    def __init__(self, setup: Setup, client: httpx.Client) -> None:
+        self.setup = setup
+        self.http = client
+
+    def call(self, method: str, path: str, body: object = None, **more: Any) -> tuple[int, Any]:
+        """Status and decoded body; None for an empty one."""
+        answer = (
+            self.http.request(method, path, json=body, **more)
+            if body is not None
+            else self.http.request(method, path, **more)
+        )
+        return answer.status_code, answer.json() if answer.content else None
+
+    def create(self, name: str, **config: str) -> tuple[int, Any]:
+        """Creates a probe."""
+        return self.call("POST", "/connectors", {"name": name, "config": {"connector.class": SOURCE, **config}})
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with running() as setup:
+        server = serve(setup.herder)
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{server.ports[0]}", timeout=20) as client:
+                yield Api(setup, client)
+        finally:
+            server.stop()
+
+
+def test_a_connector_from_creation_to_deletion(api: Api) -> None:
+    answer = api.http.post("/connectors", json={"name": " a ", "config": {"connector.class": SOURCE, "tasks.max": 1}})
+    info = {
+        "name": "a",
+        "config": {"connector.class": SOURCE, "tasks.max": "1", "name": "a"},
+        "tasks": [{"connector": "a", "task": 0}],
+        "type": "source",
+    }
+    assert (answer.status_code, answer.json()) == (201, info)
+    assert answer.headers["location"] == str(api.http.base_url.join("/connectors/a"))
+    assert answer.headers["content-type"] == "application/json"
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+
+    worker = {"state": "RUNNING", "worker_id": "127.0.0.1:8083", "version": "7"}
+    status = {"name": "a", "connector": worker, "tasks": [{"id": 0, **worker}], "type": "source"}
+    assert api.call("GET", "/connectors") == (200, ["a"])
+    assert api.call("GET", "/connectors/a") == (200, info)
+    assert api.call("GET", "/connectors/a/config") == (200, info["config"])
+    assert api.call("GET", "/connectors/a/status/") == (200, status)
+    assert api.call("GET", "/connectors/a/tasks/0/status") == (200, {"id": 0, **worker})
+    task = {
+        "id": {"connector": "a", "task": 0},
+        "config": {"part": "0", "task.class": "penstock.testing.probes.ProbeTask"},
+    }
+    assert api.call("GET", "/connectors/a/tasks") == (200, [task])
+    assert api.call("GET", "/connectors?expand=info&expand=status&expand=x") == (
+        200,
+        {"a": {"info": info, "status": status}},
+    )
+    assert api.call("GET", "/connectors?expand=nothing") == (200, {"a": {}})
+
+    assert api.call("DELETE", "/connectors/a") == (204, None)
+    assert api.call("GET", "/connectors/") == (200, [])
+
+
+def test_what_is_not_there_is_404_with_kafkas_words(api: Api) -> None:
+    for method, path, message in [
+        ("GET", "/connectors/x", "Connector x not found"),
+        ("GET", "/connectors/x/config", "Connector x not found"),
+        ("GET", "/connectors/x/tasks", "Connector x not found"),
+        ("DELETE", "/connectors/x", "Connector x not found"),
+        ("GET", "/connectors/x/status", "No status found for connector x"),
+        ("GET", "/connectors/x/tasks/0/status", "No status found for task x-0"),
+        ("POST", "/connectors/x/restart", "Unknown connector: x"),
+        ("POST", "/connectors/x/restart?includeTasks=true", "Unknown connector: x"),
+        ("POST", "/connectors/x/tasks/0/restart", "Unknown connector: x"),
+        ("PUT", "/connectors/x/pause", "Unknown connector x"),
+        ("PUT", "/connectors/x/stop", "Unknown connector x"),
+        ("GET", "/nope", "HTTP 404 Not Found"),
+        ("GET", "/connectors/x/tasks/one/status", "HTTP 404 Not Found"),
+        ("GET", f"/connectors/x/tasks/{'9' * 5000}/status", "HTTP 404 Not Found"),
+        ("GET", "/connectors/x/nope", "HTTP 404 Not Found"),
+    ]:
+        assert api.call(method, path) == (404, {"error_code": 404, "message": message}), path
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{bad", "not valid JSON"),
+        (b"", "needs a JSON body"),
+        (b"[]", "must be a JSON object"),
+        (b'{"name": "a"}', "no config"),
+        (b'{"name": "a", "config": {}, "extra": 1}', "Unrecognized field extra"),
+        (b'{"name": "a", "config": []}', "must be a JSON object"),
+        (b'{"name": "a", "config": {"nest": {"a": 1}}}', "The value of nest must be"),
+        (b'{"name": "a", "config": {"list": [1]}}', "The value of list must be"),
+        (b'{"name": " ", "config": {}}', "String may not be empty"),
+        (b'{"name": null, "config": {}}', "String may not be empty"),
+        (b'{"name": 5, "config": {}}', "must be a text"),
+        (b'{"name": "a\\u0007b", "config": {}}', "String may not contain control sequences"),
+        (b'{"name": "a", "config": {"name": "b"}}', "Connector name configuration (b) doesn't match"),
+        (b'{"name": "a", "config": {}, "initial_state": "GONE"}', "initial_state must be one of"),
+        (b'{"name": "a", "config": {}, "initial_state": 1}', "initial_state must be a text"),
+        (b"\xff\xfe", "not valid JSON"),
+    ],
+)
+def test_bad_bodies_are_400_with_a_reason(api: Api, body: bytes, words: str) -> None:
+    answer = api.http.post("/connectors", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error_code"] == 400
+    assert words in answer.json()["message"]
+
+
+def test_media_types_methods_and_accept_headers(api: Api) -> None:
+    assert api.call("POST", "/connectors", content=b"{}", headers={"content-type": "text/plain"})[0] == 415
+    assert api.call("GET", "/connectors", headers={"accept": "text/html"})[0] == 406
+    assert api.call("DELETE", "/connectors") == (405, {"error_code": 405, "message": "HTTP 405 Method Not Allowed"})
+    assert api.call("GET", "/connectors/x/pause")[0] == 405
+    refused = api.http.put("/connectors")
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    assert "content-type" not in refused.headers
+    options = api.http.options("/connectors")
+    assert (options.status_code, options.text) == (200, "GET,HEAD,OPTIONS,POST")
+    head = api.http.head("/connectors")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+def test_a_name_taken_is_409(api: Api) -> None:
+    assert api.create("a")[0] == 201
+    assert api.create("a") == (409, {"error_code": 409, "message": "Connector a already exists"})
+
+
+def test_put_config_creates_and_changes(api: Api) -> None:
+    config = {"connector.class": SOURCE, "errors.log.enable": True}
+    answer = api.http.put("/connectors/a/config", json=config)
+    assert answer.status_code == 201
+    assert answer.headers["location"].endswith("/connectors/a")
+    assert api.call("PUT", "/connectors/a/config", {**config, "name": "b"})[0] == 400
+    status, info = api.call("PUT", "/connectors/a/config", {"connector.class": SOURCE})
+    assert (status, info["config"]) == (200, {"connector.class": SOURCE, "name": "a"})
+
+
+def test_names_with_blanks_slashes_and_other_letters_are_addressable(api: Api) -> None:
+    for name, path in [("a b", "a%20b"), ("x/y", "x%2Fy"), ("50%", "50%25"), ("größe", "gr%C3%B6%C3%9Fe")]:
+        answer = api.http.post("/connectors", json={"name": name, "config": {"connector.class": SOURCE}})
+        assert answer.headers["location"].endswith(f"/connectors/{path}")
+        assert api.call("GET", f"/connectors/{path}")[1]["name"] == name
+        assert api.call("DELETE", f"/connectors/{path}")[0] == 204
+
+
+def test_states_are_changed_by_requests(api: Api) -> None:
+    api.create("a")
+    assert api.call("PUT", "/connectors/a/pause") == (202, None)
+    api.setup.await_state("a", "PAUSED", ["PAUSED"])
+    assert api.call("PUT", "/connectors/a/resume") == (202, None)
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert api.call("POST", "/connectors/a/restart") == (204, None)
+    assert api.call("POST", "/connectors/a/tasks/0/restart") == (204, None)
+    status, plan = api.call("POST", "/connectors/a/restart?includeTasks=true")
+    assert (status, plan["connector"]["state"]) == (202, "RESTARTING")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert api.call("PUT", "/connectors/a/stop") == (204, None)
+    api.setup.await_state("a", "STOPPED", [])
+
+
+def test_a_connector_that_cannot_start_tells_why(api: Api) -> None:
+    BOARD.fail["a", "start"] = ConnectException("no such database")
+    status, body = api.create("a")
+    assert status == 500
+    assert "no such database" in body["message"]
+
+
+def test_reads_are_answered_while_a_connector_blocks(api: Api) -> None:
+    BOARD.block["a", "start"] = threading.Event()
+    api.setup.herder.put_connector("a", {"connector.class": SOURCE})
+    await_true(lambda: "start" in BOARD.of("a"))
+    assert api.call("GET", "/connectors") == (200, ["a"])
+    assert api.call("GET", "/connectors/a")[0] == 200
+    assert api.call("DELETE", "/connectors/a")[0] == 204
+
+
+def test_plugins_are_listed_by_type(api: Api) -> None:
+    source = {"class": "a.Source", "type": "source", "version": "1"}
+    assert api.call("GET", "/connector-plugins") == (200, [source])
+    everything = [source, {"class": "a.Converter", "type": "converter"}]
+    assert api.call("GET", "/connector-plugins?connectorsOnly=false") == (200, everything)
+
+
+def test_the_worker_answers_before_it_is_ready_and_a_request_that_takes_too_long_is_told() -> None:
+    setup = Setup()
+    setup.herder.start()
+    server = serve(setup.herder, timeout_s=0.1)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.ports[0]}", timeout=20) as client:
+            root = client.get("/")
+            assert root.json() == {"version": "4.3.0", "commit": "unknown", "kafka_cluster_id": None}
+            health = client.get("/health")
+            assert (health.status_code, health.json()["status"]) == (503, "starting")
+            assert client.get("/connectors").json() == []
+            late = client.post("/connectors", json={"name": "a", "config": {"connector.class": SOURCE}})
+            assert late.status_code == 500
+            assert late.json()["message"].startswith("Request timed out")
+            setup.herder.serve(setup.worker, setup.validate, "cluster")
+            await_true(lambda: client.get("/health").status_code == 200)
+            assert client.get("/").json()["kafka_cluster_id"] == "cluster"
+    finally:
+        server.stop()
+        setup.herder.stop(10)
+
+
+def test_random_bytes_never_make_the_worker_fail(api: Api) -> None:
+    api.create("a")
+    bodies = ["null", "1", '"x"', "[[]]", '{"config": null}', '{"name": {}, "config": {}}', json.dumps({"a": "\ud800"})]
+    for body in bodies:
+        for method, path in [("POST", "/connectors"), ("PUT", "/connectors/a/config")]:
+            answer = api.http.request(
+                method, path, content=body.encode("utf-8", "replace"), headers={"content-type": "application/json"}
+            )
+            assert answer.status_code in (200, 400), (method, path, body, answer.text)
+
+
+def test_a_port_in_use_is_an_error_with_a_way_out() -> None:
+    (taken,) = open_listeners([Listener("127.0.0.1", 0)])
+    with (
+        taken,
+        pytest.raises(ConnectException, match=r"cannot listen on http://127\.0\.0\.1:.*choose another in listeners"),
+    ):
+        open_listeners([Listener("127.0.0.1", int(taken.getsockname()[1]))])
+
+
+@pytest.mark.parametrize("text", ["https://:8083", "localhost:8083", "http://localhost", "http://x:99999", "8083"])
+def test_listeners_that_cannot_be_used_are_refused(text: str) -> None:
+    with pytest.raises(ConfigException, match="listeners"):
+        Listener.parse(text)
