@@ -1,0 +1,221 @@
+"""FileStream source: the lines of a file, or of standard input, as records.
+
+Main types: `FileStreamSourceConnector`, `FileStreamSourceTask`. A model for authors: written against the public API
+alone. The task is columnar: lines go from the file to Spark as one Arrow column and are never Python strings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from penstock.api import (
+    ExactlyOnceSupport,
+    FrameSourceTask,
+    SourceConnector,
+    SourceFrame,
+    Task,
+)
+from penstock.config import ConfigDef, ConfigType, Importance, NonEmptyString
+from penstock.connectors.file.reader import Chunk, LineReader
+from penstock.data import STRING_SCHEMA
+from penstock.errors import ConnectException
+
+FILE_CONFIG = "file"
+TOPIC_CONFIG = "topic"
+BATCH_SIZE_CONFIG = "batch.size"
+FILENAME_FIELD = "filename"
+POSITION_FIELD = "position"
+
+CONFIG = (
+    ConfigDef()
+    .define(
+        FILE_CONFIG,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.HIGH,
+        doc="The file to read, line by line. Without it, standard input is read.",
+    )
+    .define(
+        TOPIC_CONFIG,
+        ConfigType.STRING,
+        validator=NonEmptyString(),
+        importance=Importance.HIGH,
+        doc="The topic that the lines are written to.",
+    )
+    .define(
+        BATCH_SIZE_CONFIG,
+        ConfigType.INT,
+        default=2000,
+        importance=Importance.LOW,
+        doc="At most so many lines are returned by one poll. Where it is not set, a poll returns all the lines of a "
+        "chunk of the file.",
+    )
+)
+
+# A file that was written to a moment ago is looked at often; an idle one costs next to nothing.
+BUSY_WAIT_S, IDLE_WAIT_S, BUSY_FOR_S = 0.005, 0.03, 5.0
+POLL_LIMIT_S = 1.0
+
+
+class FileStreamSourceConnector(SourceConnector):
+    """Reads one file with one task.
+
+    Source: the documentation's chapter on Kafka Connect, "Connector Example".
+    """
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Takes the settings; nothing runs in the background."""
+        CONFIG.parse(props)
+        self._props = dict(props)
+
+    def task_class(self) -> type[Task]:
+        """The columnar line reader."""
+        return FileStreamSourceTask
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """One configuration: a single file makes a single stream."""
+        return [self._props]
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def config(self) -> ConfigDef:
+        """`file`, `topic`, `batch.size`."""
+        return CONFIG
+
+    def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
+        """Positions in a file can be found again, those of standard input can not."""
+        return ExactlyOnceSupport.SUPPORTED if props.get(FILE_CONFIG) else ExactlyOnceSupport.UNSUPPORTED
+
+    def alter_offsets(
+        self,
+        props: Mapping[str, str],
+        offsets: Mapping[frozenset[tuple[str, object]], Mapping[str, object] | None],
+    ) -> bool:
+        """Checks new offsets.
+
+        Raises:
+            ConnectException: standard input is read, or an offset is not a position in a file.
+        """
+        if not props.get(FILE_CONFIG):
+            raise ConnectException(
+                f"Offsets cannot be modified if the '{FILE_CONFIG}' configuration is unspecified: standard input is "
+                "read then, which has no positions to go back to"
+            )
+        for partition, offset in offsets.items():
+            # Removing is always allowed, also of entries that make no sense: else nobody could clean them up.
+            if offset is not None:
+                _check_offset(dict(partition) if partition is not None else None, offset)
+        return True
+
+
+def _check_offset(partition: Mapping[str, object] | None, offset: Mapping[str, object]) -> None:
+    if POSITION_FIELD not in offset:
+        raise ConnectException(f"Offset objects should either be null or contain the key '{POSITION_FIELD}'")
+    position = offset[POSITION_FIELD]
+    if not isinstance(position, int) or isinstance(position, bool):
+        raise ConnectException(
+            f"The value for the '{POSITION_FIELD}' key in the offset is expected to be a whole number, got {position!r}"
+        )
+    if position < 0:
+        raise ConnectException(
+            f"The value for the '{POSITION_FIELD}' key in the offset should be a non-negative value, got {position}"
+        )
+    if partition is None:
+        raise ConnectException("Partition objects cannot be null")
+    if FILENAME_FIELD not in partition:
+        raise ConnectException(f"Partition objects should contain the key '{FILENAME_FIELD}'")
+
+
+class FileStreamSourceTask(FrameSourceTask):
+    """Follows one file and hands over its complete lines as frames.
+
+    Offsets: `{"filename": path}` -> `{"position": bytes up to the end of the line}`.
+    """
+
+    def __init__(self) -> None:
+        self._reader: LineReader | None = None
+        self._rest: Chunk | None = None
+        self._partition: dict[str, object] = {}
+        self._topic = ""
+        self._max_lines: int | None = None
+        self._last_data_s = 0.0
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Finds the committed position.
+
+        Raises:
+            ConnectException: the committed offset is not one of ours.
+        """
+        values = CONFIG.parse(props)
+        path = str(values[FILE_CONFIG]) if values[FILE_CONFIG] else None
+        self._topic = str(values[TOPIC_CONFIG])
+        batch_size = values[BATCH_SIZE_CONFIG]
+        if BATCH_SIZE_CONFIG in props and isinstance(batch_size, int):
+            self._max_lines = max(1, batch_size)
+        self._partition = {FILENAME_FIELD: path}
+        self._reader = LineReader(path, self._committed_position(path))
+
+    def _committed_position(self, path: str | None) -> int:
+        if path is None:
+            return 0
+        offset = self.context.offset_storage_reader().offset(self._partition)
+        position = (offset or {}).get(POSITION_FIELD, 0)
+        if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+            raise ConnectException(
+                f"The committed offset of file {path} is {offset!r}, but '{POSITION_FIELD}' has to be a whole number "
+                "of bytes, 0 or more. Correct it with PATCH /connectors/<name>/offsets"
+            )
+        return position
+
+    def poll(self) -> SourceFrame | None:
+        """The next lines; waits up to a second for some to be appended."""
+        assert self._reader is not None
+        deadline = time.monotonic() + POLL_LIMIT_S
+        while not self.context.stopping.is_set():
+            chunk = self._rest or self._reader.read()
+            now = time.monotonic()
+            if chunk is not None:
+                self._last_data_s = now
+                return self._frame(chunk)
+            if now >= deadline:
+                return None
+            self.context.stopping.wait(BUSY_WAIT_S if now - self._last_data_s < BUSY_FOR_S else IDLE_WAIT_S)
+        return None
+
+    def stop(self) -> None:
+        """Closes the file."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _frame(self, chunk: Chunk) -> SourceFrame:
+        lines, self._rest = chunk.lines, None
+        if self._max_lines is not None and len(lines.values) > self._max_lines:
+            self._rest = Chunk(lines.slice(self._max_lines, len(lines.values)), chunk.start, chunk.resume)
+            lines = lines.slice(0, self._max_lines)
+        return SourceFrame(
+            data=pa.table({"value": lines.values}),
+            topic=self._topic,
+            value_schema=STRING_SCHEMA,
+            source_partition=self._partition,
+            source_offset={POSITION_FIELD: chunk.resume if self._rest is None else _position(chunk, lines.ends[-1])},
+            timestamp=int(time.time() * 1000),
+            offset_after=_offset_after(chunk, lines.ends),
+        )
+
+
+def _position(chunk: Chunk, end: int) -> int | None:
+    return None if chunk.start is None else chunk.start + int(end)
+
+
+def _offset_after(chunk: Chunk, ends: object) -> Callable[[int], Mapping[str, object]]:
+    def offset_after(row: int) -> Mapping[str, object]:
+        return {POSITION_FIELD: _position(chunk, ends[row])}  # type: ignore[index]
+
+    return offset_after
