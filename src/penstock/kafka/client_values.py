@@ -1,0 +1,171 @@
+"""From the text of a Java client setting to librdkafka's value.
+
+Main functions: one factory a kind of value (`integer`, `boolean`, `one_of`, ...); what they return takes the text and
+gives librdkafka's value, or raises `ValueError` with Java's wording of what is wrong with it.
+
+Thread: any; everything is pure.
+"""
+
+from collections.abc import Callable, Mapping
+
+RdValue = str | int | bool
+Conversion = Callable[[str], RdValue]
+
+_JAVA_RANGES = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
+
+
+def java_number(text: str, java_type: str = "INT") -> int:
+    """Parse as Kafka's ConfigDef does.
+
+    Raises:
+        ValueError: not a number, or out of the type's range.
+    """
+    try:
+        number = int(text.strip())
+    except ValueError:
+        raise ValueError(f"Not a number of type {java_type}") from None
+    if not -_JAVA_RANGES[java_type] <= number < _JAVA_RANGES[java_type]:
+        raise ValueError(f"Not a number of type {java_type}")
+    return number
+
+
+def java_boolean(text: str) -> bool:
+    """Parse as Kafka's ConfigDef does.
+
+    Raises:
+        ValueError: neither true nor false.
+    """
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("Expected value to be either true or false")
+    return word == "true"
+
+
+def items(text: str) -> list[str]:
+    """The parts of a LIST setting."""
+    return [part for part in (part.strip() for part in text.split(",")) if part]
+
+
+def integer(
+    lowest: int, highest: int, *, java_type: str = "INT", java_lowest: int = 0, zero_for_minus_one: bool = False
+) -> Conversion:
+    """A number that Java allows in a wider range than librdkafka: what is beyond is taken to the nearest end.
+
+    Args:
+        lowest: librdkafka's smallest value.
+        highest: librdkafka's largest value.
+        java_lowest: what Java's validator asks for.
+        zero_for_minus_one: Java's -1 ("the operating system's" or "never") is 0 here.
+    """
+
+    def convert(text: str) -> int:
+        number = java_number(text, java_type)
+        if number == -1 and zero_for_minus_one:
+            return 0
+        if number < java_lowest:
+            raise ValueError(f"Value must be at least {java_lowest}")
+        return min(max(number, lowest), highest)
+
+    return convert
+
+
+def kibibytes(lowest: int, highest: int) -> Conversion:
+    """A number of bytes as librdkafka's number of kibibytes, rounded up."""
+
+    def convert(text: str) -> int:
+        number = java_number(text, "LONG")
+        if number < 0:
+            raise ValueError("Value must be at least 0")
+        return min(max(-(-number // 1024), lowest), highest)
+
+    return convert
+
+
+def boolean(text: str) -> bool:
+    """A BOOLEAN setting."""
+    return java_boolean(text)
+
+
+def same(text: str) -> str:
+    """Text that both clients understand alike."""
+    return text
+
+
+def trimmed_list(text: str) -> str:
+    """A LIST setting: commas without spaces."""
+    return ",".join(items(text))
+
+
+def one_of(values: Mapping[str, str], *, ignore_case: bool = False) -> Callable[[str], str]:
+    """A setting with named values, given as Java's word to librdkafka's."""
+
+    def convert(text: str) -> str:
+        word = text.strip().lower() if ignore_case else text.strip()
+        if word not in values:
+            raise ValueError(f"String must be one of: {', '.join(values)}")
+        return values[word]
+
+    return convert
+
+
+def offset_reset(text: str) -> str:
+    """`auto.offset.reset`: librdkafka has no reset by duration."""
+    if text.strip().startswith("by_duration:"):
+        raise ValueError("a reset by duration is not available; use earliest or latest")
+    return one_of({"earliest": "earliest", "latest": "latest", "none": "error"})(text)
+
+
+_ASSIGNORS = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def assignors(text: str) -> str:
+    """`partition.assignment.strategy`: Java class names, or librdkafka's own words.
+
+    The first decides whether rebalancing is eager or cooperative, and those of the other kind are left out, because
+    librdkafka refuses a mixture. Java's default mixture (range, then cooperative-sticky) works as range too.
+
+    >>> assignors("org.apache.kafka.clients.consumer.RangeAssignor, class a.CooperativeStickyAssignor")
+    'range'
+    """
+    chosen = []
+    for name in items(text):
+        short = name.removeprefix("class ").rpartition(".")[2]
+        word = _ASSIGNORS.get(short, name if name in _ASSIGNORS.values() else None)
+        if word is None:
+            raise ValueError(f"the assignor {name} is not available; choose from {', '.join(_ASSIGNORS)}")
+        chosen.append(word)
+    if not chosen:
+        raise ValueError("at least one assignor is needed")
+    cooperative = chosen[0] == "cooperative-sticky"
+    return ",".join(dict.fromkeys(word for word in chosen if (word == "cooperative-sticky") == cooperative))
+
+
+_PARTITIONERS = {
+    "": "murmur2_random",
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "murmur2_random",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "random",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "random",
+}
+
+
+def partitioner(text: str) -> str:
+    """`partitioner.class`: the stock classes of Java's clients.
+
+    Java's round robin and sticky partitioners ignore the key; a random partition spreads records as evenly.
+    """
+    name = text.strip().removeprefix("class ")
+    if name not in _PARTITIONERS:
+        raise ValueError(
+            "a Java partitioner cannot be loaded; remove the setting (equal keys go to the same partition as with "
+            "Java's default), or let a transform or the connector choose the partition"
+        )
+    return _PARTITIONERS[name]
+
+
+def acks(text: str) -> str:
+    """`acks`: all, -1, 0 or 1."""
+    return one_of({"all": "all", "-1": "all", "0": "0", "1": "1"})(text)
