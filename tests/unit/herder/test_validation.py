@@ -1,0 +1,67 @@
+"""Which connector configurations are refused, and with what words."""
+
+import pytest
+
+from penstock.errors import BadRequestException, ConnectException
+from penstock.herder.validation import Checked, ConnectorValidator
+from penstock.model import ConnectorType
+from penstock.plugins import Plugins
+from penstock.testing.control_plane import SINK, SOURCE
+
+
+def check(**config: str | None) -> Checked:
+    """The outcome for a configuration; ``tasks_max`` stands for ``tasks.max``."""
+    given = {"name": "a", **{key.replace("_", "."): value for key, value in config.items()}}
+    return ConnectorValidator(Plugins())(given, given)
+
+
+def refusal(**config: str | None) -> str:
+    """The text of the error for a configuration."""
+    with pytest.raises(BadRequestException) as caught:
+        check(**config)
+    return str(caught.value)
+
+
+def test_a_right_configuration_tells_type_version_and_tasks() -> None:
+    assert check(connector_class=SOURCE, tasks_max="3") == Checked(ConnectorType.SOURCE, "7", 3, True)
+    sink = check(connector_class=SINK, topics="t", tasks_max_enforce="false")
+    assert sink == Checked(ConnectorType.SINK, "7", 1, False)
+
+
+def test_a_missing_or_unknown_class() -> None:
+    assert "contains no connector type: set connector.class" in refusal()
+    message = refusal(connector_class="FileStreemSource")
+    assert message.startswith("Failed to find any class that implements Connector and which name matches FileStreemS")
+    assert message.endswith("Did you mean FileStreamSource?")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    message = refusal(connector_class=SINK, tasks_max="0", errors_tolerance="some", key_converter="NoSuch")
+    assert message.startswith("Connector configuration is invalid and contains the following 4 error(s):\n")
+    assert "Invalid value 0 for configuration tasks.max: Value must be at least 1" in message
+    assert "Invalid value some for configuration errors.tolerance: " in message
+    assert "Invalid value NoSuch for configuration key.converter: " in message
+    assert "Must configure one of topics or topics.regex" in message
+
+
+def test_a_null_is_a_fault() -> None:
+    message = refusal(connector_class=SOURCE, anything=None)
+    assert "anything: Null value can not be supplied as the configuration value." in message
+
+
+def test_a_connector_that_cannot_be_made_or_checked_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.testing.probes import ProbeSource
+
+    def broken(self: object, *args: object) -> object:
+        raise ValueError("no licence")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProbeSource, "__init__", broken)
+        assert "cannot be made: its constructor raised ValueError: no licence" in refusal(connector_class=SOURCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(ProbeSource, "validate", broken)
+        with pytest.raises(ConnectException, match=r"ProbeSource.validate\(\) raised ValueError: no licence"):
+            check(connector_class=SOURCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(ProbeSource, "validate", lambda self, config: None)
+        assert "must return a Config" in refusal(connector_class=SOURCE)
