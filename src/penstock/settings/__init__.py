@@ -11,23 +11,41 @@ from penstock.settings.connector import (
     with_prefix,
 )
 from penstock.settings.connector_definitions import CONNECTOR, SINK, SOURCE
+from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
+from penstock.settings.worker import (
+    ConverterSettings,
+    ProviderSettings,
+    StandaloneSettings,
+    WorkerSettings,
+    resolve_placeholders,
+)
+from penstock.settings.worker_definition import STANDALONE, WORKER
 
 __all__ = [
     "CONNECTOR",
     "SINK",
     "SOURCE",
+    "STANDALONE",
+    "WORKER",
     "ConnectorSettings",
+    "ConverterSettings",
+    "Fault",
     "InstalledPlugins",
+    "InvalidSettingsError",
     "PluginClasses",
     "PluginSpec",
     "PredicateSpec",
+    "ProviderSettings",
     "SinkSettings",
     "SourceSettings",
+    "StandaloneSettings",
     "TopicCreation",
     "TopicCreationGroup",
     "TransformSpec",
+    "WorkerSettings",
+    "resolve_placeholders",
     "validate_connector",
     "with_prefix",
 ]

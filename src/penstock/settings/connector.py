@@ -10,7 +10,7 @@ Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from penstock.config import ConfigDef, ConfigValue
@@ -31,7 +31,7 @@ class PluginSpec:
     """A class and the settings it is configured with, as text and without their prefix."""
 
     type: type
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PredicateSpec:
 
     alias: str
     type: type
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TransformSpec:
     type: type
     predicate: str | None
     negate: bool
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ConnectorSettings:
         errors_retry_timeout_ms: 0 for no retry, -1 for ever.
     """
 
-    raw: Mapping[str, str]
+    raw: Mapping[str, str] = field(repr=False)
     name: str
     connector_class: str
     tasks_max: int

@@ -1,0 +1,51 @@
+"""All faults of a configuration at once.
+
+Main types: `Fault`, `InvalidSettingsError`. Values; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from penstock.config import ConfigDef, ConfigValue
+from penstock.config.kinds import ConfigType
+from penstock.config.parse import java_text
+from penstock.config.values import HIDDEN
+from penstock.errors import ConfigException
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A setting that is wrong.
+
+    Attributes:
+        key: The setting.
+        value: What was given, as text; None when it is missing; secrets are hidden.
+        rule: What is wrong with it, in Kafka's words.
+    """
+
+    key: str
+    value: str | None
+    rule: str
+
+
+class InvalidSettingsError(ConfigException):
+    """A configuration that has faults, all of which are in `faults` and in the message."""
+
+    def __init__(self, what: str, faults: Sequence[Fault]) -> None:
+        lines = "".join(f"\n  {fault.rule}" for fault in faults)
+        super().__init__(f"{what} is invalid and contains the following {len(faults)} error(s):{lines}")
+        self.faults = tuple(faults)
+
+
+def faults_of(definition: ConfigDef, properties: dict[str, object], found: Iterable[ConfigValue]) -> list[Fault]:
+    """The faults that a validation found, in the order of definition."""
+    faults: list[Fault] = []
+    for value in found:
+        key = definition.keys.get(value.name)
+        secret = key is not None and key.type is ConfigType.PASSWORD
+        given = properties.get(value.name)
+        text = None if value.name not in properties else HIDDEN if secret else java_text(given)
+        faults.extend(Fault(value.name, text, message) for message in value.error_messages)
+    return faults
