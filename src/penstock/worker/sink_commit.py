@@ -111,10 +111,8 @@ class CommitProgress:
 
     def wait_ms(self, now_ms: int) -> int:
         """Time until the next thing happens by itself: a commit is due, or the running one times out."""
-        until = self._next_ms - now_ms
-        if self.committing:
-            until = min(until, self._started_ms + self._timeout_ms - now_ms)
-        return max(0, until)
+        until = self._started_ms + self._timeout_ms if self.committing else self._next_ms
+        return max(0, until - now_ms)
 
     def begin(self, now_ms: int) -> int:
         """A commit starts; returns its number."""

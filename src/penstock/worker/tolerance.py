@@ -131,7 +131,7 @@ class ErrorHandler:
         counts: The counters; the dead letter queue counts into the same ones.
         clock: Milliseconds since the epoch.
         random: Uniform in [0, 1).
-        cancelled: Set when the task is cancelled: ends waiting for a retry.
+        cancelled: Set when the task is to end at once: ends waiting for a retry.
 
     Thread: see the module; the reporters are called outside of the lock.
     """
@@ -153,11 +153,21 @@ class ErrorHandler:
         self._random = random
         self._cancelled = cancelled
         self._lock = threading.Lock()
+        self._abandoned = False
 
     @property
     def has_reporters(self) -> bool:
         """Whether anybody is told of failed records (what ``errant_record_reporter`` depends on)."""
         return bool(self._reporters)
+
+    @property
+    def ending(self) -> bool:
+        """Whether waiting for retries has ended for good: retriable errors may be left over that were not final."""
+        return self._cancelled.is_set()
+
+    def abandon(self) -> None:
+        """The task was cancelled: nothing is reported any more. Thread: any."""
+        self._abandoned = True
 
     def handle_batch(
         self,
@@ -259,7 +269,7 @@ class ErrorHandler:
     def report(self, failed: FailedRecord) -> list[Future[None]]:
         """Tell all reporters; one that fails is logged and does not keep the others from being told."""
         futures = []
-        for reporter in self._reporters:
+        for reporter in () if self._abandoned else self._reporters:
             try:
                 future = reporter.report(failed)
             except Exception:

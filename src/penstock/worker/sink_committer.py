@@ -1,0 +1,183 @@
+"""Committing a sink task's offsets: asks the task, then the group coordinator.
+
+Main type: ``SinkCommitter``.
+
+Owning thread: the task's thread.
+
+Source: ``WorkerSinkTask.commitOffsets``, ``doCommit`` and ``onCommitCompleted``; KIP-275.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from penstock.api import AnySinkTask, OffsetAndMetadata, TopicPartition
+from penstock.errors import ConnectException
+from penstock.worker.error_report import ErrorReporter
+from penstock.worker.sink_commit import CommitProgress, accept_offsets
+from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink_partitions import SinkPartitions
+from penstock.worker.sink_stages import CommitAnswered, SinkConsumer, SinkStages
+
+logger = logging.getLogger(__name__)
+
+
+class SinkCommitter:
+    """Commits for one task.
+
+    Args:
+        name: Says whose offsets these are in logs.
+        task: Asked with ``pre_commit``, told with ``close``.
+        context: Says ``is_closing``.
+        partitions: How far delivery got.
+        stages: The way to the consumer.
+        progress: Numbers the commits.
+        reporters: Their reports are waited for before offsets pass the reported records.
+        timeout_s: How long reports and the last commit are waited for (``offset.flush.timeout.ms``).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: AnySinkTask,
+        context: WorkerSinkTaskContext,
+        partitions: SinkPartitions,
+        stages: SinkStages,
+        progress: CommitProgress,
+        *,
+        reporters: Sequence[ErrorReporter],
+        timeout_s: float,
+    ) -> None:
+        self._name = name
+        self._task = task
+        self._context = context
+        self._partitions = partitions
+        self._stages = stages
+        self._progress = progress
+        self._reporters = reporters
+        self._timeout_s = timeout_s
+
+    def commit(self, now_ms: int) -> bool:
+        """Commit all partitions without waiting for the answer.
+
+        Returns:
+            False when ``pre_commit`` failed: the caller must rewind to the committed offsets.
+        """
+        asked = self._partitions.current(self._partitions.assigned)
+        if not asked:
+            return True
+        sequence = self._progress.begin(now_ms)
+        if not self._reports_stored(asked):
+            self._progress.end(sequence, failed=True)
+            return True
+        try:
+            returned = self._pre_commit(asked, closing=False)
+        except Exception:
+            logger.exception("%s: pre_commit failed; rewinding to the last committed offsets", self._name)
+            self._progress.end(sequence, failed=True)
+            return False
+        offsets = self._to_commit(returned, asked)
+        if offsets is None:
+            self._progress.end(sequence, failed=False)
+            return True
+        stages = self._stages
+
+        def answer(error: Exception | None) -> None:
+            stages.post(CommitAnswered(sequence, offsets, error))
+
+        def send(consumer: SinkConsumer) -> None:
+            consumer.commit_async(offsets, answer)
+
+        stages.submit(send)
+        return True
+
+    def answered(self, event: CommitAnswered) -> None:
+        """The answer to a commit came."""
+        if not self._progress.end(event.sequence, failed=event.error is not None):
+            logger.debug("%s: ignoring the late answer to offset commit %d", self._name, event.sequence)
+        elif event.error is not None:
+            logger.error("%s: offset commit %d failed: %s", self._name, event.sequence, event.error)
+        else:
+            self._partitions.note_committed(event.offsets)
+
+    def commit_and_close(
+        self, now_ms: int, partitions: Collection[TopicPartition], *, cancelled: Callable[[], bool]
+    ) -> None:
+        """The partitions go away: ask the task for the last time, close them, commit and wait for the answer.
+
+        Raises:
+            Exception: What ``close`` raised.
+        """
+        asked = self._partitions.current(partitions)
+        if not asked:
+            return
+        sequence = self._progress.begin(now_ms)
+        stored = self._reports_stored(asked)
+        returned: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        failed = not stored
+        try:
+            returned = self._pre_commit(asked, closing=True)
+        except Exception:
+            logger.warning("%s: pre_commit failed while closing; nothing is committed", self._name, exc_info=True)
+            failed = True
+        finally:
+            self._task.close(list(asked))
+        offsets = None if failed or cancelled() else self._to_commit(returned, asked)
+        if offsets is not None:
+            failed = not self._commit_and_wait(offsets)
+        self._progress.end(sequence, failed=failed)
+
+    def _pre_commit(
+        self, asked: Mapping[TopicPartition, OffsetAndMetadata], *, closing: bool
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        self._context.set_closing(closing)
+        try:
+            returned: Mapping[TopicPartition, OffsetAndMetadata] | None = self._task.pre_commit(dict(asked))
+        finally:
+            self._context.set_closing(False)
+        if returned is None:
+            raise ConnectException(
+                f"{self._name}: pre_commit returned None; return the offsets that are safe, or an empty map"
+            )
+        return returned
+
+    def _to_commit(
+        self,
+        returned: Mapping[TopicPartition, OffsetAndMetadata],
+        asked: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        """What to send; None when there is nothing new."""
+        if not returned:
+            return None
+        accepted = accept_offsets(
+            {TopicPartition(*partition): offset for partition, offset in returned.items()},
+            asked=asked,
+            committed=self._partitions.committed(asked),
+            assigned=self._partitions.assigned,
+        )
+        for warning in accepted.warnings:
+            logger.warning("%s: %s", self._name, warning)
+        for note in accepted.notes:
+            logger.debug("%s: %s", self._name, note)
+        return accepted.to_commit if accepted.changed else None
+
+    def _commit_and_wait(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        def send(consumer: SinkConsumer) -> None:
+            consumer.commit_sync(offsets)
+
+        try:
+            self._stages.submit(send).result(self._timeout_s)
+        except Exception as failure:
+            text = "%s: the last offset commit of %s failed; records since the one before come again: %s"
+            logger.error(text, self._name, ", ".join(map(str, offsets)), failure or "no answer in time")
+            return False
+        self._partitions.note_committed(offsets)
+        return True
+
+    def _reports_stored(self, partitions: Collection[TopicPartition]) -> bool:
+        """Wait for reports of failed records: a committed offset never passes one that is not stored."""
+        wanted = list(partitions)
+        stored = all(reporter.await_reports(wanted, self._timeout_s) for reporter in self._reporters)
+        if not stored:
+            logger.error("%s: failed records are not reported yet; offsets are not committed", self._name)
+        return stored

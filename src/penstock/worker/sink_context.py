@@ -1,0 +1,167 @@
+"""What a sink task may ask of the worker: the context, and where its requests wait until the loop looks at them.
+
+Main type: ``WorkerSinkTaskContext``. The loop takes what was asked with the ``take_*`` methods.
+
+Owning thread: the task's, except where ``penstock.api.SinkTaskContext`` says otherwise.
+
+Source: ``WorkerSinkTaskContext``; KIP-275 for ``is_closing``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import overload
+
+from penstock.api import ErrantRecordReporter, SinkTaskContext, TopicPartition
+from penstock.errors import IllegalWorkerStateException
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerSinkTaskContext(SinkTaskContext):
+    """The context of one task instance.
+
+    Args:
+        task: Says whose context this is in errors.
+        read_config: Reads the task's configuration again.
+        assignment: The partitions owned now.
+        reporter: Where bad records go; None when error reporting is not configured.
+        wake: Makes the loop look at a request that came from another thread.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        *,
+        read_config: Callable[[], Mapping[str, str]],
+        assignment: Callable[[], frozenset[TopicPartition]],
+        reporter: ErrantRecordReporter | None,
+        wake: Callable[[], None],
+    ) -> None:
+        self._task = task
+        self._read_config = read_config
+        self._assignment = assignment
+        self._reporter = reporter
+        self._wake = wake
+        self._rewinds: dict[TopicPartition, int] = {}
+        self._timeout_ms = -1
+        self._paused: set[TopicPartition] = set()
+        self._commit_requested = False
+        self._closing = False
+        self._closed = False
+
+    # -- For the author of the task ----------------------------------------------------------------------------------
+
+    def configs(self) -> dict[str, str]:
+        """The task's newest configuration."""
+        self._check_open()
+        return dict(self._read_config())
+
+    @overload
+    def offset(self, offsets: TopicPartition, offset: int) -> None: ...
+
+    @overload
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+    def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
+        """Rewind partitions before the next ``put``."""
+        self._check_open()
+        wanted = {offsets: offset} if isinstance(offsets, TopicPartition) else offsets
+        for partition, position in wanted.items():
+            if position is None:
+                logger.warning("%s: ignoring a rewind of %s without an offset", self._task, partition)
+            else:
+                self._rewinds[TopicPartition(*partition)] = position
+
+    def timeout(self, timeout_ms: int) -> None:
+        """Bound the time to the next ``put``, once."""
+        self._check_open()
+        self._timeout_ms = timeout_ms
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions this task has now."""
+        self._check_open()
+        return self._assignment()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """No records of these until ``resume``."""
+        self._check_assigned("pause", partitions)
+        self._paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Records of these again."""
+        self._check_assigned("resume", partitions)
+        self._paused.difference_update(partitions)
+
+    def request_commit(self) -> None:
+        """Commit at the next round. Thread: any."""
+        self._check_open()
+        self._commit_requested = True
+        self._wake()
+
+    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        """Where to report records that cannot be put. Thread: any."""
+        self._check_open()
+        return self._reporter
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether this ``pre_commit`` is the last one for its partitions."""
+        self._check_open()
+        return self._closing
+
+    # -- For the loop ------------------------------------------------------------------------------------------------
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What the task itself has paused."""
+        return frozenset(self._paused)
+
+    def retain(self, assigned: frozenset[TopicPartition]) -> None:
+        """A rebalance has ended: pauses of partitions that did not come back are over."""
+        self._paused &= assigned
+
+    def forget_rewinds(self, partitions: frozenset[TopicPartition]) -> None:
+        """These partitions go away: what was asked for them does not count any more."""
+        for partition in partitions:
+            self._rewinds.pop(partition, None)
+
+    def take_rewinds(self) -> dict[TopicPartition, int]:
+        """What was asked with ``offset`` since the last call."""
+        rewinds, self._rewinds = self._rewinds, {}
+        return rewinds
+
+    def take_timeout_ms(self) -> int | None:
+        """What was asked with ``timeout`` since the last call."""
+        timeout, self._timeout_ms = self._timeout_ms, -1
+        return timeout if timeout > 0 else None
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether ``request_commit`` was called since ``clear_commit_request``."""
+        return self._commit_requested
+
+    def clear_commit_request(self) -> None:
+        """A commit was begun."""
+        self._commit_requested = False
+
+    def set_closing(self, closing: bool) -> None:
+        """KIP-275: what ``is_closing`` answers."""
+        self._closing = closing
+
+    def close(self) -> None:
+        """Every later call fails."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalWorkerStateException(f"The context of {self._task} is closed: the task has ended")
+
+    def _check_assigned(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
+        self._check_open()
+        strange = [str(partition) for partition in partitions if partition not in self._assignment()]
+        if strange:
+            raise IllegalWorkerStateException(
+                f"{self._task} cannot {what} {', '.join(strange)}: not assigned to this task"
+            )

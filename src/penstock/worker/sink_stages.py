@@ -1,0 +1,353 @@
+"""What the three threads of a sink task share: fetched and converted batches, events, and calls for the consumer.
+
+Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatch`` and ``ConvertedBatch`` (what moves),
+``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (what the task's thread is told).
+
+::
+
+    fetch thread --FetchedBatch--> conversion thread --ConvertedBatch--> task thread
+         \\______________________________ events ___________________________/
+          <____________________________ consumer calls ____________________/
+
+Both queues are bounded, by records and bytes before the conversion and by batches behind it. One lock guards
+everything; there are a few operations a batch, so it is not contended.
+
+Owning thread: any, see the methods.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast
+
+import pyarrow as pa
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import ConnectException
+from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener, Subscription
+from penstock.pipeline.batches import SinkBatch
+
+T = TypeVar("T")
+
+
+class StagesClosed(ConnectException):
+    """The task has ended or was cancelled; nothing moves any more."""
+
+
+class SinkConsumer(Protocol):
+    """What a sink task needs of ``penstock.kafka.consumer.RecordConsumer``; see there."""
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None: ...
+
+    def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None: ...
+
+    def seek(self, positions: Mapping[TopicPartition, int]) -> int: ...
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], answer: Callable[[Exception | None], None]
+    ) -> None: ...
+
+    def commit_sync(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class FetchedBatch:
+    """Fetched messages on their way to the conversion; fields as in ``FetchedChunk``."""
+
+    table: pa.Table
+    ends: Mapping[TopicPartition, int]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ConvertedBatch:
+    """Converted records on their way to the task.
+
+    Attributes:
+        fetched: What they were converted from; row i belongs to record i.
+        batch: Records or frames, and errors.
+        attempts: How often failed rows were tried, where it was more than once.
+    """
+
+    fetched: FetchedBatch
+    batch: SinkBatch
+    attempts: Mapping[int, int] = field(default_factory=dict)
+
+
+class Request:
+    """Something the fetch thread needs answered before it goes on."""
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.placement: Placement | None = None
+
+
+class Assigned(Request):
+    """New partitions and where they would begin; the answer is a ``Placement``."""
+
+    def __init__(self, starts: Mapping[TopicPartition, int], epoch: int) -> None:
+        super().__init__()
+        self.starts = starts
+        self.epoch = epoch
+
+
+class Revoked(Request):
+    """Partitions are about to go; they can still be committed."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+
+class Lost(Request):
+    """Partitions have gone."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+
+@dataclass(frozen=True)
+class CommitAnswered:
+    """The broker answered an asynchronous commit."""
+
+    sequence: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: Exception | None
+
+
+@dataclass(frozen=True)
+class StageFailed:
+    """Fetching or converting cannot go on."""
+
+    error: BaseException
+
+
+Event = Assigned | Revoked | Lost | CommitAnswered | StageFailed
+
+
+@dataclass(frozen=True)
+class StageLimits:
+    """How much may wait where.
+
+    Attributes:
+        max_records: Of one batch (``batch.max.records``).
+        max_bytes: Of one batch (``batch.max.bytes``).
+        converted_batches: How many converted batches wait for the task.
+    """
+
+    max_records: int = 50_000
+    max_bytes: int = 16 * 1024 * 1024
+    converted_batches: int = 2
+
+
+class SinkStages:
+    """Queues between the threads of one sink task."""
+
+    def __init__(self, limits: StageLimits) -> None:
+        self.limits = limits
+        self._changed = threading.Condition()
+        self._chunks: deque[FetchedChunk] = deque()
+        self._waiting_records = 0
+        self._waiting_bytes = 0
+        self._converted: deque[ConvertedBatch] = deque()
+        self._conversions: deque[tuple[pa.Table, Future[SinkBatch]]] = deque()
+        self._events: deque[Event] = deque()
+        self._calls: deque[tuple[Callable[[SinkConsumer], object], Future[Any]]] = deque()
+        self._woken = False
+        self._quiet = False
+        self._closed = False
+
+    # -- Fetch thread ------------------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """How many records may be fetched now. Thread: fetch."""
+        with self._changed:
+            if self._quiet or self._waiting_bytes >= self.limits.max_bytes:
+                return 0
+            return max(0, self.limits.max_records - self._waiting_records)
+
+    def add_fetched(self, chunk: FetchedChunk) -> None:
+        """Hand messages to the conversion; does not wait. Thread: fetch."""
+        with self._changed:
+            self._chunks.append(chunk)
+            self._waiting_records += chunk.table.num_rows
+            self._waiting_bytes += chunk.table.nbytes
+            self._changed.notify_all()
+
+    def post(self, event: Event) -> None:
+        """Tell the task's thread something. Thread: fetch, conversion."""
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def take_calls(self) -> list[tuple[Callable[[SinkConsumer], object], Future[Any]]]:
+        """What the task wants from the consumer. Thread: fetch."""
+        with self._changed:
+            calls = list(self._calls)
+            self._calls.clear()
+            return calls
+
+    def wait_in_fetch(self, timeout_s: float, until: Request | None = None) -> None:
+        """Wait for calls, for room (without a request), for the answer to the request, or the end. Thread: fetch."""
+
+        def ready() -> bool:
+            if self._closed or self._calls:
+                return True
+            if until is not None:
+                return until.answered
+            return not self._quiet and self._waiting_records < self.limits.max_records
+
+        with self._changed:
+            self._changed.wait_for(ready, timeout_s)
+
+    # -- Conversion thread -------------------------------------------------------------------------------------------
+
+    def take_fetched(self) -> FetchedBatch | tuple[pa.Table, Future[SinkBatch]] | None:
+        """What to convert next: a conversion the task waits for, or all chunks of one epoch that fit a batch.
+
+        Waits until there is something; None at the end. Thread: conversion.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._conversions or (self._chunks and not self._quiet))
+            if self._closed:
+                return None
+            if self._conversions:
+                return self._conversions.popleft()
+            chunks = [self._chunks.popleft()]
+            records = chunks[0].table.num_rows
+            while (
+                self._chunks
+                and self._chunks[0].epoch == chunks[0].epoch
+                and records + self._chunks[0].table.num_rows <= self.limits.max_records
+            ):
+                chunks.append(self._chunks.popleft())
+                records += chunks[-1].table.num_rows
+            self._waiting_records -= records
+            self._waiting_bytes -= sum(chunk.table.nbytes for chunk in chunks)
+            self._changed.notify_all()
+        ends: dict[TopicPartition, int] = {}
+        for chunk in chunks:
+            ends.update(chunk.ends)
+        table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
+        return FetchedBatch(table, ends, chunks[0].epoch)
+
+    def offer_converted(self, batch: ConvertedBatch) -> tuple[pa.Table, Future[SinkBatch]] | bool:
+        """Hand a batch to the task as soon as there is room.
+
+        Returns:
+            True: done. False: the end has come. Else a conversion the task waits for meanwhile: do it, offer again.
+
+        Thread: conversion.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._conversions or len(self._converted) < self.limits.converted_batches
+            )
+            if self._closed:
+                return False
+            if len(self._converted) < self.limits.converted_batches:
+                self._converted.append(batch)
+                self._changed.notify_all()
+                return True
+            return self._conversions.popleft()
+
+    # -- Task thread -------------------------------------------------------------------------------------------------
+
+    def take_events(self) -> list[Event]:
+        """What happened since the last call. Thread: task."""
+        with self._changed:
+            events = list(self._events)
+            self._events.clear()
+            self._woken = False
+            return events
+
+    def take_converted(self) -> ConvertedBatch | None:
+        """The next batch, if one is ready. Thread: task."""
+        with self._changed:
+            if not self._converted:
+                return None
+            batch = self._converted.popleft()
+            self._changed.notify_all()
+            return batch
+
+    def wait_in_task(self, timeout_s: float, *, for_batches: bool) -> None:
+        """Wait for an event, a wake-up, or (if wanted) a batch. Thread: task."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._woken or self._events or (for_batches and self._converted), timeout_s
+            )
+
+    def answer(self, request: Request, placement: Placement | None = None) -> None:
+        """Let the fetch thread go on. Thread: task."""
+        with self._changed:
+            request.placement = placement
+            request.answered = True
+            self._changed.notify_all()
+
+    def submit(self, action: Callable[[SinkConsumer], T]) -> Future[T]:
+        """Have the fetch thread call the consumer, between two fetches or inside a rebalance. Thread: task."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                future.set_exception(StagesClosed("The consumer of this task is closed"))
+            else:
+                self._calls.append((cast("Callable[[SinkConsumer], object]", action), future))
+                self._changed.notify_all()
+        return future
+
+    def convert_again(self, table: pa.Table) -> Future[SinkBatch]:
+        """Have these rows converted before anything else. Thread: task."""
+        future: Future[SinkBatch] = Future()
+        with self._changed:
+            if self._closed:
+                future.set_exception(StagesClosed("The conversion of this task has ended"))
+            else:
+                self._conversions.append((table, future))
+                self._changed.notify_all()
+        return future
+
+    def be_quiet(self) -> None:
+        """Fetch and convert nothing more; consumer calls still work. Thread: task."""
+        with self._changed:
+            self._quiet = True
+            self._chunks.clear()
+            self._converted.clear()
+            self._changed.notify_all()
+
+    # -- Any thread --------------------------------------------------------------------------------------------------
+
+    def wake_task(self) -> None:
+        """The task's thread should look at what it was asked. Thread: any."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the end has come. Thread: any."""
+        with self._changed:
+            return self._closed
+
+    def close(self) -> None:
+        """The end: every wait returns, calls nobody will answer fail. Thread: any."""
+        with self._changed:
+            self._closed = True
+            abandoned: list[Future[Any]] = [future for _, future in (*self._calls, *self._conversions)]
+            self._calls.clear()
+            self._conversions.clear()
+            self._changed.notify_all()
+        for future in abandoned:
+            future.set_exception(StagesClosed("The task was ended before this call was made"))

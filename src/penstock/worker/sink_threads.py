@@ -1,0 +1,252 @@
+"""The two threads beside a sink task's own: one fetches (and owns the consumer), one converts (and owns the pipeline).
+
+Main types: ``SinkFetcher`` and ``SinkConverter``.
+
+The consumer is touched by the fetch thread only. Rebalance callbacks run there too, inside a fetch: they hand over to
+the task's thread and wait for its answer, serving its consumer calls (a commit, a seek) meanwhile. So user code runs on
+the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``close`` as with a Java worker. When the
+task's thread has not come round for a while, nothing is fetched: a task stuck in ``put`` loses its partitions after
+``max.poll.interval.ms``, which lets another task take over.
+
+Owning thread: both objects belong to the sink task runner, which starts and joins them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.api import TopicPartition
+from penstock.errors import ConnectException
+from penstock.kafka.consumer import Placement, Subscription
+from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch
+from penstock.worker.sink_stages import (
+    Assigned,
+    ConvertedBatch,
+    FetchedBatch,
+    Lost,
+    Request,
+    Revoked,
+    SinkConsumer,
+    SinkStages,
+    StageFailed,
+)
+from penstock.worker.threads import OwnedThread
+from penstock.worker.tolerance import ErrorHandler
+
+#: How long one wait for messages takes; consumer calls of the task wait that long at most.
+_SLICE_S = 0.1
+
+
+class BatchConverter(Protocol):
+    """What the converter needs of ``pipeline.sink.SinkPipeline``."""
+
+    def run(self, batch: ConsumedBatch) -> SinkBatch:
+        """Convert one batch; failed records are in its errors."""
+        ...
+
+
+class SinkFetcher:
+    """Fetches while there is room, and calls the consumer for the task.
+
+    Args:
+        consumer: Owned by the fetch thread from ``start`` on, which also closes it.
+        subscription: What to read.
+        stages: Where messages, events and calls go through.
+        name: Of the thread.
+        task_seen: When the task's thread last came round (monotonic seconds).
+        max_silence_s: How long it may stay away before fetching rests.
+    """
+
+    def __init__(
+        self,
+        consumer: SinkConsumer,
+        subscription: Subscription,
+        stages: SinkStages,
+        *,
+        name: str,
+        task_seen: Callable[[], float],
+        max_silence_s: float = 5.0,
+    ) -> None:
+        self._consumer = consumer
+        self._subscription = subscription
+        self._stages = stages
+        self._task_seen = task_seen
+        self._max_silence_s = max_silence_s
+        self._everything_paused = False
+        self._record_bytes = 1024.0
+        self._name = name
+        self._thread: OwnedThread | None = None
+
+    def start(self) -> None:
+        """Start the thread; it subscribes first."""
+        self._thread = _thread(self._name, self._run)
+
+    def interrupt(self) -> None:
+        """End waits for the broker; for use with ``SinkStages.close``. Thread: any."""
+        self._consumer.interrupt()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; whether it came. A thread that was never started only closes the consumer."""
+        if self._thread is None:
+            self._consumer.close()
+            return True
+        return self._thread.join(timeout_s)
+
+    def set_paused(
+        self, pause: Iterable[TopicPartition], resume: Iterable[TopicPartition], *, everything: bool
+    ) -> None:
+        """Change what delivers; with ``everything`` paused, fetching goes on without room, to stay in the group."""
+        stop, go = frozenset(pause), frozenset(resume)
+
+        def change(consumer: SinkConsumer) -> None:
+            self._everything_paused = everything
+            consumer.pause(stop)
+            consumer.resume(go)
+
+        self._stages.submit(change)
+
+    def _run(self) -> None:
+        try:
+            self._consumer.subscribe(self._subscription, self)
+            while not self._stages.closed:
+                self._serve_calls()
+                self._fetch_once()
+        except Exception as failure:
+            self._stages.post(StageFailed(failure))
+            # The task may still want to commit what it has delivered.
+            while not self._stages.closed:
+                self._serve_calls()
+                self._stages.wait_in_fetch(_SLICE_S, until=Request())
+        finally:
+            self._consumer.close()
+
+    def _fetch_once(self) -> None:
+        room = self._stages.room()
+        silent = time.monotonic() - self._task_seen() > self._max_silence_s
+        if (room == 0 and not self._everything_paused) or silent:
+            self._stages.wait_in_fetch(_SLICE_S, until=Request() if silent else None)
+            return
+        fitting = int(self._stages.limits.max_bytes / self._record_bytes)
+        chunk = self._consumer.fetch(max(1, min(room, fitting)), _SLICE_S)
+        if chunk is not None:
+            self._record_bytes = max(1.0, chunk.table.nbytes / chunk.table.num_rows)
+            self._stages.add_fetched(chunk)
+
+    def _serve_calls(self) -> None:
+        for action, future in self._stages.take_calls():
+            _fulfil(future, action, self._consumer)
+
+    def _hand_over(self, request: Assigned | Revoked | Lost) -> None:
+        self._stages.post(request)
+        while not request.answered and not self._stages.closed:
+            self._serve_calls()
+            self._stages.wait_in_fetch(_SLICE_S, until=request)
+
+    def on_assigned(self, starts: Mapping[TopicPartition, int], epoch: int) -> Placement:
+        """Rebalance: the task opens the partitions and says where they begin."""
+        request = Assigned(starts, epoch)
+        self._hand_over(request)
+        return request.placement or Placement(starts)
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Rebalance: the task commits and closes the partitions."""
+        self._hand_over(Revoked(partitions))
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Rebalance: the task closes the partitions."""
+        self._hand_over(Lost(partitions))
+
+
+class SinkConverter:
+    """Converts fetched batches, one at a time and in order, and tries records with retriable errors again.
+
+    Args:
+        pipeline: Owned by the conversion thread.
+        stages: Where batches come from and go to.
+        errors: Knows how long to retry.
+        name: Of the thread.
+    """
+
+    def __init__(self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, *, name: str) -> None:
+        self._pipeline = pipeline
+        self._stages = stages
+        self._errors = errors
+        self._name = name
+        self._thread: OwnedThread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = _thread(self._name, self._run)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; whether it came."""
+        return self._thread is None or self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while (work := self._stages.take_fetched()) is not None:
+                if isinstance(work, tuple):
+                    self._convert_for_task(*work)
+                    continue
+                converted = self._convert(work)
+                if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
+                    return  # Retrying was cut short: whether those records fail is not known.
+                while (answer := self._stages.offer_converted(converted)) is not True:
+                    if isinstance(answer, bool):
+                        return
+                    self._convert_for_task(*answer)
+        except Exception as failure:
+            self._stages.post(StageFailed(failure))
+            # The task may be waiting for a conversion, or ask for one before it sees the failure.
+            while (work := self._stages.take_fetched()) is not None:
+                if isinstance(work, tuple):
+                    work[1].set_exception(ConnectException("The conversion of this task has failed"))
+
+    def _convert_for_task(self, table: pa.Table, future: Future[SinkBatch]) -> None:
+        _fulfil(future, self._pipeline.run, ConsumedBatch(table))
+
+    def _convert(self, fetched: FetchedBatch) -> ConvertedBatch:
+        batch = self._pipeline.run(ConsumedBatch(fetched.table))
+        if not any(error.retriable for error in batch.errors.values()):
+            return ConvertedBatch(fetched, batch)
+        latest = [batch]
+        dropped_at_first = batch.count_dropped
+
+        def rerun(rows: list[int]) -> Mapping[int, RecordError]:
+            if latest[0].records is None:
+                # Frames cannot be put together from parts: the whole batch is converted again.
+                latest[0] = self._pipeline.run(ConsumedBatch(fetched.table))
+                return latest[0].errors
+            part = self._pipeline.run(ConsumedBatch(fetched.table.take(pa.array(rows, pa.int64()))))
+            records = list(latest[0].records)
+            for index, record in enumerate(part.records or ()):
+                records[rows[index]] = record
+            latest[0] = SinkBatch(records, None, {}, dropped_at_first + part.count_dropped)
+            return {rows[index]: error for index, error in part.errors.items()}
+
+        errors, attempts = self._errors.retry(batch.errors, rerun)
+        last = latest[0]
+        return ConvertedBatch(fetched, SinkBatch(last.records, last.frames, errors, last.count_dropped), attempts)
+
+
+def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:
+    try:
+        result = action(argument)
+    except Exception as failure:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)
+
+
+def _thread(name: str, body: Callable[[], None]) -> OwnedThread:
+    """A running thread whose log lines name the same task as those of the thread that starts it."""
+    context = contextvars.copy_context()
+    thread = OwnedThread(name, lambda: context.run(body))
+    thread.start()
+    return thread
