@@ -319,14 +319,13 @@ class RecordProducer:
     def _chunk_done(self, chunk: _Chunk) -> None:
         with self._state:
             aborted = self._aborted
-            del self._open[chunk.number]
             self._bytes -= chunk.nbytes
-            if not aborted and self._open:
-                self._state.notify_all()
+            self._state.notify_all()
         if not aborted:
             self._report(chunk)
         with self._state:
-            # After the report: who waits for the last delivery sees its consequences.
+            # Only after the report: who waits for the last delivery sees its consequences.
+            del self._open[chunk.number]
             self._state.notify_all()
 
     def _report(self, chunk: _Chunk) -> None:

@@ -1,7 +1,7 @@
 """Creates the topics a source task writes to, before its first record for them.
 
-Main types: `TopicCreation` (what it knows to exist, so that each topic is asked about once), `NewTopic` (how a topic is
-to be made) and `TopicMaker` (what it needs from an admin client).
+Main types: `TopicCreator` (remembers what exists, so that each topic is asked about once), `NewTopic` (how a topic is to
+be made), `TopicMaker` (what it needs from an admin client); `plan_of` turns a connector's rules into such topics.
 
 Thread: the task's delivery thread.
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException
+from penstock.settings.topics import TopicCreation
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,17 @@ class TopicMaker(Protocol):
         ...
 
 
-class TopicCreation:
+def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
+    """How the rules of a connector make a topic of a given name."""
+
+    def plan(topic: str) -> NewTopic:
+        group = rules.group_for(topic)
+        return NewTopic(topic, group.partitions, group.replication_factor, group.configs, group.name)
+
+    return plan
+
+
+class TopicCreator:
     """Makes sure that topics exist.
 
     Args:

@@ -1,0 +1,113 @@
+"""Tells a source task which of its records are done: ``commit_record``, ``record_acknowledged``, ``commit_batch``.
+
+Main type: `CommitHooks`. Only hooks that the task overrides are called, found out once. Records are told in the order
+in which they were polled: a record that is done early waits for those before it, so a task can trust what it is told
+last.
+
+Thread: the hooks are called on the producer's thread, or on the task's delivery thread for batches of which nothing is
+sent; never two at a time for one task, beside ``poll``.
+
+Source: KIP-416; AbstractWorkerSourceTask.recordSent and recordDropped of Kafka Connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.api import RecordMetadata, SourceFrame, SourceTask
+from penstock.worker.source_stages import Batch
+from penstock.worker.submitted import Submission
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Told:
+    """A batch and how far the task was told about it."""
+
+    source: Batch
+    submission: Submission
+    metadata: dict[int, RecordMetadata] = field(default_factory=dict)
+    acknowledged: int = 0
+    next_row: int = 0
+
+
+class CommitHooks:
+    """The acknowledgement hooks of one task.
+
+    Args:
+        task: the user's task.
+    """
+
+    def __init__(self, task: SourceTask) -> None:
+        kind = type(task)
+        self._task = task
+        self._each = kind.commit_record is not SourceTask.commit_record
+        self._frames = kind.commit_batch is not SourceTask.commit_batch
+        self.wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
+        self._queue: deque[_Told] = deque()
+        self._by_submission: dict[int, _Told] = {}
+        self._calling = threading.Lock()
+
+    def add(self, source: Batch, submission: Submission) -> None:
+        """Note a batch, in the order of polls, before any of its rows is settled."""
+        wanted = self._frames if isinstance(source, SourceFrame) else self._each or self.wants_metadata
+        if wanted:
+            told = _Told(source, submission)
+            self._by_submission[id(submission)] = told
+            self._queue.append(told)
+
+    def acknowledged(self, submission: Submission, count: int, metadata: Mapping[int, RecordMetadata] | None) -> None:
+        """Kafka has stored so many rows of a batch; where, if that was asked for."""
+        told = self._by_submission.get(id(submission))
+        if told is not None:
+            told.acknowledged += count
+            if metadata:
+                told.metadata.update(metadata)
+
+    def advance(self) -> None:
+        """Tell the task everything that is settled up to the first row that is not."""
+        if not self._queue:
+            return
+        with self._calling:
+            while self._queue:
+                told = self._queue[0]
+                if not self._tell(told):
+                    return
+                self._queue.popleft()
+                del self._by_submission[id(told.submission)]
+
+    def _tell(self, told: _Told) -> bool:
+        """Tell what is settled of one batch; whether that is all of it."""
+        gap = told.submission.done.find(0, told.next_row)
+        end = told.submission.size if gap < 0 else gap
+        if isinstance(told.source, SourceFrame):
+            if gap >= 0:
+                return False
+            self._call_frame(told.source, told.acknowledged)
+            return True
+        records = told.source.records
+        for row in range(told.next_row, end):
+            metadata = told.metadata.pop(row, None)
+            try:
+                if self.wants_metadata and metadata is not None:
+                    self._task.record_acknowledged(records[row], metadata)
+            except Exception:
+                logger.exception("The task's record_acknowledged() raised; the record is acknowledged all the same")
+            try:
+                if self._each:
+                    self._task.commit_record(records[row])
+            except Exception:
+                logger.exception("The task's commit_record() raised; the record is done all the same")
+        told.next_row = end
+        return gap < 0
+
+    def _call_frame(self, frame: SourceFrame, acknowledged: int) -> None:
+        try:
+            self._task.commit_batch(frame, acknowledged)
+        except Exception:
+            logger.exception("The task's commit_batch() raised; the frame is done all the same")

@@ -1,0 +1,223 @@
+"""The last stage of a source task: converted batches go to the producer, acknowledgements come back.
+
+Main types: `SourceDelivery` (one for each task), `BatchProducer` (what it needs of a producer).
+
+Thread: `deliver` belongs to the task's delivery thread; acknowledgements arrive on the producer's own thread.
+
+Source: AbstractWorkerSourceTask.sendRecords and WorkerSourceTask.producerSendFailed of Kafka Connect.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api import RecordMetadata, SourceFrame
+from penstock.errors import ConnectException, ToleranceExceededException
+from penstock.kafka.producer import FailedDelivery, Receipts
+from penstock.pipeline.batches import ProduceBatch, RecordError
+from penstock.stores.offsets import partition_identity
+from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.source_convert import Outgoing
+from penstock.worker.submitted import Submission, SubmittedOffsets
+from penstock.worker.tolerance import KAFKA_PRODUCE, ErrorHandler
+from penstock.worker.topic_creation import TopicCreator
+
+logger = logging.getLogger(__name__)
+
+#: Name of the point between handing records over and their acknowledgement, for `probe`.
+AFTER_SEND_BEFORE_ACK = "after-send-before-ack"
+_PRODUCER_CLASS = "org.apache.kafka.clients.producer.KafkaProducer"
+
+
+class BatchProducer(Protocol):
+    """The part of ``penstock.kafka.producer.RecordProducer`` that is needed here."""
+
+    def send(
+        self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None, metadata: bool = False
+    ) -> None:
+        """Hand rows over, in order; waits while too much is under way; raises when it was aborted."""
+        ...
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over."""
+        ...
+
+    def abort(self) -> None:
+        """Give up what is under way; does not block."""
+        ...
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for what is under way, give up the rest, release the client."""
+        ...
+
+
+@dataclass
+class DeliveryCounts:
+    """Plain counters; read by metrics from any thread."""
+
+    records_written: int = 0
+    batches: int = 0
+
+
+class SourceDelivery:
+    """Sends the batches of one task and keeps account of what has arrived.
+
+    Args:
+        owner: the task, for messages.
+        producer: the task's producer.
+        topics: makes sure that topics exist.
+        errors: what happens to records that Kafka refuses.
+        hooks: the task's acknowledgement hooks.
+        fail: makes the task fail; the first failure counts. Called on the producer's thread.
+        probe: told the named points a kill test stops at.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        producer: BatchProducer,
+        topics: TopicCreator,
+        errors: ErrorHandler,
+        *,
+        hooks: CommitHooks,
+        fail: Callable[[BaseException], None],
+        probe: Callable[[str], None],
+    ) -> None:
+        self.submitted = SubmittedOffsets()
+        self.counts = DeliveryCounts()
+        self._owner = owner
+        self._producer = producer
+        self._topics = topics
+        self._errors = errors
+        self._hooks = hooks
+        self._fail = fail
+        self._probe = probe
+
+    def deliver(self, outgoing: Outgoing) -> None:
+        """Send one batch; batches come in the order of polls.
+
+        Raises:
+            ConnectException: a topic cannot be made, or the batch ends with the task's failure.
+            ProducerClosedException: the producer was aborted.
+        """
+        source = outgoing.source
+        if isinstance(source, SourceFrame):
+            submission = Submission.of_frame(source, outgoing.size, partition_identity)
+        else:
+            submission = Submission.of_records(source.records, partition_identity)
+        sends = outgoing.size > 0 and (outgoing.rows is None or len(outgoing.rows) > 0)
+        if sends:
+            self._topics.ensure(_topics(outgoing))
+        self._hooks.add(source, submission)
+        self.submitted.add(submission, outgoing.settled)
+        if outgoing.settled or not sends:
+            self._hooks.advance()
+        if sends:
+            self._producer.send(
+                outgoing.batch,
+                _BatchReceipts(self, outgoing, submission),
+                rows=outgoing.rows,
+                metadata=self._hooks.wants_metadata and not isinstance(source, SourceFrame),
+            )
+            self._probe(AFTER_SEND_BEFORE_ACK)
+        self.counts.batches += 1
+        if outgoing.failure is not None:
+            raise outgoing.failure
+
+    def arrived(
+        self,
+        outgoing: Outgoing,
+        submission: Submission,
+        chunk: tuple[int, int],
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        """A chunk of a batch has its answers. Thread: the producer's."""
+        first, end = chunk
+        sent = end - first - (bisect_left(outgoing.settled, end) - bisect_left(outgoing.settled, first))
+        lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
+        self._hooks.acknowledged(submission, sent - len(failures), metadata)
+        if lost:
+            self.submitted.settle_rows(submission, [row for row in range(first, end) if row not in lost])
+        else:
+            self.submitted.settle_range(submission, first, end)
+        self.counts.records_written += sent - len(failures)
+        self._hooks.advance()
+
+    def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
+        """Report a record that Kafka refused; whether the task goes on without it."""
+        where = f"topic {failed.topic}, {_place(outgoing, failed.row)}"
+        if failed.unknown_topic:
+            # Not a matter of one record: the next ones would be lost in the same way, without end.
+            self._fail_with(
+                f"Task {self._owner} cannot write to topic {failed.topic}: it does not exist and the broker does not "
+                f"create it ({where}). Create the topic, set topic.creation.default.partitions and "
+                "topic.creation.default.replication.factor for the connector, or allow auto.create.topics.enable on "
+                "the broker.",
+                failed,
+            )
+            return False
+        if failed.fatal or not self._errors.policy.tolerance_all:
+            self._fail_with(
+                f"Unrecoverable exception from producer send callback: task {self._owner}, {where}: {failed.error}",
+                failed,
+            )
+            return False
+        source = outgoing.source
+        origin: object = where if isinstance(source, SourceFrame) else source.records[failed.row]
+        error = RecordError(
+            failed.row, KAFKA_PRODUCE, _PRODUCER_CLASS, failed.java_name, str(failed.error), exception=failed.error
+        )
+        try:
+            self._errors.execute_failed(error, origin)
+        except ToleranceExceededException as exceeded:
+            self._fail(exceeded)
+            return False
+        return True
+
+    def _fail_with(self, text: str, failed: FailedDelivery) -> None:
+        failure = ConnectException(text)
+        failure.__cause__ = failed.error
+        self._fail(failure)
+
+
+class _BatchReceipts:
+    """Passes the answers for one batch on, with the batch they are about."""
+
+    __slots__ = ("_delivery", "_outgoing", "_submission")
+
+    def __init__(self, delivery: SourceDelivery, outgoing: Outgoing, submission: Submission) -> None:
+        self._delivery = delivery
+        self._outgoing = outgoing
+        self._submission = submission
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        self._delivery.arrived(self._outgoing, self._submission, (first, end), failures, metadata)
+
+
+def _topics(outgoing: Outgoing) -> list[str]:
+    if outgoing.batch.topic is not None:
+        return [outgoing.batch.topic]
+    topics: list[str] = pc.unique(outgoing.to_send().column("topic")).to_pylist()
+    return topics
+
+
+def _place(outgoing: Outgoing, row: int) -> str:
+    source = outgoing.source
+    if isinstance(source, SourceFrame):
+        return f"source partition {source.source_partition}, row {row} of the frame that ends at {source.source_offset}"
+    record = source.records[row]
+    return f"source partition {record.source_partition}, source offset {record.source_offset}"

@@ -1,0 +1,257 @@
+"""The bounded queues between the three stages of a source task, polling, Spark and Kafka, which overlap in time.
+
+Main types: `Batcher` (task thread -> pipeline thread: joins polls while Spark is busy, never waits for more when it is
+free) and `Handover` (pipeline thread -> delivery thread). A full queue makes the stage before it wait: that is the
+back-pressure from Kafka to ``poll``. `empty_poll_delay_s` paces a ``poll`` that returns nothing without waiting.
+
+Thread: one thread puts, one takes; `close`, `discard` and `end_at` come from any thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from penstock.api import SourceFrame, SourceRecord
+from penstock.pipeline.batches import SourceRecords
+
+T = TypeVar("T")
+
+Polled = Sequence[SourceRecord] | SourceFrame
+Batch = SourceRecords | SourceFrame
+
+#: How many records of a poll are looked at to guess the size of all.
+_SAMPLE: Final = 8
+#: A poll without records that took this long has waited by itself.
+_WAITED_S: Final = 0.001
+_FREE_POLLS: Final = 2
+_MAX_DELAY_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How large a batch may grow; one larger poll or frame still goes.
+
+    Attributes:
+        max_records: ``batch.max.records``.
+        max_bytes: ``batch.max.bytes``.
+    """
+
+    max_records: int = 50_000
+    max_bytes: int = 16 * 1024 * 1024
+
+
+def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
+    """How long to wait before the next poll, after so many without records in a row.
+
+    A ``poll`` that waits by itself is not delayed; one that returns at once is, a little more each time.
+
+    >>> [round(empty_poll_delay_s(n, 0.0), 3) for n in (1, 2, 3, 4, 5, 100)]
+    [0.0, 0.0, 0.001, 0.002, 0.004, 0.05]
+    >>> empty_poll_delay_s(100, 0.2)
+    0.0
+    """
+    if took_s >= _WAITED_S or empty_polls <= _FREE_POLLS:
+        return 0.0
+    return min(_MAX_DELAY_S, 0.001 * 2.0 ** min(empty_polls - _FREE_POLLS - 1, 10))
+
+
+def estimated_bytes(records: Sequence[SourceRecord]) -> int:
+    """About how much memory the keys and values of these records take, by a sample of them."""
+    if not records:
+        return 0
+    sample = records[:: max(1, len(records) // _SAMPLE)]
+    return sum(_size_of(record.key) + _size_of(record.value) for record in sample) * len(records) // len(sample)
+
+
+def frame_bytes(frame: SourceFrame) -> int:
+    """The size of an Arrow frame; 0 for a Spark DataFrame, which is not computed yet."""
+    nbytes = getattr(frame.data, "nbytes", 0)
+    return nbytes if isinstance(nbytes, int) else 0
+
+
+class Batcher:
+    """Polls on their way to Spark.
+
+    Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are never joined.
+
+    Args:
+        limits: how large a batch may grow, and how much may wait here.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, limits: BatchLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Polled, int, int]] = deque()
+        self._records = 0
+        self._bytes = 0
+        self._closed = False
+        self._end: float | None = None
+
+    def put(self, polled: Polled) -> bool:
+        """Add what a poll returned; waits while the queue is full.
+
+        Returns:
+            False when it was not taken: the queue was closed meanwhile, or the time set by `end_at` is over.
+        """
+        if isinstance(polled, SourceFrame):
+            return self._put(polled, polled.num_rows or 0, frame_bytes(polled))
+        step = self._limits.max_records
+        return all(
+            self._put(part, len(part), estimated_bytes(part))
+            for part in (polled[at : at + step] for at in range(0, len(polled), step))
+        )
+
+    def take(self) -> Batch | None:
+        """The next batch, as large as what has arrived and the limits allow; waits for one.
+
+        Returns:
+            None when the queue is closed and empty.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return None
+            polled, records, nbytes = self._pop()
+            if isinstance(polled, SourceFrame):
+                return polled
+            joined: list[SourceRecord] | None = None
+            while self._waiting and not isinstance(self._waiting[0][0], SourceFrame):
+                if not self._fits(records, nbytes, self._waiting[0]):
+                    break
+                more, more_records, more_bytes = self._pop()
+                assert not isinstance(more, SourceFrame)
+                if joined is None:
+                    joined = list(polled)
+                joined += more
+                records += more_records
+                nbytes += more_bytes
+            return SourceRecords(polled if joined is None else joined)
+
+    def end_at(self, moment: float) -> None:
+        """A `put` waits no longer than this moment of the clock."""
+        with self._changed:
+            self._end = moment
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing more comes; what is here can still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def discard(self) -> None:
+        """Close, and forget what is here."""
+        with self._changed:
+            self._waiting.clear()
+            self._records = self._bytes = 0
+            self._closed = True
+            self._changed.notify_all()
+
+    def _put(self, polled: Polled, records: int, nbytes: int) -> bool:
+        entry = (polled, records, nbytes)
+        with self._changed:
+            while not self._closed:
+                if not self._waiting or self._fits(self._records, self._bytes, entry):
+                    self._waiting.append(entry)
+                    self._records += records
+                    self._bytes += nbytes
+                    self._changed.notify_all()
+                    return True
+                left = None if self._end is None else self._end - self._clock()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+            return False
+
+    def _pop(self) -> tuple[Polled, int, int]:
+        entry = self._waiting.popleft()
+        self._records -= entry[1]
+        self._bytes -= entry[2]
+        self._changed.notify_all()
+        return entry
+
+    def _fits(self, records: int, nbytes: int, entry: tuple[Polled, int, int]) -> bool:
+        return records + entry[1] <= self._limits.max_records and nbytes + entry[2] <= self._limits.max_bytes
+
+
+class Handover(Generic[T]):
+    """A queue bounded by number and size.
+
+    Args:
+        max_items: how many may wait.
+        max_bytes: how large they may be together; a single larger one still goes.
+    """
+
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._changed = threading.Condition()
+        self._items: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+        self._closed = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is closed and empty."""
+        with self._changed:
+            return self._closed and not self._items
+
+    def put(self, item: T, nbytes: int) -> bool:
+        """Add an item; waits while the queue is full. False when it was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._has_room(nbytes))
+            if self._closed:
+                return False
+            self._items.append((item, nbytes))
+            self._bytes += nbytes
+            self._changed.notify_all()
+            return True
+
+    def take(self, timeout_s: float | None) -> T | None:
+        """The next item; None when none came in time (timeout None: any time), or the queue has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closed, timeout_s)
+            if not self._items:
+                return None
+            item, nbytes = self._items.popleft()
+            self._bytes -= nbytes
+            self._changed.notify_all()
+            return item
+
+    def close(self) -> None:
+        """Nothing more comes; what is here can still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def discard(self) -> None:
+        """Close, and forget what is here."""
+        with self._changed:
+            self._items.clear()
+            self._bytes = 0
+            self._closed = True
+            self._changed.notify_all()
+
+    def _has_room(self, nbytes: int) -> bool:
+        return not self._items or (len(self._items) < self._max_items and self._bytes + nbytes <= self._max_bytes)
+
+
+def _size_of(value: object, depth: int = 0) -> int:
+    if isinstance(value, (str, bytes, bytearray)):
+        return len(value)
+    if depth < 4 and isinstance(value, (list, tuple)):
+        return 8 * len(value) + sum(_size_of(item, depth + 1) for item in value)
+    if depth < 4 and isinstance(value, Mapping):
+        return sum(_size_of(key, depth + 1) + _size_of(item, depth + 1) for key, item in value.items())
+    fields = getattr(value, "values", None)
+    if depth < 4 and isinstance(fields, (list, tuple)):
+        return _size_of(fields, depth + 1)
+    return sys.getsizeof(value)

@@ -1,0 +1,655 @@
+"""The life of a source task, with stand-ins for Spark, Kafka and the store."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import SourceFrame, SourceRecord
+from penstock.errors import (
+    AlreadyExistsException,
+    ConnectException,
+    KafkaRetriableException,
+    OffsetStoreException,
+    RetriableException,
+)
+from penstock.model import ConnectorTaskId, State
+from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.testing.source_doubles import (
+    WAIT_S,
+    FakePipeline,
+    FakeProducer,
+    HookedTask,
+    MemoryOffsets,
+    ScriptedTask,
+    record,
+)
+from penstock.worker.error_report import ErrorCounts, FailedRecord
+from penstock.worker.source_stages import BatchLimits
+from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.topic_creation import NewTopic, TopicCreator
+
+
+class Reports:
+    def __init__(self) -> None:
+        self.failed: list[FailedRecord] = []
+
+    def report(self, failed: FailedRecord) -> None:
+        self.failed.append(failed)
+
+    def await_reports(self, partitions: object, timeout_s: float) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Rig:
+    """A runner and all it works with."""
+
+    task: ScriptedTask = field(default_factory=ScriptedTask)
+    tolerance_all: bool = False
+    retry_timeout_ms: int = 0
+    interval_s: float = 60.0
+    timeout_s: float = 5.0
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    paused: bool = False
+    topics: TopicCreator | None = None
+
+    def __post_init__(self) -> None:
+        self.pipeline = FakePipeline()
+        self.producer = FakeProducer()
+        self.store = MemoryOffsets()
+        self.reports = Reports()
+        self.states: list[tuple[State, str | None]] = []
+        self.state_changed = threading.Condition()
+        self.probes: list[str] = []
+        self.closed: list[str] = []
+        given_up = threading.Event()
+        self.services = SourceTaskServices(
+            pipeline=self.pipeline,
+            producer=self.producer,
+            errors=ErrorHandler(
+                ErrorPolicy(tolerance_all=self.tolerance_all, retry_timeout_ms=self.retry_timeout_ms),
+                [self.reports],
+                counts=ErrorCounts(),
+                clock=lambda: 0,
+                random=random.Random(1).random,
+                cancelled=given_up,
+            ),
+            topics=self.topics or TopicCreator("c-0", None, None),
+            offset_reader=OffsetReader(self.store, "c"),
+            offset_writer=OffsetWriter(self.store, "c"),
+            read_configs=lambda: {"secret": "new"},
+            closers=(lambda: self.closed.append("transforms"), lambda: self.closed.append("reporters")),
+            given_up=given_up,
+            probe=self.probes.append,
+        )
+        self.runner = SourceTaskRunner(
+            ConnectorTaskId("c", 0),
+            self.task,
+            {"file": "f"},
+            SourceTaskSettings(self.limits, self.interval_s, self.timeout_s),
+            self.services,
+            self.on_state,
+            paused=self.paused,
+        )
+
+    def on_state(self, state: State, trace: str | None) -> None:
+        with self.state_changed:
+            self.states.append((state, trace))
+            self.state_changed.notify_all()
+
+    def wait_state(self, state: State, times: int = 1) -> str | None:
+        with self.state_changed:
+            assert self.state_changed.wait_for(
+                lambda: sum(found is state for found, _ in self.states) >= times, WAIT_S
+            ), self.states
+            return next(trace for found, trace in self.states if found is state)
+
+    def stop(self) -> None:
+        self.runner.stop()
+        assert self.runner.join(WAIT_S)
+
+    def committed(self) -> dict[object, object]:
+        return {
+            (partition or {}).get("file"): offset["position"]
+            for partition, offset in connector_offsets(self.store, "c")
+        }
+
+    def state_names(self) -> list[str]:
+        return [state.value for state, _ in self.states]
+
+
+@pytest.fixture
+def rigs() -> Iterator[list[Rig]]:
+    made: list[Rig] = []
+    yield made
+    for rig in made:
+        rig.pipeline.hold.set()
+        rig.runner.cancel()
+        rig.runner.join(WAIT_S)
+
+
+def started(rigs: list[Rig], rig: Rig) -> Rig:
+    rigs.append(rig)
+    rig.runner.start()
+    return rig
+
+
+def values(count: int, start: int = 1) -> list[SourceRecord]:
+    return [record(position, f"v{position}") for position in range(start, start + count)]
+
+
+def test_records_are_delivered_committed_and_the_task_is_stopped_last(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(values(3), values(2, 4))
+    rig.producer.wait_sent(1)
+    rig.wait_state(State.RUNNING)
+    rig.stop()
+    assert rig.producer.values() == ["v1", "v2", "v3", "v4", "v5"]
+    assert rig.committed() == {"f": 5}
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+    assert rig.task.calls == ["start", "stop"]
+    assert rig.producer.closed
+    assert rig.closed == ["transforms", "reporters"]
+
+
+def test_the_context_tells_newest_configs_offsets_and_stopping(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.store.data[b'["c",{"file":"f"}]'] = b'{"position":7}'
+    started(rigs, rig)
+    rig.wait_state(State.RUNNING)
+    context = rig.task.context
+    assert context.configs() == {"secret": "new"}
+    assert context.offset_storage_reader().offset({"file": "f"}) == {"position": 7}
+    assert not context.stopping.is_set()
+    rig.stop()
+    assert context.stopping.is_set()
+
+
+def test_the_task_runs_before_spark_is_there(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.pipeline.hold.clear()
+    started(rigs, rig)
+    rig.task.give(values(1))
+    rig.wait_state(State.RUNNING)
+    assert rig.pipeline.entered.wait(WAIT_S)
+    assert rig.producer.sent == []
+    rig.pipeline.hold.set()
+    rig.producer.wait_sent(1)
+
+
+def test_polls_are_joined_while_spark_is_busy_and_a_lone_one_goes_at_once(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.pipeline.hold.clear()
+    started(rigs, rig)
+    rig.task.give(values(1))
+    assert rig.pipeline.entered.wait(WAIT_S)
+    rig.task.give(values(2, 2), values(2, 4), values(1, 6))
+    for _ in range(6):
+        assert rig.task.polled.acquire(timeout=WAIT_S)
+    rig.pipeline.hold.set()
+    rig.producer.wait_sent(2)
+    assert [len(batch) for batch in rig.pipeline.batches] == [1, 5]
+
+
+def test_batches_do_not_grow_beyond_the_limit_and_a_larger_poll_is_cut(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig(limits=BatchLimits(max_records=4)))
+    rig.task.give(values(10))
+    rig.producer.wait_sent(3)
+    rig.stop()
+    assert [len(batch) for batch in rig.pipeline.batches] == [4, 4, 2]
+    assert rig.committed() == {"f": 10}
+
+
+def test_a_full_producer_makes_poll_wait(rigs: list[Rig]) -> None:
+    rig = Rig(limits=BatchLimits(max_records=10, max_bytes=200))
+    rig.producer.full = True
+    started(rigs, rig)
+    rig.task.give(*[[record(position, "x" * 100)] for position in range(1, 101)])
+    rig.wait_state(State.RUNNING)
+    while rig.task.polled.acquire(timeout=0.2):
+        pass
+    assert len(rig.task.polls) > 80
+    with rig.producer.changed:
+        rig.producer.full = False
+        rig.producer.changed.notify_all()
+    rig.producer.wait_sent(50)
+
+
+def test_offsets_are_committed_on_schedule_and_the_hook_follows(rigs: list[Rig]) -> None:
+    task = HookedTask()
+    rig = started(rigs, Rig(task=task, interval_s=0.01))
+    task.give(values(2))
+    assert rig.store.wait_for(lambda: rig.store.attempts >= 1)
+    with task.available:
+        task.available.wait_for(lambda: ("commit", None) in task.told, WAIT_S)
+    assert rig.committed() == {"f": 2}
+    assert ("commit", None) in task.told
+
+
+def test_a_failed_commit_keeps_the_offsets_for_the_next(rigs: list[Rig]) -> None:
+    rig = Rig(interval_s=0.01)
+    rig.store.fail = OffsetStoreException("the disk is full")
+    started(rigs, rig)
+    rig.task.give(values(2))
+    assert rig.store.wait_for(lambda: rig.store.attempts >= 2)
+    rig.store.fail = None
+    rig.stop()
+    assert rig.committed() == {"f": 2}
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+    assert rig.runner.committer.counts.failures >= 2
+
+
+def test_unacknowledged_records_are_not_committed_even_at_the_end(rigs: list[Rig]) -> None:
+    rig = Rig(timeout_s=0.05)
+    rig.producer.acknowledge = False
+    started(rigs, rig)
+    rig.task.give(values(1))
+    rig.producer.wait_sent(1)
+    rig.producer.answer()
+    rig.task.give(values(1, 2))
+    rig.producer.wait_sent(2)
+    rig.stop()
+    assert rig.committed() == {"f": 1}
+    assert rig.producer.aborted
+
+
+def test_stop_waits_for_what_is_in_flight(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.producer.acknowledge = False
+    started(rigs, rig)
+    rig.task.give(values(2))
+    rig.producer.wait_sent(1)
+    rig.runner.stop()
+    assert rig.runner.join(0.05) is False
+    rig.producer.answer()
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {"f": 2}
+
+
+def test_hooks_come_in_order_with_and_without_metadata(rigs: list[Rig]) -> None:
+    task = HookedTask()
+    rig = started(rigs, Rig(task=task, tolerance_all=True))
+    task.give([record(1, "a"), record(2, "drop"), record(3, "bad"), record(4, "refused"), record(5, "b")])
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert [entry for entry in task.told if entry[0] != "commit"] == [
+        ("acknowledged", ("a", 0)),
+        ("record", "a"),
+        ("record", "drop"),
+        ("record", "bad"),
+        ("record", "refused"),
+        ("acknowledged", ("b", 1)),
+        ("record", "b"),
+    ]
+    assert task.told[-1] == ("commit", None)
+    assert rig.committed() == {"f": 5}
+    assert [failed.error.stage for failed in rig.reports.failed] == ["VALUE_CONVERTER", "KAFKA_PRODUCE"]
+
+
+def test_a_hook_that_raises_does_no_harm(rigs: list[Rig]) -> None:
+    class Angry(HookedTask):
+        def commit(self) -> None:
+            raise ValueError("no")
+
+        def commit_record(self, record: SourceRecord) -> None:
+            raise ValueError("no")
+
+    rig = started(rigs, Rig(task=Angry()))
+    rig.task.give(values(2))
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert rig.committed() == {"f": 2}
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+
+
+def test_a_task_without_hooks_asks_for_no_metadata(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(values(1))
+    rig.producer.wait_sent(1)
+    assert rig.producer.sent[0].metadata is False
+
+
+def test_a_batch_that_is_dropped_as_a_whole_advances_offsets_and_hooks(rigs: list[Rig]) -> None:
+    task = HookedTask()
+    rig = started(rigs, Rig(task=task, interval_s=0.01))
+    task.give([record(1, "drop"), record(2, "drop2")])
+    assert rig.store.wait_for(lambda: bool(rig.store.data))
+    rig.stop()
+    assert rig.committed() == {"f": 2}
+    assert [entry for entry in task.told if entry[0] != "commit"] == [("record", "drop"), ("record", "drop2")]
+    assert rig.producer.sent == []
+
+
+def test_records_before_a_failed_one_are_delivered_and_committed_then_the_task_fails(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give([record(1, "a"), record(2, "drop"), record(3, "bad"), record(4, "b")])
+    trace = rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert trace is not None
+    assert "Tolerance exceeded in error handler" in trace
+    assert "bad is bad" in trace
+    assert rig.producer.values() == ["a"]
+    assert rig.committed() == {"f": 2}
+    assert rig.task.calls == ["start", "stop"]
+    assert rig.state_names() == ["RUNNING", "FAILED"]
+
+
+def test_tolerated_records_are_reported_skipped_and_committed(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig(tolerance_all=True))
+    rig.task.give([record(1, "a"), record(2, "bad"), record(3, "b")])
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert rig.producer.values() == ["a", "b"]
+    assert rig.committed() == {"f": 3}
+    assert [failed.origin for failed in rig.reports.failed] == [record(2, "bad")]
+
+
+def test_a_retriable_record_is_tried_again_while_there_is_time(rigs: list[Rig]) -> None:
+    rig = Rig(retry_timeout_ms=-1)
+    rig.pipeline.retriable_failures = 1
+    started(rigs, rig)
+    rig.task.give([record(1, "a"), record(2, "later"), record(3, "b")])
+    rig.producer.wait_sent(1)
+    assert rig.producer.values() == ["a", "later", "b"]
+    assert rig.pipeline.batches == [["a", "later", "b"], ["later"]]
+    assert rig.reports.failed == []
+
+
+def test_a_refused_record_fails_the_task_and_holds_its_source_partition(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(
+        [record(1, "a"), record(1, "x", source="g"), record(2, "refused"), record(3, "b"), record(2, "y", source="g")]
+    )
+    trace = rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert trace is not None
+    assert "Unrecoverable exception from producer send callback" in trace
+    assert "source offset {'position': 2}" in trace
+    assert rig.committed() == {"f": 1, "g": 2}
+    assert rig.reports.failed == []
+
+
+def test_nothing_is_sent_behind_a_refused_record(rigs: list[Rig]) -> None:
+    rig = Rig(limits=BatchLimits(max_records=1))
+    rig.producer.acknowledge = False
+    started(rigs, rig)
+    rig.task.give([record(1, "refused")])
+    rig.producer.wait_sent(1)
+    rig.producer.answer()
+    rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert rig.producer.values() == ["refused"]
+    assert rig.committed() == {}
+
+
+def test_a_missing_topic_fails_the_task_whatever_is_tolerated(rigs: list[Rig]) -> None:
+    rig = Rig(tolerance_all=True)
+    rig.producer.unknown_topic = True
+    started(rigs, rig)
+    rig.task.give([record(1, "refused")])
+    trace = rig.wait_state(State.FAILED)
+    assert trace is not None
+    assert "topic t: it does not exist and the broker does not create it" in trace
+    assert "topic.creation.default.partitions" in trace
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (SourceRecord({"file": "f"}, {"position": 2}, "t", "v", timestamp=-5), "the timestamp is negative (-5)"),
+        (SourceRecord({"file": "f"}, {"position": 2}, None, "v"), "the topic is null"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_record_that_no_producer_takes_fails_the_task_whatever_is_tolerated(
+    rigs: list[Rig], wrong: SourceRecord, text: str
+) -> None:
+    rig = started(rigs, Rig(tolerance_all=True))
+    rig.task.give([record(1, "a"), wrong, record(3, "b")])
+    trace = rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert trace is not None
+    assert text in trace
+    assert "Task c-0" in trace
+    assert "source offset {'position': 2}" in trace
+    assert rig.producer.values() == ["a"]
+    assert rig.committed() == {"f": 1}
+
+
+@pytest.mark.parametrize("error", [RetriableException("later"), KafkaRetriableException("later")])
+def test_a_retriable_error_of_poll_counts_as_no_records(rigs: list[Rig], error: Exception) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(error, None, [], values(1))
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+    assert rig.runner.counts.failures == 1
+
+
+def test_another_error_of_poll_fails_the_task_after_what_was_polled_is_delivered(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(values(2), ValueError("broken"))
+    trace = rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert trace is not None
+    assert "ValueError: broken" in trace
+    assert rig.producer.values() == ["v1", "v2"]
+    assert rig.committed() == {"f": 2}
+
+
+def test_poll_must_return_records_or_a_frame(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(iter(values(1)))
+    trace = rig.wait_state(State.FAILED)
+    assert trace is not None
+    assert "poll() of ScriptedTask (task c-0) must return a sequence of SourceRecords or None" in trace
+
+
+def test_a_failed_start_is_followed_by_stop_and_no_commit(rigs: list[Rig]) -> None:
+    class Broken(ScriptedTask):
+        def start(self, props: object) -> None:
+            raise ConnectException("no such file")
+
+    rig = started(rigs, Rig(task=Broken()))
+    trace = rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert trace is not None
+    assert "no such file" in trace
+    assert rig.task.calls == ["stop"]
+    assert rig.state_names() == ["FAILED"]
+
+
+def test_a_pipeline_that_cannot_run_fails_the_task(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.pipeline.error = ConnectException("no Spark session")
+    started(rigs, rig)
+    rig.task.give(values(1))
+    assert "no Spark session" in str(rig.wait_state(State.FAILED))
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {}
+
+
+def test_an_error_after_stop_was_asked_does_not_make_the_task_failed(rigs: list[Rig]) -> None:
+    class Late(ScriptedTask):
+        def poll(self) -> Sequence[SourceRecord] | None:
+            assert self.context.stopping.wait(WAIT_S)
+            raise ValueError("too late")
+
+    rig = started(rigs, Rig(task=Late()))
+    rig.wait_state(State.RUNNING)
+    rig.stop()
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+
+
+def test_a_paused_task_is_not_initialized_before_it_is_resumed(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig(paused=True))
+    rig.wait_state(State.PAUSED)
+    assert rig.task.calls == []
+    rig.runner.resume()
+    rig.wait_state(State.RUNNING)
+    assert rig.task.calls == ["start"]
+
+
+def test_a_task_stopped_while_it_was_never_resumed_ends_without_stop(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig(paused=True))
+    rig.wait_state(State.PAUSED)
+    rig.stop()
+    assert rig.task.calls == []
+    assert rig.state_names() == ["PAUSED", "UNASSIGNED"]
+
+
+def test_pause_and_resume(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.wait_state(State.RUNNING)
+    rig.runner.pause()
+    rig.wait_state(State.PAUSED)
+    rig.task.give(values(1))
+    assert rig.producer.sent == []
+    rig.runner.resume()
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert rig.state_names() == ["RUNNING", "PAUSED", "RUNNING", "UNASSIGNED"]
+
+
+def test_wakeup_is_called_once_on_another_thread_when_stop_is_asked(rigs: list[Rig]) -> None:
+    class Sleeper(ScriptedTask):
+        def __init__(self) -> None:
+            super().__init__()
+            self.woken = threading.Event()
+            self.threads: list[str] = []
+
+        def poll(self) -> Sequence[SourceRecord] | None:
+            self.polled.release()
+            assert self.woken.wait(WAIT_S)
+            return values(1)
+
+        def wakeup(self) -> None:
+            self.threads.append(threading.current_thread().name)
+            self.woken.set()
+
+    task = Sleeper()
+    rig = started(rigs, Rig(task=task))
+    assert task.polled.acquire(timeout=WAIT_S)
+    rig.stop()
+    rig.runner.stop()
+    assert task.threads == ["wakeup-c-0"]
+    assert rig.committed() == {"f": 1}
+
+
+def test_a_cancelled_task_commits_and_reports_nothing_more(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.producer.acknowledge = False
+    started(rigs, rig)
+    rig.task.give(values(1))
+    rig.producer.wait_sent(1)
+    reader = rig.task.context.offset_storage_reader()
+    rig.runner.cancel()
+    rig.producer.answer()
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {}
+    assert rig.store.attempts == 0
+    assert rig.state_names() == ["RUNNING"]
+    assert rig.task.calls == ["start", "stop"]
+    with pytest.raises(ConnectException, match="closed"):
+        reader.offset({"file": "f"})
+
+
+def test_frames_are_committed_and_told(rigs: list[Rig]) -> None:
+    task = HookedTask()
+    rig = started(rigs, Rig(task=task))
+    task.give(
+        SourceFrame(pa.table({"value": ["a", "drop", "b"]}), "t", None, {"file": "f"}, {"position": 30}),
+        SourceFrame(pa.table({"value": ["c"]}), "t", None, {"file": "f"}, {"position": 40}),
+    )
+    rig.producer.wait_sent(2)
+    rig.stop()
+    assert rig.producer.values() == ["a", "b", "c"]
+    assert rig.committed() == {"f": 40}
+    assert [entry for entry in task.told if entry[0] != "commit"] == [("frame", 2), ("frame", 1)]
+
+
+def test_a_frame_is_committed_up_to_its_failed_row(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    table = pa.table({"value": ["a", "b", "bad", "c"]})
+    rig.task.give(
+        SourceFrame(table, "t", None, {"file": "f"}, {"position": 4}, offset_after=lambda row: {"position": row + 1})
+    )
+    rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {"f": 2}
+
+
+def test_the_named_points_of_the_data_path_are_told(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(values(1))
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert rig.probes == ["after-send-before-ack", "after-ack-before-offsets"]
+
+
+class Admin:
+    def __init__(self, existing: set[str], error: Exception | None = None) -> None:
+        self.existing = existing
+        self.error = error
+        self.asked: list[str] = []
+        self.created: list[NewTopic] = []
+
+    def topic_exists(self, topic: str) -> bool:
+        self.asked.append(topic)
+        return topic in self.existing
+
+    def create_topic(self, topic: NewTopic) -> None:
+        if self.error is not None:
+            raise self.error
+        self.created.append(topic)
+
+
+def creation(admin: Admin) -> TopicCreator:
+    return TopicCreator("c-0", lambda topic: NewTopic(topic, 3, 1), admin)
+
+
+def test_missing_topics_are_created_once_before_their_first_record(rigs: list[Rig]) -> None:
+    admin = Admin({"there"})
+    rig = started(rigs, Rig(topics=creation(admin), limits=BatchLimits(max_records=2)))
+    rig.task.give([record(1, topic="there"), record(2, topic="new"), record(3, topic="new"), record(4, topic="there")])
+    rig.producer.wait_sent(2)
+    assert admin.created == [NewTopic("new", 3, 1)]
+    assert sorted(admin.asked) == ["new", "there"]
+
+
+def test_a_topic_that_somebody_else_created_meanwhile_is_fine(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig(topics=creation(Admin(set(), AlreadyExistsException("t")))))
+    rig.task.give(values(1))
+    rig.producer.wait_sent(1)
+
+
+def test_a_topic_that_cannot_be_created_fails_the_task(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig(topics=creation(Admin(set(), ConnectException("not authorized")))))
+    rig.task.give(values(1))
+    trace = rig.wait_state(State.FAILED)
+    assert trace is not None
+    assert "Task c-0 cannot write to topic t" in trace
+    assert "not authorized" in trace
+    assert rig.runner.join(WAIT_S)
+    assert rig.producer.sent == []
+
+
+def test_a_stop_before_the_start_ends_the_task_when_it_is_started(rigs: list[Rig]) -> None:
+    rig = Rig()
+    rig.runner.stop()
+    started(rigs, rig)
+    assert rig.runner.join(WAIT_S)
+    assert rig.state_names() == ["UNASSIGNED"]
+    assert rig.task.calls == []
+    assert rig.closed == ["transforms", "reporters"]
