@@ -1,7 +1,7 @@
 """Creates the topics a source task writes to, before its first record for them.
 
-Main types: `TopicCreator` (remembers what exists, so that each topic is asked about once), `NewTopic` (how a topic is to
-be made), `TopicMaker` (what it needs from an admin client); `plan_of` turns a connector's rules into such topics.
+Main types: `TopicCreator` (remembers what exists, so that each topic is asked about once), `NewTopic` (how a topic is
+to be made), `TopicMaker` (what it needs from an admin client); `plan_of` turns a connector's rules into such topics.
 
 Thread: the task's delivery thread.
 
