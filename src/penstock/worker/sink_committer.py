@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+
 from penstock.api import AnySinkTask, OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.worker.error_report import ErrorReporter
