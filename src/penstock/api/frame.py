@@ -79,9 +79,8 @@ class SourceFrame:
 
     Attributes:
         data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic``, ``partition``,
-        ``timestamp``
-            (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>), which override the
-            constants below where they are there.
+            ``timestamp`` (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>), which
+            override the constants below where they are there.
         topic: The topic of all rows; None: there is a column ``topic``.
         value_schema: Schema of the values; None = schemaless.
         source_partition: What part of the source the rows are from: a map of primitives.
@@ -90,8 +89,7 @@ class SourceFrame:
         timestamp: Milliseconds of all rows; None: when they are sent.
         partition: Kafka partition of all rows; None: the producer chooses.
         offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered,
-        so
-            that they are not sent again; without it the whole frame is.
+            so that they are not sent again; without it the whole frame is.
     """
 
     data: DataFrame | pa.Table

@@ -198,8 +198,7 @@ class SinkTask(AnySinkTask):
 
         Raises:
             RetriableException: (or KafkaRetriableException) The same records come again, after ``context.timeout`` or
-            the
-                default back-off; nothing else is delivered before.
+                the default back-off; nothing else is delivered before.
             Exception: Any other makes the task FAILED. To skip a bad record instead, give it to
                 ``context.errant_record_reporter()`` and go on.
         """

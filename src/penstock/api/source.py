@@ -46,9 +46,8 @@ class SourceTaskContext(ABC):
     """What a source task may ask of the worker. The worker implements it.
 
     Attributes:
-        stopping: Set when the task is asked to stop (also by a pause of the worker's process end): a ``poll`` that
-        waits
-            should wait on it, ``self.context.stopping.wait(0.1)``, instead of sleeping.
+        stopping: Set when the task is asked to stop. A ``poll`` that waits for data should wait on it,
+            ``self.context.stopping.wait(0.1)``, instead of sleeping.
 
     Thread: any.
     Source: org.apache.kafka.connect.source.SourceTaskContext.

@@ -139,10 +139,15 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
             return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in value.items()) + "}"
         case datetime() | date() | time():
             return _date_text(value)
-        case _ if type(value).__name__ == "Struct":
-            return "Struct{" + ",".join(_field_texts(cast("Struct", value))) + "}"
         case _:
-            return str(value)
+            return _other_text(value)
+
+
+def _other_text(value: object) -> str:
+    # Structs print themselves with this module, so it can know them only once both are loaded.
+    from penstock.data.structs import Struct
+
+    return "Struct{" + ",".join(_field_texts(value)) + "}" if isinstance(value, Struct) else str(value)
 
 
 def _field_texts(value: Struct) -> Iterator[str]:

@@ -11,13 +11,10 @@ from __future__ import annotations
 import decimal
 from collections.abc import Callable
 from datetime import date, datetime, time
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from penstock.data.schema import Schema, Type
 from penstock.errors import DataException
-
-if TYPE_CHECKING:
-    from penstock.data.structs import Struct
 
 __all__ = ["check_value", "validate_value"]
 
@@ -111,13 +108,14 @@ def check_value(schema: Schema, value: object, location: str) -> None:
 
 
 def _check_struct(schema: Schema, value: object, location: str) -> None:
-    # structs.py imports this module; a struct is recognised by what it has.
-    if type(value).__name__ != "Struct" or not hasattr(value, "validate"):
+    # Structs check their values with this module, so it can know them only once both are loaded.
+    from penstock.data.structs import Struct
+
+    if not isinstance(value, Struct):
         raise _mismatch(schema, value, location)
-    struct = cast("Struct", value)
-    if struct.schema != schema:
+    if value.schema != schema:
         raise DataException("Struct schemas do not match.")
-    struct.validate()
+    value.validate()
 
 
 def _present(schema: Schema | None, location: str) -> Schema:
