@@ -60,6 +60,10 @@ _pack_int16: Final = struct.Struct("<Bh").pack
 _pack_int32: Final = struct.Struct("<Bi").pack
 _pack_int64: Final = struct.Struct("<Bq").pack
 _pack_double: Final = struct.Struct("<Bd").pack
+_unpack_int16: Final = struct.Struct("<h").unpack_from
+_unpack_int32: Final = struct.Struct("<i").unpack_from
+_unpack_int64: Final = struct.Struct("<q").unpack_from
+_unpack_double: Final = struct.Struct("<d").unpack_from
 _pack_size: Final = struct.Struct("<BI").pack
 
 Keys = dict[str, int]
@@ -110,31 +114,25 @@ def _lower(value: object) -> object:
 
 
 class _Shape:
-    """What all dicts with the same string keys in the same order share: metadata, field order, object headers."""
+    """What all dicts with the same string keys in the same order share: metadata, sorted positions, object headers."""
 
-    __slots__ = ("_heads", "_order", "metadata")
+    __slots__ = ("_heads", "_sorted", "metadata")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         ids = {key: index for index, key in enumerate(keys)}
-        self._order = tuple(sort_keys(keys))
+        self._sorted = [ids[key] for key in sort_keys(keys)]
         self.metadata = _metadata(keys)
-        self._heads = {size: _object_head([ids[key] for key in self._order], size) for size in (1, 2, 3, 4)}
+        self._heads = {size: _object_head(self._sorted, size) for size in (1, 2, 3, 4)}
 
     def encode(self, value: dict[str, object]) -> bytes | None:
         """Return the binary of a dict of scalars, None when a value is no scalar."""
-        parts: list[bytes] = []
-        append = parts.append
-        for key in self._order:
-            item = value[key]
-            writer = _SCALARS.get(type(item))
-            if writer is None:
-                return None
-            append(writer(item))
+        try:
+            parts = [_SCALARS[type(item)](item) for item in value.values()]
+        except KeyError:
+            return None
         body = b"".join(parts)
-        if len(body) < 256:
-            return self._heads[1] + bytes(accumulate(map(len, parts), initial=0)) + body
         size = _width(len(body))
-        return self._heads[size] + _integers(accumulate(map(len, parts), initial=0), size) + body
+        return self._heads[size] + _integers(_offsets(parts, self._sorted), size) + body
 
 
 _SHAPES: Final[dict[tuple[object, ...], _Shape]] = {}
@@ -237,12 +235,22 @@ def _write(value: object, keys: Keys) -> bytes:
 
 def _write_object(value: dict[str, object], keys: Keys) -> bytes:
     ids = {key: keys.setdefault(key, len(keys)) for key in value}
+    parts = [_write(item, keys) for item in value.values()]
+    positions = {key: position for position, key in enumerate(value)}
     order = sort_keys(value)
-    parts = [_write(value[key], keys) for key in order]
     body = b"".join(parts)
     size = _width(len(body))
     head = _object_head([ids[key] for key in order], size)
-    return head + _integers(accumulate(map(len, parts), initial=0), size) + body
+    return head + _integers(_offsets(parts, [positions[key] for key in order]), size) + body
+
+
+def _offsets(parts: list[bytes], order: list[int]) -> list[int]:
+    """Return where each part starts, in the order of the sorted keys, and the end of the last.
+
+    The data itself stays in the order of the dict, as Spark writes it: that is how a reader gets the order back.
+    """
+    starts = list(accumulate(map(len, parts), initial=0))
+    return [*[starts[position] for position in order], starts[-1]]
 
 
 def _write_tagged(tag: str, content: object, keys: Keys) -> bytes:
@@ -328,7 +336,7 @@ def _metadata(keys: tuple[str, ...]) -> bytes:
 
 # --------------------------------------------------------------------------------------------------------- reading
 def decode(value: bytes, metadata: bytes) -> object:
-    """Return the Python value of a variant's two binaries; the keys of an object come in the order of their ids.
+    """Return the Python value of a variant's two binaries; the keys of an object come in the order of their data.
 
     Raises:
         DataException: the bytes are no variant.
@@ -407,39 +415,49 @@ def _read_array(data: bytes, at: int, metadata: bytes) -> list[object]:
 
 def _read_object(data: bytes, at: int, metadata: bytes) -> object:
     header = data[at]
-    width = 4 if header >> 6 & 1 else 1
-    count = int.from_bytes(data[at + 1 : at + 1 + width], "little")
-    offsets_at = at + 1 + width + count * ((header >> 4 & 3) + 1)
+    ids_at = at + (5 if header & 0x40 else 2)
+    count = int.from_bytes(data[at + 1 : ids_at], "little")
+    offsets_at = ids_at + count * ((header >> 4 & 3) + 1)
     shape = (metadata, data[at:offsets_at])
-    fields = _FIELDS.get(shape)
-    if fields is None:
-        fields = _learn_fields(shape, count)
+    fields = _FIELDS.get(shape) or _learn_fields(shape, count)
     offset_size = (header >> 2 & 3) + 1
     base = offsets_at + (count + 1) * offset_size
     offsets = data[offsets_at:base] if offset_size == 1 else _read_integers(data, offsets_at, count, offset_size)
-    result: dict[object, object] = {}
+    result: dict[str, object] = {}
+    last, ordered = -1, True
     for name, index in fields:
-        start = base + offsets[index]
+        offset = offsets[index]
+        ordered = ordered and offset > last
+        last = offset
+        start = base + offset
         kind = data[start]
         if kind & 3 == _SHORT_STRING:
             result[name] = _read_text(data[start + 1 : start + 1 + (kind >> 2)])
+        elif kind & 3 == _PRIMITIVE and kind in _BY_HEADER:
+            result[name] = _BY_HEADER[kind](data, start + 1)
         else:
             result[name] = _read(data, start, metadata)
+    if not ordered:
+        in_order = sorted((offsets[index], name) for name, index in fields)
+        result = {name: result[name] for _, name in in_order}
     if count == 1 and fields[0][0] in TAGS:
         return _read_tagged(fields[0][0], result[fields[0][0]])
     return result
 
 
-_FIELDS: Final[dict[tuple[bytes, bytes], tuple[tuple[str, int], ...]]] = {}
-"""(metadata, head of an object) -> its names, each with its position among the offsets, in the order of the ids."""
+_Fields = tuple[tuple[str, int], ...]
+_FIELDS: Final[dict[tuple[bytes, bytes], _Fields]] = {}
+"""(metadata, head of an object) -> its names, each with its position among the offsets, in the order of the ids (mostly
+that of the data)."""
 
 
-def _learn_fields(shape: tuple[bytes, bytes], count: int) -> tuple[tuple[str, int], ...]:
+def _learn_fields(shape: tuple[bytes, bytes], count: int) -> _Fields:
     metadata, head = shape
     names = _names(metadata)
     id_size = (head[0] >> 4 & 3) + 1
     ids = _read_integers(head, len(head) - count * id_size, count, id_size)
-    fields = tuple((names[key], index) for key, index in sorted((key, index) for index, key in enumerate(ids)))
+    by_id = sorted((key, index) for index, key in enumerate(ids))
+    fields = tuple((names[key], index) for key, index in by_id)
     if len(_FIELDS) >= _MAX_SHAPES:
         _FIELDS.clear()
     _FIELDS[shape] = fields
@@ -486,10 +504,10 @@ _READERS: Final[Mapping[int, Callable[[bytes, int], object]]] = {
     _TRUE: lambda _data, _at: True,
     _FALSE: lambda _data, _at: False,
     _INT8: lambda data, at: (data[at] ^ 0x80) - 0x80,
-    _INT16: lambda data, at: struct.unpack_from("<h", data, at)[0],
-    _INT32: lambda data, at: struct.unpack_from("<i", data, at)[0],
-    _INT64: lambda data, at: struct.unpack_from("<q", data, at)[0],
-    _DOUBLE: lambda data, at: struct.unpack_from("<d", data, at)[0],
+    _INT16: lambda data, at: _unpack_int16(data, at)[0],
+    _INT32: lambda data, at: _unpack_int32(data, at)[0],
+    _INT64: lambda data, at: _unpack_int64(data, at)[0],
+    _DOUBLE: lambda data, at: _unpack_double(data, at)[0],
     _DECIMAL4: lambda data, at: _read_decimal(data, at, 4),
     _DECIMAL8: lambda data, at: _read_decimal(data, at, 8),
     _DECIMAL16: lambda data, at: _read_decimal(data, at, 16),
@@ -500,6 +518,9 @@ _READERS: Final[Mapping[int, Callable[[bytes, int], object]]] = {
     _BINARY: _read_sized,
     _STRING: lambda data, at: _read_text(_read_sized(data, at)),
 }
+
+
+_BY_HEADER: Final = {kind << 2: reader for kind, reader in _READERS.items()}
 
 
 def _read_tagged(tag: str, content: object) -> object:

@@ -1,0 +1,186 @@
+"""Connect schemas as column types, and the physical choice of a frame."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from penstock.data import (
+    INT8_SCHEMA,
+    INT32_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Date,
+    Decimal,
+    Schema,
+    SchemaBuilder,
+    Time,
+    Timestamp,
+    Type,
+)
+from penstock.errors import DataException
+from penstock.pipeline.types import (
+    DECIMAL,
+    SCALAR,
+    UNSCALED,
+    UNSCALED_SPARK,
+    VARIANT,
+    VARIANT_ARROW,
+    Form,
+    Physical,
+    arrow_type,
+    default_physical,
+    physical_of_arrow,
+    physical_of_spark,
+    schema_of_arrow,
+    schema_of_spark,
+    spark_type,
+    widen,
+)
+
+INT_MAP = SchemaBuilder.map(INT32_SCHEMA, STRING_SCHEMA).build()
+NESTED = (
+    SchemaBuilder.struct()
+    .field("a.b", INT8_SCHEMA)
+    .field("`", SchemaBuilder.array(Decimal.schema(2)).build())
+    .field("A", SchemaBuilder.map(STRING_SCHEMA, Timestamp.SCHEMA).build())
+    .field("a", SchemaBuilder.struct().field(" ", INT_MAP).build())
+    .build()
+)
+SCHEMAS = [
+    *(Schema(kind) for kind in Type if kind.is_primitive),
+    Date.SCHEMA,
+    Time.SCHEMA,
+    Timestamp.SCHEMA,
+    Decimal.schema(0),
+    Decimal.schema(38),
+    Decimal.schema(39),
+    Decimal.schema(-1),
+    Schema(Type.ARRAY),
+    Schema(Type.MAP),
+    INT_MAP,
+    SchemaBuilder.struct().build(),
+    NESTED,
+    None,
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_arrow_and_spark_agree_on_the_column_of_every_schema(schema: Schema | None) -> None:
+    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+
+    assert from_arrow_type(arrow_type(schema)) == spark_type(schema)
+    assert arrow_type(schema).equals(to_arrow_type(spark_type(schema)), check_metadata=True)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_the_physical_choice_can_be_read_back_from_the_column_type(schema: Schema | None) -> None:
+    assert physical_of_arrow(arrow_type(schema), schema) == default_physical(schema)
+    assert physical_of_spark(spark_type(schema), schema) == default_physical(schema)
+
+
+def test_temporal_types_are_their_raw_integers() -> None:
+    found = [arrow_type(one.SCHEMA) for one in (Timestamp, Time, Date)]
+
+    assert found == [pa.int64(), pa.int32(), pa.int32()]
+
+
+def test_a_decimal_outside_of_spark_s_scales_is_a_struct() -> None:
+    found = [default_physical(Decimal.schema(scale)) for scale in (0, 38, -1, 39)]
+
+    assert found == [DECIMAL, DECIMAL, UNSCALED, UNSCALED]
+    assert spark_type(Decimal.schema(2)) == T.DecimalType(38, 2)
+    assert spark_type(Decimal.schema(2), UNSCALED) == UNSCALED_SPARK
+
+
+def test_a_decimal_schema_without_a_usable_scale_is_a_struct() -> None:
+    broken = Schema(Type.BYTES, name=Decimal.LOGICAL_NAME, parameters={"scale": "two"})
+
+    assert default_physical(broken) == UNSCALED
+    assert default_physical(Schema(Type.BYTES, name=Decimal.LOGICAL_NAME)) == UNSCALED
+
+
+def test_a_logical_name_on_another_type_is_a_plain_column() -> None:
+    assert arrow_type(Schema(Type.STRING, name=Date.LOGICAL_NAME)) == pa.string()
+
+
+def test_every_field_is_nullable_at_every_depth() -> None:
+    def check(one: pa.DataType) -> None:
+        for index in range(one.num_fields):
+            field = one.field(index)
+            # Arrow does not let the entries and keys of a map be null.
+            assert field.nullable or pa.types.is_map(one) or one == VARIANT_ARROW or field.name == "key"
+            check(field.type)
+
+    required = SchemaBuilder.struct().field("s", NESTED).field("l", SchemaBuilder.array(NESTED).build()).build()
+    check(arrow_type(required))
+
+
+def test_widening_keeps_what_two_frames_share_and_takes_the_larger_form_elsewhere() -> None:
+    narrow = default_physical(NESTED)
+    list_of_unscaled = Physical(Form.ARRAY, (UNSCALED,))
+    entries = Physical(Form.ENTRIES, narrow.children[2].children)
+    one = Physical(Form.STRUCT, (SCALAR, list_of_unscaled, *narrow.children[2:]))
+    other = Physical(Form.STRUCT, (*narrow.children[:2], entries, narrow.children[3]))
+
+    assert widen(one, other) == widen(other, one) == Physical(Form.STRUCT, (*one.children[:2], *other.children[2:]))
+    assert widen(narrow, narrow) == narrow
+    assert widen(narrow, VARIANT) == VARIANT
+    assert physical_of_arrow(arrow_type(NESTED, one), NESTED) == one
+    assert physical_of_spark(spark_type(NESTED, other), NESTED) == other
+
+
+def test_a_struct_that_has_the_fields_of_a_variant_is_no_variant() -> None:
+    lookalike = SchemaBuilder.struct().field("value", INT8_SCHEMA).field("metadata", INT8_SCHEMA).build()
+
+    assert physical_of_arrow(arrow_type(lookalike), lookalike).form is Form.STRUCT
+
+
+def test_the_schema_of_a_task_s_own_columns_has_logical_types() -> None:
+    column = T.StructType(
+        [
+            T.StructField("d", T.DateType(), nullable=False),
+            T.StructField("t", T.TimestampType()),
+            T.StructField("n", T.DecimalType(10, 3)),
+            T.StructField("m", T.MapType(T.StringType(), T.ShortType(), valueContainsNull=False)),
+            T.StructField("l", T.ArrayType(T.StringType())),
+        ]
+    )
+    schema = schema_of_spark(column)
+
+    assert schema is not None
+    assert schema.field("d") is not None
+    assert [str(field.schema) for field in schema.fields[:3]] == [
+        f"Schema{{{Date.LOGICAL_NAME}:INT32}}",
+        f"Schema{{{Timestamp.LOGICAL_NAME}:INT64}}",
+        f"Schema{{{Decimal.LOGICAL_NAME}:BYTES}}",
+    ]
+    assert [field.schema.optional for field in schema.fields] == [False, True, True, True, True]
+    assert schema.fields[2].schema.parameters == {"scale": "3"}
+    assert schema.fields[3].schema.value_schema == Schema(Type.INT16)
+    assert schema.fields[4].schema.value_schema == OPTIONAL_STRING_SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("arrow", "kind", "name"),
+    [
+        (pa.time32("ms"), Type.INT32, Time.LOGICAL_NAME),
+        (pa.timestamp("us", "UTC"), Type.INT64, Timestamp.LOGICAL_NAME),
+        (pa.date32(), Type.INT32, Date.LOGICAL_NAME),
+        (pa.uint16(), Type.INT64, None),
+        (pa.large_string(), Type.STRING, None),
+        (pa.dictionary(pa.int8(), pa.string()), Type.STRING, None),
+    ],
+    ids=str,
+)
+def test_the_schema_of_an_arrow_column(arrow: pa.DataType, kind: Type, name: str | None) -> None:
+    schema = schema_of_arrow(arrow)
+
+    assert schema is not None
+    assert (schema.type, schema.name, schema.optional) == (kind, name, True)
+
+
+def test_a_column_without_a_connect_type_is_refused_by_its_name() -> None:
+    with pytest.raises(DataException, match="interval"):
+        schema_of_spark(T.DayTimeIntervalType())
+    with pytest.raises(DataException, match="VARIANT"):
+        schema_of_spark(T.StructType([T.StructField("v", T.VariantType())]))
