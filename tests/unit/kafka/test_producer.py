@@ -1,0 +1,229 @@
+"""The producer against the client library's own mock cluster, which lives in this process, and against nobody."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import RecordMetadata
+from penstock.errors import KafkaException
+from penstock.kafka import producer as producer_module
+from penstock.kafka.produce_columns import columns_of, spread
+from penstock.kafka.producer import FailedDelivery, ProducerClosedException, RecordProducer
+from penstock.pipeline.batches import ProduceBatch
+from penstock.testing.source_doubles import produce_batch
+
+MOCK = {"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "linger.ms": 0}
+WAIT_S = 10.0
+
+
+class Answers:
+    """Notes what arrives."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.failures: list[FailedDelivery] = []
+        self.places: dict[int, RecordMetadata] = {}
+        self.chunks = 0
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        self.chunks += 1
+        self.rows += range(first, end)
+        self.failures += failures
+        self.places.update(metadata or {})
+
+
+@pytest.fixture
+def mock() -> Iterator[RecordProducer]:
+    made = RecordProducer({**MOCK, "message.max.bytes": 2000}, name="c-0")
+    yield made
+    made.close(0)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
+        yield server.getsockname()[1]
+
+
+def batch(values: Sequence[str], keys: Sequence[bytes | None] | None = None) -> ProduceBatch:
+    made = produce_batch(values, ["t"] * len(values))
+    if keys is None:
+        return made
+    at = made.table.column_names.index("key")
+    return replace(made, table=made.table.set_column(at, "key", pa.array(keys, pa.binary())), has_keys=True)
+
+
+def test_every_row_is_reported_once_in_chunks(mock: RecordProducer) -> None:
+    answers = Answers()
+    mock.send(batch([str(row) for row in range(2500)]), answers)
+    assert mock.wait_delivered(WAIT_S)
+    assert sorted(answers.rows) == list(range(2500))
+    assert answers.chunks == 3
+    assert answers.failures == []
+    assert answers.places == {}
+    assert mock.in_flight_bytes == 0
+
+
+def test_metadata_tells_where_each_row_is(mock: RecordProducer) -> None:
+    answers = Answers()
+    mock.send(batch(["a", "b", "c"], [b"k", b"k", b"k"]), answers, metadata=True)
+    assert mock.wait_delivered(WAIT_S)
+    assert [answers.places[row].offset for row in range(3)] == [0, 1, 2]
+    assert {answers.places[row].topic for row in range(3)} == {"t"}
+
+
+def test_only_the_chosen_rows_are_sent(mock: RecordProducer) -> None:
+    answers = Answers()
+    mock.send(batch(["a", "b", "c", "d"]), answers, rows=pa.array([1, 3]), metadata=True)
+    assert mock.wait_delivered(WAIT_S)
+    assert sorted(answers.places) == [1, 3]
+    assert answers.rows == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_a_key_goes_to_the_partition_that_java_chooses(mock: RecordProducer, key: bytes, hashed: int) -> None:
+    answers = Answers()
+    mock.send(batch(["v"], [key]), answers, metadata=True)
+    assert mock.wait_delivered(WAIT_S)
+    partitions = 4  # of a topic that the mock cluster makes
+    assert answers.places[0].partition == (hashed & 0x7FFFFFFF) % partitions
+
+
+def test_a_row_the_client_refuses_is_named_and_the_others_go(mock: RecordProducer) -> None:
+    answers = Answers()
+    mock.send(batch(["a", "x" * 3000, "b", "y" * 3000]), answers, metadata=True)
+    assert mock.wait_delivered(WAIT_S)
+    assert [failed.row for failed in answers.failures] == [1, 3]
+    assert sorted(answers.places) == [0, 2]
+    first = answers.failures[0]
+    assert first.java_name == "org.apache.kafka.common.errors.RecordTooLargeException"
+    assert first.topic == "t"
+    assert not first.fatal
+    assert not first.unknown_topic
+
+
+def test_the_clients_queue_being_full_only_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = RecordProducer({**MOCK, "queue.buffering.max.messages": 10}, name="c-0")
+    answers = Answers()
+    made.send(batch([str(row) for row in range(500)]), answers, metadata=True)
+    assert made.wait_delivered(WAIT_S)
+    assert sorted(answers.places) == list(range(500))
+    assert answers.failures == []
+    assert made.close(1)
+
+
+def test_a_callback_that_raises_does_not_stop_the_producer(mock: RecordProducer) -> None:
+    class Broken:
+        def delivered(self, *args: object) -> None:
+            raise ValueError("no")
+
+    mock.send(batch(["a"]), Broken())
+    assert mock.wait_delivered(WAIT_S)
+    answers = Answers()
+    mock.send(batch(["b"]), answers)
+    assert mock.wait_delivered(WAIT_S)
+    assert answers.rows == [0]
+
+
+def test_a_silent_broker_makes_send_wait_with_little_memory_until_it_is_aborted(silent_port: int) -> None:
+    made = RecordProducer(
+        {"bootstrap.servers": f"127.0.0.1:{silent_port}", "queue.buffering.max.kbytes": 1024}, name="c-0"
+    )
+    outcome: list[BaseException] = []
+    answers = Answers()
+
+    def send() -> None:
+        try:
+            for _ in range(100):
+                made.send(batch(["x" * 100] * 1000), answers)
+        except ProducerClosedException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    assert 0 < made.in_flight_bytes <= 1024 * 1024
+    started = time.monotonic()
+    made.abort()
+    thread.join(WAIT_S)
+    assert len(outcome) == 1
+    assert made.wait_delivered(0) is False
+    made.close(0)
+    assert time.monotonic() - started < 5
+    assert answers.rows == []
+
+
+def test_an_idle_producer_ends_at_once() -> None:
+    made = RecordProducer(MOCK, name="c-0")
+    started = time.monotonic()
+    assert made.close(5) is True
+    assert time.monotonic() - started < 1
+    assert not any(thread.name == "producer-c-0" for thread in threading.enumerate())
+
+
+def test_a_wrong_setting_is_named() -> None:
+    with pytest.raises(KafkaException, match=r"producer of c-0 cannot be made.*no\.such\.setting"):
+        RecordProducer({"no.such.setting": 1}, name="c-0")
+
+
+def test_large_rows_go_in_small_chunks(mock: RecordProducer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "CHUNK_BYTES", 1000)
+    answers = Answers()
+    mock.send(batch(["x" * 400] * 6), answers)
+    assert mock.wait_delivered(WAIT_S)
+    assert answers.chunks == 3
+
+
+def columns(**changed: object) -> ProduceBatch:
+    made = produce_batch(["a", "b", "c"], ["t"] * 3)
+    table = made.table
+    for name, value in changed.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(value, table.schema.field(name).type))
+    return replace(made, table=table, has_headers="headers" in changed, has_partition="partition" in changed)
+
+
+def test_timestamps_are_told_apart_from_none() -> None:
+    assert columns_of(columns(), None).timestamps == (0,)
+    assert columns_of(columns(timestamp=[5, None, -1]), None).timestamps == [5, 0, 0]
+    assert columns_of(columns(timestamp=[0, 1, 2]), None).timestamps == [1, 1, 2]
+    assert columns_of(replace(columns(timestamp=[7, 7, 7]), timestamp=7), None).timestamps == (7,)
+
+
+def test_headers_are_taken_row_by_row() -> None:
+    made = columns(headers=[[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []])
+    assert columns_of(made, None).headers == [[("a", b"1"), ("a", None)], None, None]
+    assert columns_of(made, pa.array([1, 0])).headers == [None, [("a", b"1"), ("a", None)]]
+
+
+def test_null_partitions_are_left_to_the_client() -> None:
+    assert columns_of(columns(partition=[3, None, 0]), None).partitions == [3, -1, 0]
+
+
+def test_constant_columns_are_spread() -> None:
+    assert list(spread((9,), 1, 4)) == [9, 9, 9]
+    assert list(spread([1, 2, 3, 4], 1, 3)) == [2, 3]
