@@ -1,0 +1,52 @@
+"""Java's regular expressions, against what Java 17 recorded for the same patterns and texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config.java_regex import compile_java, translate
+from penstock.errors import ConfigException
+
+RECORDED = json.loads((Path(__file__).parents[2] / "data" / "config" / "java_regex.json").read_text(encoding="utf-8"))
+VALID = [row for row in RECORDED["patterns"] if "error" not in row]
+REFUSED = [row for row in RECORDED["patterns"] if "error" in row]
+
+
+def _name(row: dict[str, Any]) -> str:
+    return json.dumps(row["pattern"])
+
+
+@pytest.mark.parametrize("row", VALID, ids=_name)
+def test_a_pattern_matches_and_finds_what_java_does(row: dict[str, Any]) -> None:
+    compiled = compile_java(row["pattern"])
+    texts = RECORDED["texts"]
+    matches = [index for index, text in enumerate(texts) if compiled.fullmatch(text)]
+    found = {str(i): [match.start(), match.end()] for i, text in enumerate(texts) if (match := compiled.search(text))}
+    assert matches == row["matches"]
+    assert found == row["found"]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=_name)
+def test_a_pattern_is_refused_with_javas_message(row: dict[str, Any]) -> None:
+    with pytest.raises(ConfigException) as refused:
+        compile_java(row["pattern"], name="topics.regex")
+    expected = f"Invalid value {row['pattern']} for configuration topics.regex: Invalid regex: {row['error']}"
+    assert str(refused.value) == expected
+
+
+@pytest.mark.parametrize("pattern", [r"\G", r"\X", r"(?U)\w", r"\p{IsLatin}", "(?<=a*)b", r"\b{g}"])
+def test_what_python_cannot_do_is_refused_and_not_read_as_something_else(pattern: str) -> None:
+    with pytest.raises(ConfigException, match="for configuration regex: Invalid regex: "):
+        translate(pattern)
+
+
+def test_a_wrong_pattern_is_reported_with_its_setting_and_position() -> None:
+    with pytest.raises(ConfigException) as refused:
+        translate("ab[c", name="include")
+    assert str(refused.value) == (
+        "Invalid value ab[c for configuration include: Invalid regex: Unclosed character class near index 3\nab[c\n   ^"
+    )
