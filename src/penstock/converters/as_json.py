@@ -1,0 +1,174 @@
+"""JsonConverter: JSON, with the schema in each message or without. Class ``JsonConverter``.
+
+Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds the settings. The methods for one
+value serve headers and callers outside of a pipeline.
+
+Thread: one instance a task.
+Source: org.apache.kafka.connect.json.JsonConverter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from penstock.api import Converter, HeaderConverter
+from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
+from penstock.converters.json_envelope import Envelopes, bad_syntax, lacks_envelope
+from penstock.converters.json_reading import ReadJson
+from penstock.converters.json_schema import first_json, parse_json, read_schema, read_value, schema_text, write_value
+from penstock.converters.json_writing import WriteJson
+from penstock.converters.settings import TYPE_CONFIG, NullSettingError, define_type, use_of
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue
+from penstock.errors import DataException, SerializationException
+from penstock.pipeline.step import ColumnConverter, SideName, Sorted, Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SCHEMAS: Final = "Schemas"
+_SERIALIZATION: Final = "Serialization"
+CONFIG: Final = (
+    define_type(ConfigDef())
+    .define(
+        "schemas.enable",
+        ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.HIGH,
+        doc="Include schemas within each of the serialized values and keys.",
+        group=_SCHEMAS,
+        order=0,
+        width=Width.MEDIUM,
+        display_name="Enable Schemas",
+    )
+    .define(
+        "schemas.cache.size",
+        ConfigType.INT,
+        default=1000,
+        importance=Importance.HIGH,
+        doc="The maximum number of schemas that can be cached in this converter instance.",
+        group=_SCHEMAS,
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Schema Cache Size",
+    )
+    .define(
+        "schema.content",
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.HIGH,
+        doc="When set, this is used as the schema for all messages, and messages hold no schema of their own.",
+        group=_SCHEMAS,
+        order=2,
+        width=Width.MEDIUM,
+        display_name="Schema Content",
+    )
+    .define(
+        "decimal.format",
+        ConfigType.STRING,
+        default="BASE64",
+        validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
+        importance=Importance.LOW,
+        doc="Controls which format this converter will serialize decimals in. "
+        "This value is case insensitive and can be either 'BASE64' (default) or 'NUMERIC'",
+        group=_SERIALIZATION,
+        order=0,
+        width=Width.MEDIUM,
+        display_name="Decimal Format",
+    )
+    .define(
+        "replace.null.with.default",
+        ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Whether to replace fields that have a default value and that are null to the default value. "
+        "When set to true, the default value is used, otherwise null is used.",
+        group=_SERIALIZATION,
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Replace null with default",
+    )
+)
+
+
+class JsonConverter(ColumnConverter, Converter, HeaderConverter):
+    """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
+
+    def __init__(self) -> None:
+        self._schemas = True
+        self._numeric = False
+        self._defaults = True
+        self._content: Schema | None = None
+        self._envelopes = Envelopes(1000, defaults=True)
+
+    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
+        values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
+        for name in ("schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default"):
+            if values[name] is None:
+                raise NullSettingError(f"{name} must not be null")
+        self._schemas = bool(values["schemas.enable"])
+        self._numeric = str(values["decimal.format"]).upper() == "NUMERIC"
+        self._defaults = bool(values["replace.null.with.default"])
+        self._envelopes = Envelopes(cast("int", values["schemas.cache.size"]), defaults=self._defaults)
+        content = cast("str | None", values["schema.content"])
+        self._content = self._read_content(content) if content and self._schemas else None
+
+    def _read_content(self, content: str) -> Schema | None:
+        try:
+            node = parse_json(content)
+        except ValueError as error:
+            raise DataException(
+                f"Failed to parse schema in converter config due to serialization error: {error}"
+            ) from SerializationException(str(error))
+        return read_schema(node, defaults=self._defaults)
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    # ------------------------------------------------------------------ columns
+    def writing(self, side: SideName) -> Step:
+        return WriteJson(side, self._schemas, self._numeric, self._defaults)
+
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        return ReadJson(side, cast("Any", hint), self._content, self._defaults)
+
+    def sort(self, column: pa.ChunkedArray) -> Sorted:
+        if not self._schemas or self._content is not None:
+            return Sorted(hints=(None,))
+        return self._envelopes.sort(column)
+
+    # ------------------------------------------------------------------ one value
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        if schema is None and value is None:
+            return None
+        text = write_value(schema, value, numeric=self._numeric, defaults=self._defaults)
+        if self._schemas:
+            known = "null" if schema is None else schema_text(schema, numeric=self._numeric)
+            text = f'{{"schema":{known},"payload":{text}}}'
+        return text.encode("utf-8", "surrogatepass")
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        if data is None:
+            return SchemaAndValue(None, None)
+        try:
+            node = first_json(data)
+        except ValueError as error:
+            raise bad_syntax() from error
+        if not self._schemas:
+            return SchemaAndValue(None, read_value(None, node))
+        if self._content is not None:
+            return SchemaAndValue(self._content, read_value(self._content, node, defaults=self._defaults))
+        if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
+            raise lacks_envelope()
+        schema = read_schema(node["schema"], defaults=self._defaults)
+        return SchemaAndValue(schema, read_value(schema, node["payload"], defaults=self._defaults))
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        return self.from_connect_data(topic, schema, value)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        return self.to_connect_data(topic, data)

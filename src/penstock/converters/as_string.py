@@ -1,0 +1,160 @@
+"""StringConverter: text. Class ``StringConverter``, for keys, values and headers.
+
+Thread: one instance a task; steps are built on its pipeline thread.
+Source: org.apache.kafka.connect.storage.StringConverter.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import Converter, HeaderConverter
+from penstock.config import ConfigDef, ConfigType, Importance, Width
+from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
+from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
+from penstock.data.text import to_java_text
+from penstock.errors import SerializationException
+from penstock.pipeline.java_text import java_text
+from penstock.pipeline.step import (
+    NOTHING,
+    RAW,
+    Bag,
+    ColumnConverter,
+    Keep,
+    Made,
+    Shape,
+    Side,
+    SideName,
+    Step,
+    StepPlan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+CONFIG: Final = define_type(ConfigDef()).define(
+    "converter.encoding",
+    ConfigType.STRING,
+    default="UTF-8",
+    importance=Importance.HIGH,
+    doc="The name of the Java character set to use for encoding strings as byte arrays.",
+    width=Width.MEDIUM,
+    display_name="Encoding",
+)
+#: Encodings that Spark's ``encode`` and ``decode`` know; the JVM's names of them.
+_SPARK_ENCODINGS: Final = {
+    "utf-8": "UTF-8",
+    "ascii": "US-ASCII",
+    "iso8859-1": "ISO-8859-1",
+    "utf-16": "UTF-16",
+    "utf-16-be": "UTF-16BE",
+    "utf-16-le": "UTF-16LE",
+    "utf-32": "UTF-32",
+}
+
+
+def find_encoding(name: str) -> str:
+    """The JVM's name of a character set.
+
+    Raises:
+        SerializationException: There is none of that name, or Spark cannot convert it.
+    """
+    try:
+        known = _SPARK_ENCODINGS.get(codecs.lookup(name).name) if name else None
+    except LookupError:
+        known = None
+    if known is None:
+        raise SerializationException(f"Unsupported encoding {name}")
+    return known
+
+
+@dataclass(frozen=True)
+class WriteText(Step):
+    """Writes one side as Java's text of it."""
+
+    side: SideName
+    encoding: str
+
+    def plan(self, shape: Shape) -> StepPlan:
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
+            return Made({self.side: self._encoded(java_text(column, known.carrier, known.physical))})
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+
+    def _encoded(self, text: Column) -> Column:
+        if self.encoding == "UTF-8":
+            return text.cast("binary")
+        # Spark's encode refuses what a character set cannot say, where Java writes "?".
+        if self.encoding == "ISO-8859-1":
+            text = F.regexp_replace(text, "[^\\x00-\\xff]", "?")
+        elif self.encoding == "US-ASCII":
+            text = F.regexp_replace(text, "[^\\x00-\\x7f]", "?")
+        return F.encode(text, self.encoding)
+
+
+@dataclass(frozen=True)
+class ReadText(Step):
+    """Reads one side as text; bytes that are none become U+FFFD."""
+
+    side: SideName
+    encoding: str
+
+    def plan(self, shape: Shape) -> StepPlan:
+        def make(bag: Bag, keep: Keep) -> Made:
+            data = bag.side(self.side)
+            if self.encoding != "UTF-8":
+                return Made({self.side: F.decode(data, self.encoding)})
+            return Made({self.side: F.make_valid_utf8(data.cast("string"))})
+
+        side = Side.of(OPTIONAL_STRING_SCHEMA)
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+
+class StringConverter(ColumnConverter, Converter, HeaderConverter):
+    """Text in ``converter.encoding`` (UTF-8); any value is written as Java's ``toString`` of it."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
+    ignores_schema: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._encoding = "UTF-8"
+
+    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
+        values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
+        self._encoding = find_encoding(cast("str", values["converter.encoding"]))
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def writing(self, side: SideName) -> Step:
+        return WriteText(side, self._encoding)
+
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        return ReadText(side, self._encoding)
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        return None if value is None else to_java_text(value, schema).encode(self._encoding, "replace")
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        text = None if data is None else data.decode(self._encoding, "replace")
+        return SchemaAndValue(OPTIONAL_STRING_SCHEMA, text)
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        return self.from_connect_data(topic, schema, value)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        return self.to_connect_data(topic, data)

@@ -1,0 +1,368 @@
+"""Values of a schema out of a JSON payload (a VARIANT), by JsonConverter's rules: it converts what it can and checks little.
+
+A number schema takes 0 from anything that is no number, boolean takes false, string and bytes take null; numbers are cut to
+their width; an object serves as an array of its values. Only nulls, structs, maps, base64 and the logical types can fail.
+
+Main type: ``Lenient``. Thread: builds expressions, on a pipeline thread.
+Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and LOGICAL_CONVERTERS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.converters.json_parsing import NUMBER_MARK, Numbers
+from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.pipeline import decimal_columns as decimals
+from penstock.pipeline.json_columns import literal
+from penstock.pipeline.types import (
+    SCALAR,
+    UNSCALED,
+    Form,
+    Physical,
+    decimal_scale,
+    default_physical,
+    has_plain_keys,
+    is_decimal,
+    logical_name,
+    spark_type,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_WIDE: Final = "decimal(38,0)"
+_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_SPARK_WHOLE: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint"}
+_EXPECTED: Final = {Type.STRING: "STRING", Type.INT64: "BIGINT", Type.BOOLEAN: "BOOLEAN", Type.FLOAT64: "DOUBLE"}
+_BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+MILLIS_PER_DAY: Final = 86_400_000
+
+
+@lru_cache(maxsize=1024)
+def layout_of(schema: Schema | None) -> Physical:
+    """The layout of values that were read: decimals keep the scale they came with."""
+    if schema is None:
+        return default_physical(None)
+    if is_decimal(schema):
+        return UNSCALED
+    match schema.type:
+        case Type.ARRAY:
+            return Physical(Form.ARRAY, (layout_of(schema.value_schema),))
+        case Type.MAP:
+            form = Form.MAP if has_plain_keys(schema) else Form.ENTRIES
+            return Physical(form, (layout_of(schema.key_schema), layout_of(schema.value_schema)))
+        case Type.STRUCT:
+            return Physical(Form.STRUCT, tuple(layout_of(field.schema) for field in schema.fields))
+        case _:
+            return SCALAR
+
+
+def lenient_numbers(schema: Schema | None) -> Numbers:
+    """How numbers have to be parsed for a schema: decimals need their text, scale and all."""
+    if schema is None:
+        return "schemaless"
+    return "text" if _holds_decimal(schema) else "typed"
+
+
+def _holds_decimal(schema: Schema | None) -> bool:
+    if schema is None:
+        return False
+    if is_decimal(schema):
+        return True
+    match schema.type:
+        case Type.ARRAY:
+            return _holds_decimal(schema.value_schema)
+        case Type.MAP:
+            return _holds_decimal(schema.key_schema) or _holds_decimal(schema.value_schema)
+        case Type.STRUCT:
+            return any(_holds_decimal(field.schema) for field in schema.fields)
+        case _:
+            return False
+
+
+@dataclass(frozen=True)
+class Lenient:
+    """How values are read.
+
+    Attributes:
+        defaults: Whether null is replaced by the default.
+        numbers: How numbers were parsed.
+    """
+
+    defaults: bool
+    numbers: Numbers
+
+    # ------------------------------------------------------------------ the usual case
+    def expected(self, schema: Schema) -> str | None:
+        """What ``schema_of_variant`` says of a value that Spark may convert by itself; None = there is no such value."""
+        if self.numbers == "text" or logical_name(schema) is not None:
+            return None
+        if schema.type in _EXPECTED:
+            return _EXPECTED[schema.type]
+        if schema.type is not Type.STRUCT:
+            return None
+        parts: list[tuple[str, str]] = []
+        for field in schema.fields:
+            inner = self.expected(field.schema)
+            if inner is None or not field.name.replace("_", "").isalnum() or not field.name.isascii():
+                return None
+            parts.append((field.name, inner))
+        # VARIANT keeps its keys in the order of their bytes.
+        return "OBJECT<" + ", ".join(f"{_quoted(name)}: {inner}" for name, inner in sorted(parts)) + ">"
+
+    # ------------------------------------------------------------------ values
+    def read(self, column: Column, schema: Schema) -> Column:
+        """The value of a VARIANT; what cannot be read is null or nonsense, see ``problem``."""
+        value = self._value(column, schema)
+        kind = spark_type(schema, layout_of(schema))
+        if self.defaults and schema.default is not None and schema.type is not Type.STRUCT:
+            default = literal(schema.default, schema, layout_of(schema))
+            return F.when(_is_null(column), default).otherwise(value.cast(kind))
+        return F.when(~_is_null(column), value.cast(kind))
+
+    def _value(self, column: Column, schema: Schema) -> Column:
+        if is_decimal(schema):
+            return self._decimal(column, schema)
+        match schema.type:
+            case Type.INT8 | Type.INT16 | Type.INT32 | Type.INT64:
+                return self._whole(column, schema.type)
+            case Type.FLOAT32 | Type.FLOAT64:
+                return self._floating(column, "float" if schema.type is Type.FLOAT32 else "double")
+            case Type.BOOLEAN:
+                return F.coalesce(F.when(_kind(column) == "BOOLEAN", _get(column, "boolean")), F.lit(False))
+            case Type.STRING:
+                return F.when(self._is_text(column), _get(column, "string"))
+            case Type.BYTES:
+                return F.when(self._is_text(column), F.try_to_binary(_get(column, "string"), F.lit("base64")))
+            case Type.ARRAY:
+                return F.transform(_items(column), lambda x: self._part(x, schema.value_schema))
+            case Type.MAP:
+                return self._map(column, schema)
+            case _:
+                fields = [
+                    self._part(_member(column, field.name), field.schema).alias(field.name) for field in schema.fields
+                ]
+                return F.struct(*fields)
+
+    def _part(self, column: Column, schema: Schema | None) -> Column:
+        return column if schema is None else self.read(column, schema)
+
+    def _map(self, column: Column, schema: Schema) -> Column:
+        if has_plain_keys(schema):
+            members = F.when(_is_kind(column, "OBJECT<"), column).try_cast("map<string,variant>")
+            return F.transform_values(members, lambda _, x: self._part(x, schema.value_schema))
+
+        def entry(x: Column) -> Column:
+            pair = x.try_cast("array<variant>")
+            key = self._part(F.get(pair, F.lit(0)), schema.key_schema)
+            return F.struct(key.alias("key"), self._part(F.get(pair, F.lit(1)), schema.value_schema).alias("value"))
+
+        return F.transform(_items(column), entry)
+
+    # ------------------------------------------------------------------ numbers
+    def _is_text(self, column: Column) -> Column:
+        text = _kind(column) == "STRING"
+        return text & ~self._is_number(column) if self.numbers == "text" else text
+
+    def _is_number(self, column: Column) -> Column:
+        if self.numbers == "text":
+            return (_kind(column) == "STRING") & _get(column, "string").startswith(NUMBER_MARK)
+        return _kind(column).rlike("^(?:BIGINT|DOUBLE|DECIMAL)")
+
+    def _number_text(self, column: Column) -> Column:
+        return F.substring(_get(column, "string"), 2, 1_000_000)
+
+    def _is_integral(self, column: Column) -> Column:
+        if self.numbers == "text":
+            return self._is_number(column) & self._number_text(column).rlike("^-?[0-9]+$")
+        return _kind(column).rlike("^(?:BIGINT|DECIMAL)")
+
+    def _as_wide(self, column: Column) -> Column:
+        """The number without its fraction, as ``decimal(38, 0)``; null if it is none (or too large)."""
+        if self.numbers == "text":
+            number = F.when(self._is_number(column), self._number_text(column)).try_cast("double")
+            whole = F.when(self._is_integral(column), self._number_text(column)).try_cast(_WIDE)
+            return F.coalesce(whole, _truncated(number))
+        kind = _kind(column)
+        whole = F.when(kind.rlike("^(?:BIGINT|DECIMAL)"), F.try_variant_get(column, "$", _WIDE))
+        return F.when(kind == "DOUBLE", _truncated(_get(column, "double"))).otherwise(whole)
+
+    def _whole(self, column: Column, kind: Type) -> Column:
+        bits = _BITS[kind]
+        half = F.lit(str(2 ** (bits - 1))).cast(_WIDE)
+        wrapped = F.pmod(self._as_wide(column) + half, F.lit(str(2**bits)).cast(_WIDE)) - half
+        wide = F.coalesce(wrapped.try_cast(_SPARK_WHOLE[kind]), F.lit(0).cast(_SPARK_WHOLE[kind]))
+        if self.numbers == "text":
+            return wide
+        # Nearly all numbers fit.
+        fitting = F.when(_kind(column) == "BIGINT", F.try_variant_get(column, "$", _SPARK_WHOLE[kind]))
+        return F.coalesce(fitting, wide)
+
+    def _floating(self, column: Column, kind: str) -> Column:
+        if self.numbers == "text":
+            number = F.when(self._is_number(column), self._number_text(column)).try_cast(kind)
+        else:
+            number = F.when(self._is_number(column), F.try_variant_get(column, "$", kind))
+        # Java's decimal tree has no minus zero.
+        positive = F.when(number == 0, F.lit(0.0).cast(kind)).otherwise(number)
+        return F.coalesce(positive, F.lit(0.0).cast(kind))
+
+    def _decimal(self, column: Column, schema: Schema) -> Column:
+        number = decimals.plain_parts(self._number_text(column))
+        data = F.try_to_binary(_get(column, "string"), F.lit("base64"))
+        scale = F.lit(decimal_scale(schema) or 0)
+        encoded = F.when(data.isNotNull(), F.struct(data.alias("unscaled"), scale.cast("int").alias("scale")))
+        return F.when(self._is_number(column), number).when(_kind(column) == "STRING", encoded)
+
+    # ------------------------------------------------------------------ what cannot be read
+    def problem(self, column: Column, schema: Schema | None) -> Column | None:
+        """Why a VARIANT cannot be read, as a message; null where it can. None = anything can."""
+        found = [] if schema is None else list(self._problems(column, schema))
+        return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
+
+    def _problems(self, column: Column, schema: Schema) -> Iterator[Column]:
+        null = _is_null(column)
+        if not schema.optional and (schema.default is None or not self.defaults):
+            yield F.when(null, F.lit(f"Invalid null value for required {schema.type.name} field"))
+        for inner in self._kind_problems(column, schema):
+            yield F.when(~null, inner)
+
+    def _kind_problems(self, column: Column, schema: Schema) -> Iterator[Column]:
+        name = logical_name(schema)
+        if is_decimal(schema):
+            yield F.when(
+                ~(self._is_number(column) | (_kind(column) == "STRING")),
+                self._told("Invalid type for Decimal, underlying representation should be numeric or bytes", column),
+            )
+            yield F.when(self._is_text(column), _bad_base64(column))
+            return
+        if name == Timestamp.LOGICAL_NAME:
+            told = "Invalid type for Timestamp, underlying representation should be integral"
+            yield F.when(~self._is_integral(column), self._told(told, column))
+        elif name in (Date.LOGICAL_NAME, Time.LOGICAL_NAME):
+            short = "Date" if name == Date.LOGICAL_NAME else "Time"
+            fits = self._is_integral(column) & (_abs_within_int(self._as_wide(column)))
+            told = f"Invalid type for {short}, underlying representation should be integer"
+            yield F.when(~fits, self._told(told, column))
+            if short == "Time":
+                value = self._as_wide(column)
+                limit = "Time values must use number of milliseconds greater than 0 and less than 86400000"
+                yield F.when((value < 0) | (value > MILLIS_PER_DAY), F.lit(limit))
+        elif schema.type is Type.BYTES:
+            yield F.when(self._is_text(column), _bad_base64(column))
+        elif schema.type is Type.ARRAY:
+            yield from self._item_problems(_items(column), schema.value_schema)
+        elif schema.type is Type.MAP:
+            yield from self._map_problems(column, schema)
+        elif schema.type is Type.STRUCT:
+            told = "Structs should be encoded as JSON objects, but found "
+            yield F.when(~_is_kind(column, "OBJECT<"), F.concat(F.lit(told), self._node_kind(column)))
+            for field in schema.fields:
+                inner = self.problem(_member(column, field.name), field.schema)
+                if inner is not None:
+                    yield F.when(_is_kind(column, "OBJECT<"), inner)
+
+    def _map_problems(self, column: Column, schema: Schema) -> Iterator[Column]:
+        if has_plain_keys(schema):
+            told = "Maps with string fields should be encoded as JSON objects, but found "
+            is_object = _is_kind(column, "OBJECT<")
+            yield F.when(~is_object, F.concat(F.lit(told), self._node_kind(column)))
+            values = F.map_values(F.when(is_object, column).try_cast("map<string,variant>"))
+            yield from self._item_problems(values, schema.value_schema)
+            return
+        told = "Maps with non-string fields should be encoded as JSON arrays of tuples, but found "
+        is_array = _is_kind(column, "ARRAY<")
+        yield F.when(~is_array, F.concat(F.lit(told), self._node_kind(column)))
+
+        def entry(x: Column) -> Column:
+            pair = F.when(_is_kind(x, "ARRAY<"), x).try_cast("array<variant>")
+            parts = [
+                F.when(
+                    pair.isNull(),
+                    F.concat(F.lit("Found invalid map entry instead of array tuple: "), self._node_kind(x)),
+                ),
+                F.when(
+                    F.size(pair) != 2,
+                    F.concat(
+                        F.lit("Found invalid map entry, expected length 2 but found :"), F.size(pair).cast("string")
+                    ),
+                ),
+                self.problem(F.get(pair, F.lit(0)), schema.key_schema),
+                self.problem(F.get(pair, F.lit(1)), schema.value_schema),
+            ]
+            return F.coalesce(*[one for one in parts if one is not None])
+
+        texts = F.transform(F.when(is_array, column).try_cast("array<variant>"), entry)
+        yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
+
+    def _item_problems(self, column: Column, schema: Schema | None) -> Iterator[Column]:
+        if self.problem(F.lit(None).cast("variant"), schema) is None:
+            return
+        texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema)))
+        yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
+
+    def _told(self, text: str, column: Column) -> Column:
+        return F.concat(F.lit(f"{text} but was "), self._node_kind(column))
+
+    def _node_kind(self, column: Column) -> Column:
+        """What Java calls this kind of JSON node."""
+        return (
+            F.when(self._is_number(column), F.lit("NUMBER"))
+            .when(_is_kind(column, "OBJECT<"), F.lit("OBJECT"))
+            .when(_is_kind(column, "ARRAY<"), F.lit("ARRAY"))
+            .when(_kind(column) == "BOOLEAN", F.lit("BOOLEAN"))
+            .when(_kind(column) == "STRING", F.lit("STRING"))
+            .otherwise(F.lit("NULL"))
+        )
+
+
+def _quoted(name: str) -> str:
+    return name if not name[0].isdigit() else f"`{name}`"
+
+
+def _kind(column: Column) -> Column:
+    return F.schema_of_variant(column)
+
+
+def _is_kind(column: Column, prefix: str) -> Column:
+    return F.coalesce(_kind(column).startswith(prefix), F.lit(False))
+
+
+def _get(column: Column, kind: str) -> Column:
+    return F.try_variant_get(column, "$", kind)
+
+
+def _member(column: Column, name: str) -> Column:
+    if "'" not in name and "\\" not in name and "]" not in name:
+        return F.try_variant_get(column, f"$['{name}']", "variant")
+    members = F.when(_is_kind(column, "OBJECT<"), column).try_cast("map<string,variant>")
+    return F.try_element_at(members, F.lit(name))
+
+
+def _is_null(column: Column) -> Column:
+    return column.isNull() | F.is_variant_null(column)
+
+
+def _items(column: Column) -> Column:
+    """An array's items, an object's values, nothing of anything else."""
+    items = F.when(_is_kind(column, "ARRAY<"), column).try_cast("array<variant>")
+    members = F.map_values(F.when(_is_kind(column, "OBJECT<"), column).try_cast("map<string,variant>"))
+    return F.coalesce(items, members, F.array().cast("array<variant>"))
+
+
+def _truncated(number: Column) -> Column:
+    return F.when(number < 0, F.ceil(number)).otherwise(F.floor(number)).try_cast(_WIDE)
+
+
+def _abs_within_int(number: Column) -> Column:
+    return F.coalesce((number >= -(2**31)) & (number < 2**31), F.lit(False))
+
+
+def _bad_base64(column: Column) -> Column:
+    return F.when(~_get(column, "string").rlike(_BASE64), F.lit("Invalid bytes field"))

@@ -1,0 +1,85 @@
+"""JSON text to VARIANT exactly as Java's JsonConverter reads it.
+
+Spark's ``parse_json`` and Jackson as JsonConverter sets it up differ in four things: a number with a decimal point is a decimal
+there (a double in Connect), a large integer is a decimal (it wraps to 64 bits), minus zero stays minus zero, leading zeros are
+refused. Text that may hold one of these is split into strings, numbers and the rest, and its numbers are rewritten first. All
+other text, nearly all of it, is parsed as it is.
+
+Main functions: ``parse`` and ``is_blank``. Thread: pure functions that build expressions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+#: What becomes of numbers: as schemaless data has them; as they are, but exact; as strings of their text, marked.
+Numbers = Literal["schemaless", "typed", "text"]
+
+#: Marks a number that is kept as text; no JSON text holds a raw control character.
+NUMBER_MARK: Final = "\x03"
+
+_SPECIAL: Final = "\\.[0-9]|[0-9]{19}|-0"
+_BLANK: Final = "^[ \\t\\r\\n]*$"
+_TOKENS: Final = '(?s)"[^"]*+"|-?[0-9]++(?:\\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|[^"0-9-]++|.'
+_BACKSLASH: Final = "\x01"
+_QUOTE: Final = "\x02"
+_TWO_64: Final = "18446744073709551616"
+_TWO_63: Final = "9223372036854775808"
+
+
+def is_blank(text: Column) -> Column:
+    """Whether text holds nothing but white space; Jackson reads that as nothing."""
+    return text.rlike(_BLANK)
+
+
+def parse(text: Column, numbers: Numbers) -> Column:
+    """The VARIANT of the first JSON value of a text; null where it begins with none.
+
+    ``text`` is used several times: name it first. It must be valid UTF-8.
+    """
+    if numbers == "text":
+        return F.try_parse_json(_rewritten(text, numbers))
+    quick = F.when(text.rlike(_SPECIAL), _rewritten(text, numbers)).otherwise(text)
+    # Rare enough to be tried only when the text did not parse.
+    lenient = F.when(text.rlike("^\ufeff|(?:^|[^0-9.eE+])0[0-9]"), _rewritten(text, numbers))
+    return F.coalesce(F.try_parse_json(quick), F.try_parse_json(lenient))
+
+
+def _rewritten(text: Column, numbers: Numbers) -> Column:
+    bare = F.regexp_replace(text, "^\ufeff", "")
+    masked = F.replace(F.replace(bare, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
+
+    def token(part: Column) -> Column:
+        return F.when(part.rlike("^-?[0-9]"), _number(part, numbers)).otherwise(part)
+
+    joined = F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
+    unmasked = F.replace(F.replace(joined, F.lit(_QUOTE), F.lit('\\"')), F.lit(_BACKSLASH), F.lit("\\\\"))
+    # Raw control characters are no JSON; they must not pass as what stands in for them.
+    return F.when(~text.rlike("[\\x01-\\x03]"), unmasked)
+
+
+def _number(part: Column, numbers: Numbers) -> Column:
+    trimmed = F.regexp_replace(part, "^(-?)0+(?=[0-9])", "$1")
+    if numbers == "text":
+        return F.concat(F.lit(f'"\\u{ord(NUMBER_MARK):04x}'), trimmed, F.lit('"'))
+    exponent = F.when(trimmed.contains("."), F.concat(trimmed, F.lit("E0"))).otherwise(trimmed)
+    whole = trimmed.rlike("^-?[0-9]+$")
+    double = F.when(trimmed.rlike("[eE]"), trimmed).otherwise(exponent)
+    positive = F.when(trimmed.rlike("^-0(?:\\.0*)?(?:[eE].*)?$"), F.substring(double, 2, 1_000_000)).otherwise(double)
+    if numbers == "typed":
+        return F.when(whole, trimmed).otherwise(positive)
+    return F.when(whole & (F.length(trimmed) >= 19), wrapped(trimmed)).when(whole, trimmed).otherwise(positive)
+
+
+def wrapped(text: Column) -> Column:
+    """The text of an integer after wrapping to 64 bits. Integers of up to 38 digits; others stay."""
+    number = text.try_cast("decimal(38,0)")
+    base = F.lit(_TWO_64).cast("decimal(38,0)")
+    rest = F.pmod(number, base)
+    signed = F.when(rest >= F.lit(_TWO_63).cast("decimal(38,0)"), rest - base).otherwise(rest)
+    return F.coalesce(signed.cast("string"), text)

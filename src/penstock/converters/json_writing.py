@@ -1,0 +1,86 @@
+"""Writing JSON: the step that turns keys or values into JsonConverter's bytes. Main type: ``WriteJson``.
+
+Thread: builds expressions, on a pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from penstock.converters.json_schema import schema_text
+from penstock.errors import DataException
+from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, to_json
+from penstock.pipeline.step import NOTHING, RAW, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.variant_columns import java_map_text, unsupported_kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_DATA_EXCEPTION: Final = DataException.java_name
+
+
+@dataclass(frozen=True)
+class WriteJson(Step):
+    """Writes one side as JSON.
+
+    Attributes:
+        side: Key or value.
+        schemas: Whether each message carries its schema.
+        numeric: Whether decimals are numbers.
+        defaults: Whether a null is written as its default.
+    """
+
+    side: SideName
+    schemas: bool
+    numeric: bool
+    defaults: bool
+
+    def plan(self, shape: Shape) -> StepPlan:
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+        if self.schemas and has_struct_default(known.schema):
+            raise DataException("Mismatching schema.")
+        names = frozenset({self.side})
+        make = partial(self._make_schemaless if known.schema is None else self._make_typed, known)
+        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+
+    def _make_typed(self, known: Side, bag: Bag, keep: Keep) -> Made:
+        schema = known.schema
+        assert schema is not None
+        writer = JsonText(self.numeric, self.defaults)
+        column = bag.side(self.side)
+        if self.schemas:
+            head = f'{{"schema":{schema_text(schema, numeric=self.numeric)},'
+            field = writer.field_text(column, schema, known.physical, "payload")
+            text = F.concat(F.lit(head), F.substring(field, 2, _ALL))
+        else:
+            text = writer.value_text(column, schema, known.physical)
+        problem = writer.problem(column, schema, known.physical)
+        return Made({self.side: escaped(keep(text)).cast("binary")}, _faults(problem))
+
+    def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:
+        column = bag.side(self.side)
+        problem: Column | None = None
+        if known.is_variant:
+            text = java_map_text(keep(to_json(column)))
+            problem = unsupported_kind(column)
+        else:
+            text = JsonText().value_text(column, known.carrier, known.physical)
+        if self.schemas:
+            text = F.concat(F.lit('{"schema":null,"payload":'), text, F.lit("}"))
+        # Null without schema is a null message, even with schemas.
+        data = F.when(column.isNotNull(), escaped(keep(text))).cast("binary")
+        return Made({self.side: data}, _faults(problem))
+
+
+def _faults(problem: Column | None) -> Sequence[Fault]:
+    return () if problem is None else (Fault(problem.isNotNull(), problem, _DATA_EXCEPTION),)
+
+
+_ALL: Final = 2_147_483_647

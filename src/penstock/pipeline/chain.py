@@ -1,0 +1,303 @@
+"""Compiles a run of steps into Spark projections: once for each shape of records, kept and used for every batch.
+
+Main types: ``Staged`` (a step and where it stands), ``compile_steps`` (steps and a shape to ``Compiled``), ``Compiled`` (what
+to select, what comes back, what can go wrong).
+
+A compiled run is a list of layers, each one projection, and one or more leaves. There is one leaf unless a step splits
+(its output schema depends on the record); then the later steps are compiled for each branch, and a record belongs to the
+leaf of its branch. Column names end in the suffix of their group, so that the groups of a batch can share one job.
+
+Thread: made on a pipeline thread while a session is up; holds columns of that session and is immutable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from penstock.errors import java_class_name
+from penstock.pipeline.step import (
+    BAG_COLUMNS,
+    NOTHING,
+    Bag,
+    Branch,
+    ColumnPredicate,
+    Fault,
+    Keep,
+    Made,
+    Shape,
+    Split,
+    Step,
+    StepPlan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+log = logging.getLogger(__name__)
+
+#: Columns of a group that are not part of the bag: which of the groups sharing a job a row belongs to.
+GROUP_COLUMN = "group"
+#: The places of the group in slot n are numbered from n times this on.
+MAX_PLACES = 10_000
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A step of a chain and how its failures are reported."""
+
+    step: Step
+    stage: str
+    executing_class: str
+
+
+@dataclass(frozen=True)
+class FaultPlace:
+    """Where a fault arises; the error column of a job holds its index."""
+
+    stage: str
+    executing_class: str
+    exception_class: str
+    position: int
+    advice: str | None = None
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One outcome of a compiled run.
+
+    Attributes:
+        guard: True for the records that end here; None = all (that are not in an earlier leaf).
+        shape: Their shape.
+        bag: Their columns.
+        changed: Names of the columns of the bag that differ from the input.
+        error: ``struct<place int, message string>`` or null; None = nothing can go wrong.
+        dropped: True for filtered records; None = none is.
+    """
+
+    guard: Column | None
+    shape: Shape
+    bag: Bag
+    changed: frozenset[str]
+    error: Column | None
+    dropped: Column | None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A run of steps for one shape.
+
+    Attributes:
+        layers: Projections in order; each adds its columns to those there are.
+        leaves: The outcomes, in order of precedence.
+        places: What ``error.place`` refers to.
+        reads: Columns of the bag the run uses.
+    """
+
+    layers: Sequence[Sequence[Column]]
+    leaves: Sequence[Leaf]
+    places: Sequence[FaultPlace]
+    reads: frozenset[str]
+    suffix: str = ""
+
+
+@dataclass
+class _Program:
+    """What is collected while a run is compiled."""
+
+    suffix: str
+    layers: list[list[Column]] = field(default_factory=list)
+    base: int = 0
+    places: list[FaultPlace] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+    reads: set[str] = field(default_factory=set)
+    names: int = 0
+
+    def place(self, staged: Staged, fault: Fault, position: int) -> int:
+        place = FaultPlace(staged.stage, staged.executing_class, fault.exception, position, fault.advice)
+        self.places.append(place)
+        return self.base + len(self.places) - 1
+
+
+@dataclass
+class _Path:
+    """One branch while it is compiled: where it is and what has been found so far."""
+
+    program: _Program
+    shape: Shape
+    bag: Bag
+    level: int = 0
+    changed: frozenset[str] = frozenset()
+    guard: Column | None = None
+    errors: tuple[Column, ...] = ()
+    dropped: Column | None = None
+
+    def keep(self, column: Column) -> Column:
+        program = self.program
+        while len(program.layers) <= self.level:
+            program.layers.append([])
+        name = f"k{program.names}{program.suffix}"
+        program.names += 1
+        program.layers[self.level].append(column.alias(name))
+        self.level += 1
+        return F.col(name)
+
+
+def input_column(name: str, suffix: str) -> str:
+    """The name of a bag column in the input of a group: keys and values differ in type, so each group has its own."""
+    return f"{name}{suffix}" if name in ("key", "value") else name
+
+
+def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None) -> Compiled:
+    """Plans the steps for one shape.
+
+    Args:
+        steps: The steps, in order.
+        shape: The shape of the input.
+        slot: Number of the group among those that share a job; None = it has the job to itself.
+
+    Thread: needs a live Spark session (columns are made in it); runs no job.
+    """
+    suffix = "" if slot is None else f"_{slot}"
+    program = _Program(suffix, base=(slot or 0) * MAX_PLACES)
+    sides = {"key": shape.key, "value": shape.value}
+    columns = {
+        name: F.lit(None) if name in sides and sides[name].absent else F.col(input_column(name, suffix))
+        for name in BAG_COLUMNS
+    }
+    _walk(list(enumerate(steps)), _Path(program, shape, Bag(**columns)))
+    return Compiled(
+        tuple(tuple(layer) for layer in program.layers),
+        tuple(program.leaves),
+        tuple(program.places),
+        frozenset(program.reads),
+        suffix,
+    )
+
+
+def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
+    for index, (position, staged) in enumerate(steps):
+        try:
+            plan = staged.step.plan(path.shape)
+        except Exception as error:
+            log.debug("%s cannot take records of this shape: %s", staged.executing_class, error)
+            _fail(path, staged, position, error)
+            return
+        if isinstance(plan, Split):
+            _branch(plan, steps[index + 1 :], (position, staged), path)
+            return
+        _apply(plan, staged, position, path)
+    _end(path)
+
+
+def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
+    bag = path.bag
+    path.program.reads |= plan.reads
+    made = plan.make(bag, path.keep)
+    for fault in made.faults:
+        _note(fault, staged, position, path)
+    if made.drops is not None:
+        drops = F.coalesce(made.drops, F.lit(False))
+        path.dropped = drops if path.dropped is None else path.dropped | drops
+    path.bag = replace(bag, **made.columns)
+    path.changed |= plan.writes
+    path.shape = plan.shape
+
+
+def _note(fault: Fault, staged: Staged, position: int, path: _Path) -> None:
+    place = path.program.place(staged, fault, position)
+    message = F.lit(fault.message) if isinstance(fault.message, str) else fault.message
+    error = F.struct(F.lit(place).alias("place"), message.cast("string").alias("message"))
+    conditions = [] if fault.condition is None else [fault.condition]
+    if path.dropped is not None:
+        conditions.append(~path.dropped)
+    for condition in conditions:
+        error = F.when(condition, error)
+    path.errors = (*path.errors, error)
+
+
+def _fail(path: _Path, staged: Staged, position: int, error: Exception) -> None:
+    """Every record of this shape fails here."""
+    _note(Fault(None, str(error), java_class_name(error)), staged, position, path)
+    path.shape = replace(path.shape, key=NOTHING, value=NOTHING)
+    path.bag = replace(path.bag, key=F.lit(None), value=F.lit(None))
+    path.changed |= {"key", "value"}
+    _end(path)
+
+
+def _branch(split: Split, rest: list[tuple[int, Staged]], here: tuple[int, Staged], path: _Path) -> None:
+    taken: Column | None = None
+    for branch in split.branches:
+        path.program.reads |= branch.reads
+        guard = path.guard
+        if branch.condition is not None:
+            condition = path.keep(F.coalesce(branch.condition(path.bag), F.lit(False)))
+            guard = condition if guard is None else guard & condition
+            taken = condition if taken is None else taken | condition
+        way = replace(path, guard=guard)
+        _apply(branch.plan, here[1], here[0], way)
+        _walk(rest, way)
+
+
+def _end(path: _Path) -> None:
+    error = None
+    if path.errors:
+        # Built structs have required fields, which toArrow refuses beside a null struct: the cast makes them optional.
+        error = F.coalesce(*path.errors, F.lit(None)).cast("struct<place:int,message:string>")
+    leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped)
+    path.program.leaves.append(leaf)
+
+
+@dataclass(frozen=True)
+class Conditional(Step):
+    """A step that runs only where a predicate holds (or, negated, does not).
+
+    Where both ways give one shape, columns are chosen record by record; otherwise the chain is split.
+    """
+
+    step: Step
+    predicate: ColumnPredicate
+    negate: bool = False
+
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        inner = self.step.plan(shape)
+        reads = frozenset(self.predicate.reads)
+        unchanged = Branch(None, StepPlan(shape))
+        if isinstance(inner, Split):
+            branches = [
+                Branch(_both(self._holds, one.condition), one.plan, reads | one.reads) for one in inner.branches
+            ]
+            return Split([*branches, unchanged])
+        if inner.shape != shape:
+            return Split([Branch(self._holds, inner, reads), unchanged])
+        return _chosen(inner, self._holds, reads)
+
+    def _holds(self, bag: Bag) -> Column:
+        condition = self.predicate.condition(bag)
+        return ~condition if self.negate else condition
+
+
+def _both(first: Callable[[Bag], Column], second: Callable[[Bag], Column] | None) -> Callable[[Bag], Column]:
+    return first if second is None else lambda bag: first(bag) & second(bag)
+
+
+def _chosen(plan: StepPlan, holds: Callable[[Bag], Column], reads: frozenset[str]) -> StepPlan:
+    """A plan of one shape that leaves the records alone where ``holds`` is false."""
+
+    def make(bag: Bag, keep: Keep) -> Made:
+        condition = keep(holds(bag))
+        made = plan.make(bag, keep)
+        columns = {
+            name: F.when(condition, column).otherwise(getattr(bag, name)) for name, column in made.columns.items()
+        }
+        faults = [
+            replace(one, condition=condition if one.condition is None else condition & one.condition)
+            for one in made.faults
+        ]
+        return Made(columns, faults, None if made.drops is None else condition & made.drops)
+
+    return StepPlan(plan.shape, make, plan.reads | plan.writes | reads, plan.writes)

@@ -1,0 +1,117 @@
+"""Records to groups: one for each pair of key schema and value schema, laid out as Arrow columns.
+
+Main functions: ``group_records`` (what a record task polled, or a classic transform returned) and ``side_column`` (the
+values of one side, with what is known of them).
+
+Thread: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data import Schema, Type
+from penstock.pipeline.records import to_arrow
+from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Shape, Side, SideName
+
+if TYPE_CHECKING:
+    from penstock.api import ConnectRecord
+
+_TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
+_NONE_OR_TEXT: Final = frozenset((str, type(None)))
+
+#: Told of a value that fits no column: position in the batch, side, reason.
+OnBadValue = Callable[[int, SideName, Exception], None]
+
+
+@dataclass(frozen=True)
+class RecordGroup:
+    """Records of one key schema and one value schema."""
+
+    shape: Shape
+    rows: np.ndarray | None
+    columns: Mapping[str, pa.Array]
+
+
+def side_column(values: Sequence[object], schema: Schema | None) -> tuple[Side, pa.Array | None, dict[int, Exception]]:
+    """Lays out the keys or values of one schema.
+
+    Returns:
+        What is known of them, the column (None: all are null and have no schema), the errors by position.
+    """
+    if schema is not None:
+        array, errors, physical = to_arrow(values, schema)
+        return Side.of(schema, physical), array, errors
+    kinds = set(map(type, values))
+    if kinds == {type(None)} or not kinds:
+        return NOTHING, None, {}
+    if kinds <= _NONE_OR_TEXT:
+        array, errors, _ = to_arrow(values, _TEXT_SCHEMA)
+        return SCHEMALESS_TEXT, array, errors
+    array, errors, physical = to_arrow(values, None)
+    return Side.of(None, physical), array, errors
+
+
+def group_records(
+    records: Sequence[ConnectRecord], positions: Sequence[int] | None, *, sink: bool, on_bad: OnBadValue
+) -> list[RecordGroup]:
+    """Groups records by schemas and lays them out.
+
+    Args:
+        records: The records.
+        positions: Their positions in the batch; None = 0, 1, 2, ...
+        sink: Whether these are sink records.
+        on_bad: Called for each value that fits no column; its record is left out of the groups.
+    """
+    groups: list[RecordGroup] = []
+    for members in _by_schema(records):
+        chosen = records if members is None else [records[index] for index in members]
+        places = positions if members is None else _at(positions, members)
+        groups += _lay_out(chosen, places, sink, on_bad)
+    return groups
+
+
+def _by_schema(records: Sequence[ConnectRecord]) -> list[Sequence[int] | None]:
+    """Indices of the records of each pair of schemas; None = all of them."""
+    pairs = {(id(record.key_schema), id(record.value_schema)) for record in records}
+    if len(pairs) == 1:
+        return [None] if records else []
+    found: dict[tuple[Schema | None, Schema | None], list[int]] = {}
+    # Looking a schema up compares it in full; its identity settles nearly all records.
+    known: dict[tuple[int, int], list[int]] = {}
+    for index, record in enumerate(records):
+        pair = (id(record.key_schema), id(record.value_schema))
+        members = known.get(pair)
+        if members is None:
+            members = known[pair] = found.setdefault((record.key_schema, record.value_schema), [])
+        members.append(index)
+    return [None] if len(found) == 1 else list(found.values())
+
+
+def _at(positions: Sequence[int] | None, members: Sequence[int]) -> Sequence[int]:
+    return members if positions is None else [positions[index] for index in members]
+
+
+def _lay_out(
+    records: Sequence[ConnectRecord], positions: Sequence[int] | None, sink: bool, on_bad: OnBadValue
+) -> list[RecordGroup]:
+    key, keys, key_errors = side_column([record.key for record in records], records[0].key_schema)
+    value, values, value_errors = side_column([record.value for record in records], records[0].value_schema)
+    bad: dict[int, tuple[SideName, Exception]] = {index: ("value", error) for index, error in value_errors.items()}
+    bad |= {index: ("key", error) for index, error in key_errors.items()}
+    for index, (name, error) in sorted(bad.items()):
+        on_bad(index if positions is None else positions[index], name, error)
+    rows = None if positions is None else np.asarray(positions, dtype=np.int64)
+    columns = {name: array for name, array in (("key", keys), ("value", values)) if array is not None}
+    if bad:
+        good = np.setdiff1d(np.arange(len(records)), np.fromiter(bad, dtype=np.int64))
+        if not len(good):
+            return []
+        rows = good if rows is None else rows[good]
+        columns = {name: array.take(pa.array(good)) for name, array in columns.items()}
+    return [RecordGroup(Shape(key, value, sink), rows, columns)]

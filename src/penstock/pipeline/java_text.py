@@ -1,0 +1,167 @@
+"""Java's ``String.valueOf`` of each value as a Spark column: what StringConverter writes and text sinks are given.
+
+Main function: ``java_text``. Main type: ``AsText`` (the last step of a pipeline whose task asks for text).
+
+What cannot be had: the order of a Java ``HashMap`` (maps print in the order they were read, or that of their keys), and what
+``byte[]`` prints (its address); bytes print as ``[B@`` and a hash of the content.
+
+Thread: builds expressions, on a pipeline thread.
+Source: java.lang.Object.toString of the classes Connect uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.pipeline import decimal_columns as decimals
+from penstock.pipeline.json_columns import to_json
+from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.types import Form, Physical, logical_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+#: Values outside of these milliseconds are no dates to Spark (years 1 to 9999); they print as numbers.
+_FIRST_MILLIS: Final = -62_135_596_800_000
+_LAST_MILLIS: Final = 253_402_300_799_999
+_MILLIS_PER_DAY: Final = 86_400_000
+_OPEN: Final = "\x01"
+_CLOSE: Final = "\x02"
+_BACKSLASH: Final = "\x03"
+_QUOTE: Final = "\x04"
+_TOKENS: Final = '(?s)"[^"]*+"|[^",:]++|.'
+
+
+def java_text(column: Column, schema: Schema | None, physical: Physical) -> Column:
+    """The text of each value; null for null. A VARIANT column is used several times: name it first."""
+    if schema is None or physical.form is Form.VARIANT:
+        return variant_text(column)
+    match physical.form:
+        case Form.DECIMAL:
+            wrapped = to_json(F.struct(column.alias("v")))
+            text = F.substr(wrapped, F.lit(6), F.length(wrapped) - F.lit(6))
+            return F.when(column.isNotNull(), text)
+        case Form.UNSCALED:
+            return decimals.java_text(column.getField("unscaled"), column.getField("scale"))
+        case Form.ARRAY:
+            items = F.transform(column, lambda x: _inner(x, schema.value_schema, physical.children[0]))
+            return F.concat(F.lit("["), F.array_join(items, ", "), F.lit("]"))
+        case Form.MAP | Form.ENTRIES:
+            return _map_text(column, schema, physical)
+        case Form.STRUCT:
+            parts = []
+            for field, child in zip(schema.fields, physical.children, strict=True):
+                member = column.getField(field.name)
+                parts.append(F.concat(F.lit(f"{field.name}="), java_text(member, field.schema, child)))
+            return F.when(column.isNotNull(), F.concat(F.lit("Struct{"), F.concat_ws(",", *parts), F.lit("}")))
+        case _:
+            return _scalar_text(column, schema)
+
+
+def _inner(column: Column, schema: Schema | None, physical: Physical) -> Column:
+    return F.coalesce(java_text(column, schema, physical), F.lit("null"))
+
+
+def _map_text(column: Column, schema: Schema, physical: Physical) -> Column:
+    entries = F.map_entries(column) if physical.form is Form.MAP else column
+
+    def entry(x: Column) -> Column:
+        key = _inner(x.getField("key"), schema.key_schema, physical.children[0])
+        return F.concat(key, F.lit("="), _inner(x.getField("value"), schema.value_schema, physical.children[1]))
+
+    return F.concat(F.lit("{"), F.array_join(F.transform(entries, entry), ", "), F.lit("}"))
+
+
+def _scalar_text(column: Column, schema: Schema) -> Column:
+    name = logical_name(schema)
+    if name == Timestamp.LOGICAL_NAME or name == Time.LOGICAL_NAME:
+        return _date_text(column.cast("bigint"))
+    if name == Date.LOGICAL_NAME:
+        return _date_text(column.cast("bigint") * F.lit(_MILLIS_PER_DAY))
+    if schema.type is Type.STRING:
+        return column
+    if schema.type is Type.BYTES:
+        return F.concat(F.lit("[B@"), F.lower(F.hex(F.hash(column))))
+    return column.cast("string")
+
+
+def _date_text(millis: Column) -> Column:
+    """``java.util.Date.toString`` in UTC."""
+    inside = (millis >= _FIRST_MILLIS) & (millis <= _LAST_MILLIS)
+    moment = F.timestamp_millis(F.when(inside, millis))
+    text = F.concat(F.date_format(moment, "EEE MMM dd HH:mm:ss"), F.lit(" UTC "), F.date_format(moment, "yyyy"))
+    return F.coalesce(text, millis.cast("string"))
+
+
+# ------------------------------------------------------------------------------------------------ schemaless
+def variant_text(column: Column) -> Column:
+    """The text of schemaless values. ``column`` is used several times: name it first."""
+    json = to_json(column)
+    kind = F.schema_of_variant(column)
+    text = F.try_variant_get(column, "$", "string")
+    nested = kind.startswith("OBJECT<") | kind.startswith("ARRAY<")
+    return (
+        F.when(column.isNull() | F.is_variant_null(column), F.lit(None).cast("string"))
+        .when(nested, java_of_json(json))
+        .when(
+            kind == "BINARY", F.concat(F.lit("[B@"), F.lower(F.hex(F.hash(F.try_variant_get(column, "$", "binary")))))
+        )
+        .otherwise(F.coalesce(F.when(kind == "STRING", text), json, text))
+    )
+
+
+def java_of_json(json: Column) -> Column:
+    """Java's text of a map or list, from its JSON text as Spark prints it."""
+    simple = ~json.contains("\\") & ~json.contains("[")
+    return F.when(simple, flat_text(json)).otherwise(_nested_text(json))
+
+
+def flat_text(json: Column) -> Column:
+    """For objects without arrays and escapes: strings are marked, then what is outside of them is known by the marks."""
+    marked = F.regexp_replace(json, '"([^"]*+)"', f"{_OPEN}$1{_CLOSE}")
+    keys = F.replace(marked, F.lit(f"{_CLOSE}:"), F.lit("="))
+    commas = F.replace(keys, F.lit(f",{_OPEN}"), F.lit(", "))
+    return F.translate(commas, f"{_OPEN}{_CLOSE}", "")
+
+
+def _nested_text(json: Column) -> Column:
+    masked = F.replace(F.replace(json, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
+
+    def token(part: Column) -> Column:
+        escaped = part.rlike(f"[\\\\{_BACKSLASH}{_QUOTE}]")
+        unmasked = F.replace(F.replace(part, F.lit(_QUOTE), F.lit('\\"')), F.lit(_BACKSLASH), F.lit("\\\\"))
+        plain = F.substr(part, F.lit(2), F.length(part) - F.lit(2))
+        text = F.when(escaped, F.try_variant_get(F.try_parse_json(unmasked), "$", "string")).otherwise(plain)
+        return (
+            F.when(part.startswith('"'), text)
+            .when(part == ":", F.lit("="))
+            .when(part == ",", F.lit(", "))
+            .otherwise(part)
+        )
+
+    return F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
+
+
+@dataclass(frozen=True)
+class AsText(Step):
+    """Replaces one side by its text."""
+
+    side: SideName
+
+    def plan(self, shape: Shape) -> StepPlan:
+        known = shape.side(self.side)
+        if known.absent or known == SCHEMALESS_TEXT:
+            return StepPlan(shape)
+        carrier = known.carrier
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
+            return Made({self.side: java_text(column, carrier, known.physical)})
+
+        names = frozenset({self.side})
+        text = Side(None, SCHEMALESS_TEXT.physical, SCHEMALESS_TEXT.carrier)
+        return StepPlan(shape.with_side(self.side, text), make, names, names)

@@ -1,0 +1,406 @@
+"""Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
+
+Main types: ``Group`` (records of one shape, as Arrow), ``Outcome`` (what came of them), ``SparkJobs`` (keeps plans, runs jobs).
+
+Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share them.
+A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else. Small groups share one job: a plan costs some
+20 ms whatever it does, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
+shared input, null in the rows of the others, and the output picks by the number of the group.
+
+Thread: any number of pipeline threads; the plan cache is guarded by a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from penstock.pipeline.chain import (
+    GROUP_COLUMN,
+    MAX_PLACES,
+    Compiled,
+    FaultPlace,
+    Leaf,
+    Staged,
+    compile_steps,
+    input_column,
+)
+from penstock.pipeline.step import Shape, Side
+from penstock.pipeline.types import Form, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.pipeline.gate import Gate
+    from penstock.pipeline.session import SparkRuntime
+
+T = TypeVar("T")
+
+MAX_PLANS: Final = 512
+#: A group of at least so many rows has a job to itself.
+LARGE_GROUP_ROWS: Final = 5_000
+#: At most so many groups share a job: the time to analyse a plan grows with its width.
+MAX_SHARED_GROUPS: Final = 64
+#: Below this many rows a second partition costs more than it gains.
+SPLIT_ROWS: Final = 4_000
+#: Rows a partition has at most: bounds the memory of a task.
+MAX_PARTITION_ROWS: Final = 100_000
+
+_SIDES: Final = ("key", "value")
+_OTHERS: Final = ("topic", "partition", "timestamp", "headers")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one shape that take the same steps.
+
+    Attributes:
+        steps: The steps.
+        shape: The shape of the input.
+        rows: Their positions in the batch; None = the whole batch.
+        columns: The columns ``key`` and ``value``, as long as ``rows``, unless they are absent.
+        frame: The records as a Spark DataFrame instead (columns as named in the bag).
+        carry: Columns of the bag to return although no step changes them.
+    """
+
+    steps: tuple[Staged, ...]
+    shape: Shape
+    rows: np.ndarray | None
+    columns: Mapping[str, pa.ChunkedArray | pa.Array]
+    frame: DataFrame | None = None
+    carry: frozenset[str] = frozenset()
+
+    def size(self, batch_rows: int) -> int:
+        """How many records these are."""
+        return batch_rows if self.rows is None else len(self.rows)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a group, or of a part of it that ended in another shape than the rest.
+
+    Attributes:
+        rows: Positions in the batch, in order; None = the whole batch.
+        shape: The shape of the output.
+        columns: What the job returned of the bag: keys and values unless absent, others where a step changed them.
+        error: ``struct<place, message>`` where a record failed, or None.
+        dropped: True where a record was filtered, or None.
+        places: What ``place`` refers to.
+    """
+
+    rows: np.ndarray | None
+    shape: Shape
+    columns: Mapping[str, pa.ChunkedArray]
+    error: pa.ChunkedArray | None
+    dropped: pa.ChunkedArray | None
+    places: Mapping[int, FaultPlace]
+
+
+@dataclass(frozen=True)
+class _End:
+    """One leaf of one of the groups of a job: when it is taken and how its columns are called in the output."""
+
+    taken: Column | None
+    leaf: Leaf
+    slot: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything a job needs but the data."""
+
+    layers: Sequence[Sequence[Column]]
+    final: Sequence[Column]
+    ends: Sequence[_End]
+    apart: bool
+    reads: frozenset[str]
+    places: Mapping[int, FaultPlace]
+
+
+class SparkJobs:
+    """Runs groups on the worker's Spark session, with plans that are made once.
+
+    Args:
+        runtime: Owner of the session.
+        gate: Lets tasks with equal plans share jobs; None = each has its own.
+
+    Thread: any.
+    """
+
+    def __init__(self, runtime: SparkRuntime, gate: Gate | None = None) -> None:
+        self._runtime = runtime
+        self._gate = gate
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[Hashable, object] = OrderedDict()
+        self._numbers: dict[Hashable, int] = {}
+        self.records = 0
+
+    def run(
+        self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
+    ) -> list[Outcome]:
+        """Runs the groups of one batch.
+
+        Args:
+            groups: The groups.
+            shared: The other columns of the bag, for the whole batch.
+            rows: Size of the batch.
+            apart: Whether outcomes of different shapes get columns of their own (sinks); otherwise all end as bytes.
+        """
+        large = [group for group in groups if group.frame is not None or group.size(rows) >= LARGE_GROUP_ROWS]
+        small = [group for group in groups if group.frame is None and group.size(rows) < LARGE_GROUP_ROWS]
+        outcomes: list[Outcome] = []
+        for group in large:
+            outcomes += self._run_one(group, shared, rows, apart)
+        if len(small) == 1:
+            outcomes += self._run_one(small[0], shared, rows, apart)
+        elif small:
+            for start in range(0, len(small), MAX_SHARED_GROUPS):
+                outcomes += self._run_shared(small[start : start + MAX_SHARED_GROUPS], shared, rows, apart)
+        with self._lock:
+            self.records += rows
+        return outcomes
+
+    # ------------------------------------------------------------------ one group
+    def _run_one(
+        self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
+    ) -> list[Outcome]:
+        def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
+            plan = self._plan_of((group,), apart, shared=False)
+            if group.frame is not None:
+                return _project(group.frame, plan).toArrow(), plan
+            table = _table(group, shared, plan.reads, rows)
+            return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
+
+        output, plan = self._runtime.run(job)
+        return _outcomes(output, plan, group.rows)
+
+    # ------------------------------------------------------------------ several groups
+    def _run_shared(
+        self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
+    ) -> list[Outcome]:
+        ordered = sorted(groups, key=self._slot)
+        positions = [np.arange(rows) if group.rows is None else group.rows for group in ordered]
+        order = np.concatenate(positions)
+
+        def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
+            plan = self._plan_of(tuple(ordered), apart, shared=True)
+            table = self._shared_table(ordered, order, shared, plan.reads)
+            key = (tuple((group.steps, group.shape) for group in ordered), apart)
+            return self._execute(session, key, table, plan), plan
+
+        output, plan = self._runtime.run(job)
+        return _outcomes(output, plan, order)
+
+    def _slot(self, group: Group) -> int:
+        key = (group.steps, group.shape)
+        with self._lock:
+            return self._numbers.setdefault(key, len(self._numbers))
+
+    def _shared_table(
+        self,
+        groups: Sequence[Group],
+        order: np.ndarray,
+        shared: Mapping[str, pa.Array | pa.ChunkedArray],
+        reads: frozenset[str],
+    ) -> pa.Table:
+        sizes = [len(order) if group.rows is None else len(group.rows) for group in groups]
+        columns: dict[str, object] = {}
+        start = 0
+        slots: list[np.ndarray] = []
+        for group, size in zip(groups, sizes, strict=True):
+            slot = self._slot(group)
+            slots.append(np.full(size, slot, dtype=np.int32))
+            for name, column in group.columns.items():
+                before = _nulls(start, column.type)
+                after = _nulls(len(order) - start - size, column.type)
+                chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+                columns[f"{name}_{slot}"] = pa.chunked_array([before, *chunks, after], column.type)
+            start += size
+        columns[GROUP_COLUMN] = pa.array(np.concatenate(slots))
+        for name in shared.keys() & reads:
+            columns[name] = shared[name].take(pa.array(order))
+        return pa.table(columns)
+
+    # ------------------------------------------------------------------ plans
+    def _plan_of(self, groups: tuple[Group, ...], apart: bool, *, shared: bool) -> _Plan:
+        generation = self._runtime.generation
+        slots = tuple(self._slot(group) if shared else None for group in groups)
+        key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
+        return self._kept(key, lambda: self._make_plan(generation, groups, slots, apart))
+
+    def _make_plan(
+        self, generation: int, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool
+    ) -> _Plan:
+        parts: list[tuple[int | None, Compiled]] = []
+        for group, slot in zip(groups, slots, strict=True):
+
+            def compiled(group: Group = group, slot: int | None = slot) -> Compiled:
+                return compile_steps(group.steps, group.shape, slot)
+
+            parts.append((slot, self._kept((generation, slot, group.steps, group.shape), compiled)))
+        return _assemble(parts, apart, frozenset().union(*(group.carry for group in groups)))
+
+    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                self._plans.move_to_end(key)
+                return found  # type: ignore[return-value]
+        made = make()
+        with self._lock:
+            self._plans[key] = made
+            while len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+        return made
+
+    def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
+        def execute(joined: pa.Table) -> pa.Table:
+            return _project(session.createDataFrame(self._partitioned(joined)), plan).toArrow()
+
+        return execute(table) if self._gate is None else self._gate.run(key, table, execute)
+
+    def _partitioned(self, table: pa.Table) -> pa.Table:
+        """The table in as many chunks as there shall be partitions: Spark makes one of each chunk."""
+        rows = table.num_rows
+        parts = 1 if rows < SPLIT_ROWS else self._runtime.parallelism
+        size = min(MAX_PARTITION_ROWS, -(-rows // parts)) if rows else 1
+        table = table.combine_chunks()
+        return pa.concat_tables([table.slice(start, size) for start in range(0, rows, size)]) if size < rows else table
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Nulls of a type. Where its fields must not be null (VARIANT) these hold nothing instead: Spark insists."""
+    if not pa.types.is_struct(kind):
+        return pa.nulls(rows, kind)
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    parts = [_nulls(rows, one.type) if one.nullable else pa.repeat(pa.scalar(b"", one.type), rows) for one in fields]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=pa.repeat(True, rows))
+
+
+def _project(frame: DataFrame, plan: _Plan) -> DataFrame:
+    for layer in plan.layers:
+        frame = frame.select("*", *layer)
+    return frame.select(*plan.final)
+
+
+def _table(
+    group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], reads: frozenset[str], rows: int
+) -> pa.Table:
+    columns: dict[str, object] = {input_column(name, ""): column for name, column in group.columns.items()}
+    for name in shared.keys() & reads:
+        columns[name] = shared[name] if group.rows is None else shared[name].take(pa.array(group.rows))
+    if not columns:
+        # Spark needs a column to count rows by.
+        columns[GROUP_COLUMN] = pa.array(np.zeros(group.size(rows), dtype=np.int32))
+    return pa.table(columns)
+
+
+def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: frozenset[str]) -> _Plan:
+    """Puts the compiled groups of a job side by side."""
+    depth = max(len(compiled.layers) for _, compiled in parts)
+    layers = [
+        [column for _, compiled in parts if level < len(compiled.layers) for column in compiled.layers[level]]
+        for level in range(depth)
+    ]
+    ends: list[_End] = []
+    places: dict[int, FaultPlace] = {}
+    reads: set[str] = set()
+    for slot, compiled in parts:
+        reads |= compiled.reads
+        base = (slot or 0) * MAX_PLACES
+        places |= {base + index: place for index, place in enumerate(compiled.places)}
+        for leaf in compiled.leaves:
+            taken = leaf.guard
+            if len(parts) > 1:
+                mine = F.col(GROUP_COLUMN) == F.lit(slot)
+                taken = mine if taken is None else mine & taken
+            ends.append(_End(taken, leaf, slot or 0))
+    changed = {name for end in ends for name in end.leaf.changed if name in _OTHERS} | carry
+    final = _final_columns(ends, apart, changed)
+    return _Plan(layers, final, ends, apart, frozenset(reads | changed), places)
+
+
+def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list[Column]:
+    final: list[Column] = []
+    for name in _SIDES:
+        if apart:
+            final += [
+                _collectable(getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)).alias(f"{name}_{index}")
+                for index, end in enumerate(ends)
+                if not getattr(end.leaf.shape, name).absent
+            ]
+        elif any(not getattr(end.leaf.shape, name).absent for end in ends):
+            final.append(_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name))
+    final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
+    if apart and len(ends) > 1:
+        final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
+    if any(end.leaf.error is not None for end in ends):
+        final.append(_choose(ends, [_or_null(end.leaf.error) for end in ends]).alias("error"))
+    if any(end.leaf.dropped is not None for end in ends):
+        final.append(_choose(ends, [_or_null(end.leaf.dropped) for end in ends]).alias("dropped"))
+    return final or [F.lit(None).cast("boolean").alias("dropped")]
+
+
+def _collectable(column: Column, side: Side) -> Column:
+    """A column that toArrow takes: built structs made optional at every depth, no VARIANT that is null."""
+    if side.is_variant:
+        return F.coalesce(column, F.parse_json(F.lit("null")))
+    if side.physical.form in (Form.SCALAR, Form.DECIMAL):
+        return column
+    return column.cast(spark_type(side.carrier, side.physical))
+
+
+def _or_null(column: Column | None) -> Column:
+    return F.lit(None) if column is None else column
+
+
+def _choose(ends: Sequence[_End], columns: Sequence[Column]) -> Column:
+    if len(ends) == 1:
+        return columns[0]
+    chosen: Column | None = None
+    for end, column in zip(ends, columns, strict=True):
+        condition = F.lit(True) if end.taken is None else end.taken
+        chosen = F.when(condition, column) if chosen is None else chosen.when(condition, column)
+    assert chosen is not None
+    return chosen
+
+
+def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Outcome]:
+    others = {name: output.column(name) for name in _OTHERS if name in output.column_names}
+    error = output.column("error") if "error" in output.column_names else None
+    if error is not None and error.null_count == len(error):
+        error = None
+    dropped = output.column("dropped") if "dropped" in output.column_names else None
+    if dropped is not None and not pc.any(dropped).as_py():
+        dropped = None
+    if not plan.apart:
+        sides = {name: output.column(name) for name in _SIDES if name in output.column_names}
+        return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
+    if len(plan.ends) == 1:
+        return [Outcome(rows, plan.ends[0].leaf.shape, _sides_of(output, 0) | others, error, dropped, plan.places)]
+    leaves = output.column("leaf").to_numpy()
+    found: list[Outcome] = []
+    for index, end in enumerate(plan.ends):
+        mine = np.flatnonzero(leaves == index)
+        if not len(mine):
+            continue
+        pick = pa.array(mine)
+        columns = {name: column.take(pick) for name, column in (_sides_of(output, index) | others).items()}
+        positions = mine if rows is None else rows[mine]
+        own_error = None if error is None else error.take(pick)
+        own_dropped = None if dropped is None else dropped.take(pick)
+        found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, plan.places))
+    return found
+
+
+def _sides_of(output: pa.Table, index: int) -> dict[str, pa.ChunkedArray]:
+    names = set(output.column_names)
+    return {name: output.column(f"{name}_{index}") for name in _SIDES if f"{name}_{index}" in names}

@@ -1,0 +1,326 @@
+"""Typed columns and VARIANT as JSON text, exactly as Connect's JsonConverter writes it.
+
+Main type: ``JsonText`` (the settings that matter, and the functions). A column whose Spark JSON text is already the right one
+is written by ``to_json`` in one go, after a rebuild where defaults or decimals ask for it; other layouts (maps with keys that
+are no strings, wide decimals written as numbers) are written piece by piece.
+
+Thread: pure functions that build expressions.
+Source: org.apache.kafka.connect.json.JsonConverter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.data import Field, Schema, Struct, Time, Type
+from penstock.pipeline import decimal_columns as decimals
+from penstock.pipeline.types import (
+    Form,
+    Physical,
+    decimal_scale,
+    default_physical,
+    is_decimal,
+    logical_name,
+    spark_type,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+NULL_REQUIRED: Final = "Conversion error: null value for field that is required and has no default value"
+BAD_TIME: Final = "Kafka Connect Time type should not have any date fields set to non-zero values."
+MILLIS_PER_DAY: Final = 86_400_000
+_KEEP_NULLS: Final = {"ignoreNullFields": "false"}
+_BEYOND_BMP: Final = "[\\x{10000}-\\x{10FFFF}]"
+
+
+def to_json(column: Column) -> Column:
+    """Spark's JSON text of a struct, map, array or VARIANT; null fields are written."""
+    return F.to_json(column, _KEEP_NULLS)
+
+
+def escaped(text: Column) -> Column:
+    """JSON text with characters beyond U+FFFF as two escapes, as Java's UTF-8 writer leaves them.
+
+    ``text`` is used several times: name it first.
+    """
+    pieces = F.regexp_extract_all(text, F.lit(f"{_BEYOND_BMP}|[^\\x{{10000}}-\\x{{10FFFF}}]+"), F.lit(0))
+
+    def piece(part: Column) -> Column:
+        point = F.ascii(part) - F.lit(0x10000)
+        high = F.shiftright(point, 10) + F.lit(0xD800)
+        low = point.bitwiseAND(F.lit(0x3FF)) + F.lit(0xDC00)
+        pair = F.concat(F.lit("\\u"), F.hex(high), F.lit("\\u"), F.hex(low))
+        return F.when(part.rlike(f"^{_BEYOND_BMP}"), pair).otherwise(part)
+
+    slow = F.array_join(F.transform(pieces, piece), "")
+    plain = F.octet_length(text) == F.length(text)
+    return F.when(plain, text).when(~text.rlike(_BEYOND_BMP), text).otherwise(slow)
+
+
+@dataclass(frozen=True)
+class JsonText:
+    """How values are written.
+
+    Attributes:
+        numeric_decimals: Decimals are numbers; otherwise base64 of their unscaled bytes.
+        defaults: A null is written as its schema's default.
+    """
+
+    numeric_decimals: bool = False
+    defaults: bool = True
+
+    def field_text(self, column: Column, schema: Schema, physical: Physical, name: str) -> Column:
+        """``{"name":<value>}``; as ``value_text`` otherwise."""
+        if self._is_native(schema, physical):
+            return to_json(F.struct(self._rebuilt(column, schema, physical).alias(name)))
+        return F.concat(F.lit(f"{{{json.dumps(name)}:"), self.value_text(column, schema, physical), F.lit("}"))
+
+    def value_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
+        """The JSON text of a column, ``null`` for null; never null itself."""
+        if schema is None or physical.form is Form.VARIANT:
+            return F.coalesce(to_json(column), F.lit("null"))
+        if not self._is_native(schema, physical):
+            return self._pieced(column, schema, physical)
+        rebuilt = self._rebuilt(column, schema, physical)
+        if schema.type in _WHOLE and logical_name(schema) is None:
+            return F.coalesce(rebuilt.cast("string"), F.lit("null"))
+        if physical.form in (Form.STRUCT, Form.ARRAY, Form.MAP, Form.ENTRIES):
+            return F.coalesce(to_json(rebuilt), F.lit("null"))
+        wrapped = to_json(F.struct(rebuilt.alias("v")))
+        return F.substr(wrapped, F.lit(6), F.length(wrapped) - F.lit(6))
+
+    # ------------------------------------------------------------------ what Spark writes as Java does
+    def _is_native(self, schema: Schema | None, physical: Physical) -> bool:
+        if schema is None or physical.form is Form.VARIANT:
+            return True
+        match physical.form:
+            case Form.ARRAY:
+                return self._is_native(schema.value_schema, physical.children[0])
+            case Form.MAP:
+                return self._is_native(schema.value_schema, physical.children[1])
+            case Form.ENTRIES:
+                text_keys = schema.key_schema is not None and schema.key_schema.type is Type.STRING
+                return text_keys and self._is_native(schema.value_schema, physical.children[1])
+            case Form.STRUCT:
+                pairs = zip(schema.fields, physical.children, strict=True)
+                return all(self._is_native(field.schema, child) for field, child in pairs)
+            case Form.UNSCALED:
+                return not self.numeric_decimals
+            case _:
+                return True
+
+    def _is_plain(self, schema: Schema | None, physical: Physical) -> bool:
+        """Whether the column can be written as it is: nothing in it has a default or another form."""
+        if schema is None:
+            return True
+        if self.defaults and schema.default is not None:
+            return False
+        match physical.form:
+            case Form.ENTRIES | Form.UNSCALED:
+                return False
+            case Form.DECIMAL:
+                return self.numeric_decimals
+            case Form.ARRAY:
+                return self._is_plain(schema.value_schema, physical.children[0])
+            case Form.MAP:
+                return self._is_plain(schema.value_schema, physical.children[1])
+            case Form.STRUCT:
+                pairs = zip(schema.fields, physical.children, strict=True)
+                return all(self._is_plain(field.schema, child) for field, child in pairs)
+            case _:
+                return True
+
+    def _rebuilt(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
+        if schema is None or self._is_plain(schema, physical):
+            return column
+        filled = self._filled(column, schema, physical)
+        match physical.form:
+            case Form.UNSCALED:
+                return filled.getField("unscaled")
+            case Form.DECIMAL:
+                return filled if self.numeric_decimals else decimals.unscaled_bytes(filled)
+            case Form.ARRAY:
+                return F.transform(filled, lambda x: self._rebuilt(x, schema.value_schema, physical.children[0]))
+            case Form.MAP:
+                return F.transform_values(
+                    filled, lambda _, x: self._rebuilt(x, schema.value_schema, physical.children[1])
+                )
+            case Form.ENTRIES:
+
+                def entry(x: Column) -> Column:
+                    value = self._rebuilt(x.getField("value"), schema.value_schema, physical.children[1])
+                    return F.struct(F.coalesce(x.getField("key"), F.lit("null")).alias("key"), value.alias("value"))
+
+                return F.map_from_entries(F.transform(filled, entry))
+            case Form.STRUCT:
+                return F.when(filled.isNotNull(), F.struct(*self._fields(filled, schema, physical)))
+            case _:
+                return filled
+
+    def _fields(self, column: Column, schema: Schema, physical: Physical) -> Iterator[Column]:
+        for field, child in zip(schema.fields, physical.children, strict=True):
+            yield self._rebuilt(column.getField(field.name), field.schema, child).alias(field.name)
+
+    def _filled(self, column: Column, schema: Schema, physical: Physical) -> Column:
+        """The column with the default in place of null. A default struct is an error instead: see ``faults``."""
+        if not self.defaults or schema.default is None or schema.type is Type.STRUCT:
+            return column
+        return F.coalesce(column, literal(schema.default, schema, physical))
+
+    # ------------------------------------------------------------------ what it does not
+    def _pieced(self, column: Column, schema: Schema, physical: Physical) -> Column:
+        filled = self._filled(column, schema, physical)
+        match physical.form:
+            case Form.UNSCALED:
+                text = decimals.java_text(filled.getField("unscaled"), filled.getField("scale"))
+            case Form.ARRAY:
+                items = F.transform(filled, lambda x: self.value_text(x, schema.value_schema, physical.children[0]))
+                text = F.concat(F.lit("["), F.array_join(items, ","), F.lit("]"))
+            case Form.MAP | Form.ENTRIES:
+                text = self._map_text(filled, schema, physical)
+            case _:
+                parts: list[Column] = []
+                for index, (field, child) in enumerate(zip(schema.fields, physical.children, strict=True)):
+                    comma = "," if index else ""
+                    parts.append(F.lit(f"{comma}{json.dumps(field.name, ensure_ascii=False)}:"))
+                    parts.append(self.value_text(filled.getField(field.name), field.schema, child))
+                text = F.when(filled.isNotNull(), F.concat(F.lit("{"), *parts, F.lit("}")))
+        return F.coalesce(text, F.lit("null"))
+
+    def _map_text(self, column: Column, schema: Schema, physical: Physical) -> Column:
+        entries = F.map_entries(column) if physical.form is Form.MAP else column
+        text_keys = schema.key_schema is not None and schema.key_schema.type is Type.STRING
+
+        def entry(x: Column) -> Column:
+            value = self.value_text(x.getField("value"), schema.value_schema, physical.children[1])
+            key = x.getField("key")
+            if text_keys:
+                named = self.value_text(F.coalesce(key, F.lit("null")), _TEXT, _TEXT_LAYOUT)
+                return F.concat(named, F.lit(":"), value)
+            return F.concat(
+                F.lit("["), self.value_text(key, schema.key_schema, physical.children[0]), F.lit(","), value, F.lit("]")
+            )
+
+        first, last = ("{", "}") if text_keys else ("[", "]")
+        return F.concat(F.lit(first), F.array_join(F.transform(entries, entry), ","), F.lit(last))
+
+    # ------------------------------------------------------------------ what cannot be written
+    def problem(self, column: Column, schema: Schema | None, physical: Physical) -> Column | None:
+        """Why a value cannot be written, as a message; null where it can. None = any value can."""
+        found = [] if schema is None else list(self._problems(column, schema, physical))
+        return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
+
+    def _problems(self, column: Column, schema: Schema, physical: Physical) -> Iterator[Column]:
+        if self.defaults and schema.default is not None:
+            if schema.type is Type.STRUCT:
+                yield F.when(column.isNull(), F.lit("Mismatching schema."))
+        elif not schema.optional:
+            yield F.when(column.isNull(), F.lit(NULL_REQUIRED))
+        match physical.form:
+            case Form.UNSCALED:
+                yield self._decimal_problem(column, schema)
+            case Form.STRUCT:
+                for field, child in zip(schema.fields, physical.children, strict=True):
+                    inner = self.problem(column.getField(field.name), field.schema, child)
+                    if inner is not None:
+                        yield F.when(column.isNotNull(), inner)
+            case Form.ARRAY:
+                yield from self._item_problems(column, schema.value_schema, physical.children[0])
+            case Form.MAP:
+                yield from self._item_problems(F.map_values(column), schema.value_schema, physical.children[1])
+            case Form.ENTRIES:
+                values = F.transform(column, lambda x: x.getField("value"))
+                yield from self._item_problems(values, schema.value_schema, physical.children[1])
+            case Form.SCALAR if logical_name(schema) == Time.LOGICAL_NAME:
+                yield F.when((column < 0) | (column > MILLIS_PER_DAY), F.lit(BAD_TIME))
+            case _:
+                pass
+
+    def _item_problems(self, column: Column, schema: Schema | None, physical: Physical) -> Iterator[Column]:
+        if self.problem(F.lit(None), schema, physical) is None:
+            return
+        texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema, physical)))
+        yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
+
+    def _decimal_problem(self, column: Column, schema: Schema) -> Column:
+        scale = decimal_scale(schema)
+        if self.numeric_decimals:
+            wide = decimals.number_of_bytes(column.getField("unscaled")).isNull() & column.isNotNull()
+            return F.when(wide, F.lit("A decimal of more than 38 digits cannot be written as a JSON number."))
+        if scale is None:
+            return F.when(column.isNotNull(), F.lit("Invalid Decimal schema: scale parameter not found."))
+        before = "Decimal value has mismatching scale for given Decimal schema. Schema has scale"
+        message = F.concat(
+            F.lit(f"{before} {scale}, value has scale "), column.getField("scale").cast("string"), F.lit(".")
+        )
+        return F.when(column.getField("scale") != F.lit(scale), message)
+
+
+_WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN))
+_TEXT: Final = Schema(Type.STRING, optional=True)
+_TEXT_LAYOUT: Final = default_physical(_TEXT)
+
+
+def literal(value: object, schema: Schema, physical: Physical) -> Column:
+    """A Connect value as a literal column in the given layout (defaults)."""
+    kind = spark_type(schema, physical)
+    if value is None:
+        return F.lit(None).cast(kind)
+    from penstock.pipeline.records import to_arrow
+
+    array, errors, _ = to_arrow([value], schema)
+    if errors:
+        raise errors[0]
+    return _of_python(array[0].as_py(), schema, physical).cast(kind)
+
+
+def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
+    if value is None or schema is None:
+        return F.lit(None)
+    match schema.type:
+        case Type.ARRAY:
+            return F.array(*[_of_python(item, schema.value_schema, physical.children[0]) for item in value])
+        case Type.MAP:
+            pairs = [(one["key"], one["value"]) if isinstance(one, dict) else one for one in value]
+            keys = [_of_python(key, schema.key_schema, physical.children[0]) for key, _ in pairs]
+            values = [_of_python(item, schema.value_schema, physical.children[1]) for _, item in pairs]
+            if physical.form is Form.MAP:
+                return F.map_from_arrays(F.array(*keys), F.array(*values))
+            return F.array(
+                *[F.struct(key.alias("key"), item.alias("value")) for key, item in zip(keys, values, strict=True)]
+            )
+        case Type.STRUCT:
+            fields = zip(schema.fields, physical.children, strict=True)
+            return F.struct(*[_of_python(value[f.name], f.schema, child).alias(f.name) for f, child in fields])
+        case _ if is_decimal(schema) and physical.form is Form.UNSCALED:
+            if isinstance(value, dict):
+                return F.struct(F.lit(value["unscaled"]).alias("unscaled"), F.lit(value["scale"]).alias("scale"))
+            scale = decimal_scale(schema) or 0
+            unscaled = int(value.scaleb(scale))
+            size = max(1, (unscaled.bit_length() + 8) // 8)
+            data = unscaled.to_bytes(size, "big", signed=True)
+            return F.struct(F.lit(data).alias("unscaled"), F.lit(scale).alias("scale"))
+        case _:
+            return F.lit(value)
+
+
+def has_struct_default(schema: Schema | None) -> bool:
+    """Whether a struct schema with a default is anywhere in a schema; Java cannot write such a schema."""
+    if schema is None:
+        return False
+    match schema.type:
+        case Type.ARRAY:
+            return has_struct_default(schema.value_schema)
+        case Type.MAP:
+            return has_struct_default(schema.key_schema) or has_struct_default(schema.value_schema)
+        case Type.STRUCT:
+            fields = cast("tuple[Field, ...]", schema.fields)
+            return isinstance(schema.default, Struct) or any(has_struct_default(field.schema) for field in fields)
+        case _:
+            return False

@@ -1,0 +1,135 @@
+"""Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
+
+Main types: ``Columns`` (one Spark plan, one collect), ``Classic`` (a user's ``Transformation``, once a record, in order);
+``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
+
+Thread: the segments of a task are used by its pipeline thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.api import ConnectRecord, Predicate, Transformation
+from penstock.errors import ConnectException, RetriableException, java_class_name
+from penstock.pipeline.batches import RecordError, Stage, TransformStage
+from penstock.pipeline.chain import Conditional, Staged
+from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.step import ColumnPredicate, ColumnTransform, Step
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Steps that are one Spark plan."""
+
+    steps: tuple[Staged, ...]
+
+
+@dataclass(frozen=True)
+class Classic:
+    """One transform that works on records, in Python."""
+
+    transformation: Transformation
+    predicate: Predicate | None
+    negate: bool
+    name: str
+
+    def apply(self, record: ConnectRecord) -> ConnectRecord | None:
+        """The record as it goes on; None = dropped."""
+        if self.predicate is not None and self.predicate.test(record) is self.negate:
+            return record
+        return self.transformation.apply(record)
+
+
+Segment = Columns | Classic
+
+
+def class_name(instance: object) -> str:
+    """What a class is called in errors: its Java name if it has one, else its Python path."""
+    kind = type(instance)
+    java: str | None = getattr(kind, "java_name", None)
+    return java or f"{kind.__module__}.{kind.__qualname__}"
+
+
+def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
+    """The segments of a chain of transforms; neighbouring column steps become one plan."""
+    segments: list[Segment] = []
+    for stage in stages:
+        step = _column_step(stage)
+        name = class_name(stage.transformation)
+        if step is None:
+            segments.append(Classic(stage.transformation, stage.predicate, stage.negate, name))
+            continue
+        staged = Staged(step, Stage.TRANSFORMATION, name)
+        last = segments[-1] if segments else None
+        if isinstance(last, Columns):
+            segments[-1] = Columns((*last.steps, staged))
+        else:
+            segments.append(Columns((staged,)))
+    return segments
+
+
+def _column_step(stage: TransformStage) -> Step | None:
+    transformation = stage.transformation
+    if not isinstance(transformation, ColumnTransform):
+        return None
+    if stage.predicate is None:
+        return transformation.step()
+    if isinstance(stage.predicate, ColumnPredicate):
+        return Conditional(transformation.step(), stage.predicate, stage.negate)
+    return None
+
+
+class Failures:
+    """The errors of one batch: the first one of each record."""
+
+    def __init__(self) -> None:
+        self.errors: dict[int, RecordError] = {}
+
+    def raised(self, seq: int, stage: str, executing_class: str, error: BaseException) -> None:
+        """Notes what Python code raised for a record."""
+        retriable = isinstance(error, RetriableException)
+        name = java_class_name(error)
+        # The record is kept out of what follows, so this is its only error.
+        self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
+
+    def found(self, outcome: Outcome) -> None:
+        """Notes what a Spark job found."""
+        if outcome.error is None:
+            return
+        valid = np.flatnonzero(outcome.error.is_valid().to_numpy())
+        for index, error in zip(valid.tolist(), outcome.error.take(valid).to_pylist(), strict=True):
+            place = outcome.places[error["place"]]
+            seq = index if outcome.rows is None else int(outcome.rows[index])
+            message = error["message"]
+            told = message if place.advice is None else f"{message} {place.advice}"
+            self.errors[seq] = RecordError(
+                seq,
+                place.stage,
+                place.executing_class,
+                place.exception_class,
+                message,
+                exception=exception_of(place.exception_class, told),
+            )
+
+
+def _text(error: BaseException) -> str | None:
+    return str(error) if error.args else None
+
+
+def exception_of(java_name: str, message: str | None) -> Exception:
+    """The exception a step reports by its Java name; a plain ``ConnectException`` where no class has that name."""
+    kind = _BY_JAVA_NAME.get(java_name, ConnectException)
+    return kind(message) if message is not None else kind()
+
+
+def _all_below(kind: type[Exception]) -> list[type[Exception]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in _all_below(child))]
+
+
+_BY_JAVA_NAME: Mapping[str, type[Exception]] = {
+    kind.__dict__["java_name"]: kind for kind in _all_below(ConnectException) if "java_name" in kind.__dict__
+}

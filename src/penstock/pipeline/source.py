@@ -1,0 +1,273 @@
+"""The source path: what a task polled becomes bytes for Kafka.
+
+Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one shape
+of plan; transforms and converters are Spark columns, except a user's own classes, which run here record by record. The
+groups meet again by position: row i of the result is record i of the batch.
+
+Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
+
+Thread: one instance a task, used by the task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
+from penstock.pipeline.assembly import Assembly, LazyColumns
+from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, Stage
+from penstock.pipeline.chain import Staged
+from penstock.pipeline.frame import OTHER_COLUMNS, columns_of_frame, frame_to_records
+from penstock.pipeline.grouping import group_records
+from penstock.pipeline.headers import HeaderWriter
+from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.records import from_arrow
+from penstock.pipeline.segments import Classic, Columns, Failures, Segment, class_name, cut_transforms
+from penstock.pipeline.step import ColumnConverter, SideName
+
+if TYPE_CHECKING:
+    from penstock.pipeline.session import SparkRuntime
+
+_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+
+
+def build_source_pipeline(runtime: SparkRuntime, spec: PipelineSpec, jobs: SparkJobs | None = None) -> SourcePipeline:
+    """Makes the pipeline of one source task.
+
+    Args:
+        runtime: Owner of the Spark session.
+        spec: Converters and transforms, configured.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+    """
+    return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs)
+
+
+class SourcePipeline:
+    """Turns batches of one source task into bytes for Kafka. Thread: the task's pipeline thread."""
+
+    def __init__(self, spec: PipelineSpec, jobs: SparkJobs) -> None:
+        self._jobs = jobs
+        self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
+        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
+        self._headers = HeaderWriter(spec.header_converter)
+        steps = [
+            Staged(converter.writing(side), _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+            if isinstance(converter, ColumnConverter)
+        ]
+        self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        segments = cut_transforms(spec.transforms)
+        if not self._own and segments and isinstance(segments[-1], Columns):
+            self._last = Columns((*segments.pop().steps, *steps))  # type: ignore[union-attr]
+        else:
+            self._last = Columns(tuple(steps))
+        self._segments: list[Segment] = segments
+
+    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+        """Runs one batch. Blocks for the Spark job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        if isinstance(batch, SourceFrame):
+            return self._run_frame(batch)
+        return self._run_records(batch.records)
+
+    # ------------------------------------------------------------------ frames
+    def _run_frame(self, frame: SourceFrame) -> ProduceBatch:
+        if self._segments or self._own:
+            return self._run_records(frame_to_records(frame))
+        failures = Failures()
+        columns = columns_of_frame(frame)
+        constants = {"topic": frame.topic, "partition": frame.partition, "timestamp": frame.timestamp}
+        missing = {
+            name: value for name, value in constants.items() if name not in columns.carried | columns.others.keys()
+        }
+        if columns.rows == 0:
+            return Assembly(0).batch(failures)
+        if columns.frame is not None:
+            # The number of rows is known only once the job is done, so constants a step reads are columns of the plan.
+            data = columns.frame.withColumns({name: F.lit(value) for name, value in missing.items()})
+            group = Group(self._last.steps, columns.shape, None, {}, data, columns.carried)
+            outcome = self._jobs.run([group], {}, 0, apart=False)[0]
+            assembly = Assembly(len(next(iter(outcome.columns.values()))))
+        else:
+            assembly = Assembly(columns.rows or 0)
+            makers = {name: partial(_repeated, name, value, assembly.rows) for name, value in missing.items()}
+            makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
+            group = Group(self._last.steps, columns.shape, None, columns.sides)
+            outcome = self._jobs.run([group], LazyColumns(makers), assembly.rows, apart=False)[0]
+        failures.found(outcome)
+        for name, column in columns.others.items():
+            assembly.put(name, column)
+        for name, value in missing.items():
+            assembly.put_constant(name, value)
+        assembly.take([outcome])
+        return assembly.batch(failures)
+
+    # ------------------------------------------------------------------ records
+    def _run_records(self, records: Sequence[SourceRecord]) -> ProduceBatch:
+        failures = Failures()
+        rows = len(records)
+        live: list[ConnectRecord] = list(records)
+        positions: list[int] | None = None
+        for segment in self._segments:
+            if isinstance(segment, Classic):
+                live, positions = _apply_classic(segment, live, positions, failures)
+            else:
+                live, positions = self._apply_columns(segment, live, positions, failures, rows)
+        assembly = Assembly(rows)
+        if positions is not None:
+            assembly.drop_all_but(positions, failures)
+        columns = _columns_of(live, positions, rows)
+        _put_coordinates(assembly, live, columns)
+        if self._last.steps and live:
+            outcomes = self._jobs.run(self._groups(self._last, live, positions, failures), columns, rows, apart=False)
+            for outcome in outcomes:
+                failures.found(outcome)
+            assembly.take(outcomes)
+        headers = self._headers.write(live, positions, rows, failures)
+        if headers is not None:
+            assembly.put("headers", headers)
+        for side, converter in self._own.items():
+            assembly.put(side, _convert_own(side, converter, self._names[side], live, positions, rows, failures))
+        return assembly.batch(failures)
+
+    def _groups(
+        self, segment: Columns, live: Sequence[ConnectRecord], positions: list[int] | None, failures: Failures
+    ) -> list[Group]:
+        def on_bad(seq: int, side: SideName, error: Exception) -> None:
+            failures.raised(seq, _STAGES[side], self._names[side], error)
+
+        found = group_records(live, positions, sink=False, on_bad=on_bad)
+        return [Group(segment.steps, one.shape, one.rows, one.columns) for one in found]
+
+    def _apply_columns(
+        self, segment: Columns, live: list[ConnectRecord], positions: list[int] | None, failures: Failures, rows: int
+    ) -> tuple[list[ConnectRecord], list[int] | None]:
+        """Runs column steps whose result a classic transform needs as records."""
+        if not live:
+            return live, positions
+        groups = self._groups(segment, live, positions, failures)
+        shared = _columns_of(live, positions, rows)
+        by_position = dict(zip(range(rows) if positions is None else positions, live, strict=False))
+        changed: dict[int, ConnectRecord] = {}
+        for outcome in self._jobs.run(groups, shared, rows, apart=True):
+            failures.found(outcome)
+            changed |= _rebuilt(outcome, by_position)
+        kept = [seq for seq in sorted(changed) if seq not in failures.errors]
+        return [changed[seq] for seq in kept], kept
+
+
+def _rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int, ConnectRecord]:
+    """The records of an outcome, without dropped ones; what failed is in there still."""
+    seqs = list(range(len(records))) if outcome.rows is None else outcome.rows.tolist()
+    changes: dict[str, Sequence[Any]] = {}
+    for side in _SIDES:
+        known = outcome.shape.side(side)
+        column = outcome.columns.get(side)
+        carrier = known.carrier if known.schema is None else known.schema
+        values = [None] * len(seqs) if column is None else from_arrow(column, carrier, known.physical)
+        changes[side] = values
+        changes[f"{side}_schema"] = [known.schema] * len(seqs)
+    for name in ("topic", "partition", "timestamp"):
+        if name in outcome.columns:
+            changes[name] = outcome.columns[name].to_pylist()
+    dropped = [False] * len(seqs) if outcome.dropped is None else outcome.dropped.to_pylist()
+    names = list(changes)
+    rebuilt: dict[int, ConnectRecord] = {}
+    for seq, gone, *values in zip(seqs, dropped, *changes.values(), strict=True):
+        if not gone:
+            rebuilt[seq] = _with(records[seq], names, values)
+    return rebuilt
+
+
+def _with(record: ConnectRecord, names: Sequence[str], values: Sequence[Any]) -> ConnectRecord:
+    return record.new_record(**dict(zip(names, values, strict=True)))
+
+
+def _apply_classic(
+    classic: Classic, live: list[ConnectRecord], positions: list[int] | None, failures: Failures
+) -> tuple[list[ConnectRecord], list[int]]:
+    kept: list[ConnectRecord] = []
+    places: list[int] = []
+    for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
+        try:
+            result = classic.apply(record)
+        except Exception as error:
+            failures.raised(seq, Stage.TRANSFORMATION, classic.name, error)
+            continue
+        if result is not None:
+            kept.append(result)
+            places.append(seq)
+    return kept, places
+
+
+def _convert_own(
+    side: SideName,
+    converter: Converter,
+    name: str,
+    live: Sequence[ConnectRecord],
+    positions: Sequence[int] | None,
+    rows: int,
+    failures: Failures,
+) -> pa.Array:
+    """Runs a user's own converter, record by record."""
+    data: list[bytes | None] = [None] * rows
+    for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
+        if seq in failures.errors:
+            continue
+        schema, value = (record.key_schema, record.key) if side == "key" else (record.value_schema, record.value)
+        try:
+            data[seq] = converter.from_connect_data(record.topic, schema, value, record.headers)
+        except Exception as error:
+            failures.raised(seq, _STAGES[side], name, error)
+    return pa.array(data, pa.binary())
+
+
+def _repeated(name: str, value: object, rows: int) -> pa.Array:
+    kind = OTHER_COLUMNS[name]
+    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column
+
+
+def _columns_of(records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int) -> LazyColumns:
+    """Topic, partition and timestamp by position in the batch."""
+
+    def by_position(values: list[object], kind: pa.DataType) -> pa.Array:
+        if positions is None:
+            return pa.array(values, kind)
+        spread: list[object] = [None] * rows
+        for seq, value in zip(positions, values, strict=True):
+            spread[seq] = value
+        return pa.array(spread, kind)
+
+    return LazyColumns(
+        {
+            "topic": lambda: by_position([record.topic for record in records], pa.string()),
+            "partition": lambda: by_position([record.kafka_partition for record in records], pa.int32()),
+            "timestamp": lambda: by_position([record.timestamp for record in records], pa.int64()),
+        }
+    )
+
+
+def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:
+    """Topic, partition and timestamp; most batches have one topic, and neither of the others."""
+    for name, values in (
+        ("topic", {record.topic for record in records}),
+        ("partition", {record.kafka_partition for record in records}),
+        ("timestamp", {record.timestamp for record in records}),
+    ):
+        if len(values) == 1:
+            assembly.put_constant(name, next(iter(values)))
+        elif values:
+            assembly.put(name, columns[name])

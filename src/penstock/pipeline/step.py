@@ -1,0 +1,259 @@
+"""What a step of a pipeline is: a schema function on the driver and column functions over a bag of columns.
+
+Main types: ``Side`` and ``Shape`` (what is known of a group of records before any record is seen), ``Bag`` (the columns
+of the group), ``StepPlan`` (what a step makes of them), ``Split`` (a step whose output schema depends on the record),
+``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (what stock transforms, converters and predicates are).
+
+The rules of a step:
+
+* Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
+  earlier step still passes through; what comes out of it is thrown away.
+* What can go wrong is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value and
+  error written in terms of each other would double the plan with each step. The chain keeps a record's first fault.
+* A result that is used more than once is named with ``Keep``, which ends a projection; plans grow linearly this way.
+
+Thread: plans are immutable. They are made and used on a task's pipeline thread while a Spark session is up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.data import Schema, Type
+from penstock.pipeline.types import SCALAR, VARIANT, Form, Physical, default_physical
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+SideName = Literal["key", "value"]
+#: The columns of a bag that a step may read or replace.
+BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset", "headers")
+
+#: Names an expression, so that it is evaluated once however often the returned column is used.
+Keep = Callable[["Column"], "Column"]
+
+_RAW_SCHEMA: Final = Schema(Type.BYTES, optional=True)
+_TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is known of the keys, or of the values, of one group of records.
+
+    Attributes:
+        schema: What Connect says of them; None = schemaless.
+        physical: How the column is laid out.
+        carrier: The schema the column is laid out by. It is ``schema``, except for schemaless values whose kind is
+            known all the same (all are strings, say): those travel typed, which costs half of VARIANT.
+        absent: Every one is null and has no schema; there is no column.
+        present: None is null.
+    """
+
+    schema: Schema | None
+    physical: Physical
+    carrier: Schema | None
+    absent: bool = False
+    present: bool = False
+
+    @classmethod
+    def of(cls, schema: Schema | None, physical: Physical | None = None, *, present: bool = False) -> Side:
+        """Values of ``schema`` in the layout ``physical`` (None: the narrowest one)."""
+        layout = default_physical(schema) if physical is None else physical
+        return cls(schema, layout, None if layout.form is Form.VARIANT else schema, present=present)
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether the column is a VARIANT."""
+        return self.physical.form is Form.VARIANT and not self.absent
+
+    @property
+    def is_schemaless_text(self) -> bool:
+        """Whether the values have no schema and are known to be strings."""
+        return self.schema is None and self.carrier is not None
+
+
+#: Null without schema, in every record.
+NOTHING: Final = Side(None, SCALAR, None, absent=True)
+#: Bytes as they are on the wire.
+RAW: Final = Side(_RAW_SCHEMA, SCALAR, _RAW_SCHEMA)
+#: Schemaless values of any kind.
+SCHEMALESS: Final = Side(None, VARIANT, None)
+#: Schemaless values that are all strings.
+SCHEMALESS_TEXT: Final = Side(None, SCALAR, _TEXT_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a group of records before any of them is seen; plans are made and kept by it.
+
+    Attributes:
+        key, value: The two sides.
+        sink: Whether these are sink records (they have an offset).
+    """
+
+    key: Side
+    value: Side
+    sink: bool = False
+
+    def side(self, name: SideName) -> Side:
+        """The side of that name."""
+        return self.key if name == "key" else self.value
+
+    def with_side(self, name: SideName, side: Side) -> Shape:
+        """This shape with one side replaced."""
+        return replace(self, key=side) if name == "key" else replace(self, value=side)
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """The columns of a group. ``headers`` is ``array<struct<key, schema, value variant>>``."""
+
+    key: Column
+    value: Column
+    topic: Column
+    partition: Column
+    timestamp: Column
+    offset: Column
+    headers: Column
+
+    def side(self, name: SideName) -> Column:
+        """The key or the value column."""
+        return self.key if name == "key" else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that can go wrong in a step.
+
+    Attributes:
+        condition: True where it did; null counts as false. None: it goes wrong for every record.
+        message: Text of the exception, for these records.
+        exception: Its class, by the Java name.
+        advice: What to do about it; added where people read the error, not in Java's message.
+    """
+
+    condition: Column | None
+    message: Column | str
+    exception: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The expressions of a step.
+
+    Attributes:
+        columns: The columns of the bag that change, by name.
+        faults: What can go wrong, in order of precedence.
+        drops: True where the record ends here (it is filtered); None = nowhere.
+    """
+
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
+    drops: Column | None = None
+
+
+def _make_nothing(bag: Bag, keep: Keep) -> Made:
+    return Made()
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What a step does to the records of one shape.
+
+    Attributes:
+        shape: The shape of its output.
+        make: Builds the step's expressions over a bag; evaluates nothing.
+        reads: The columns of the bag that these use.
+        writes: Which columns of the bag change.
+    """
+
+    shape: Shape
+    make: Callable[[Bag, Keep], Made] = _make_nothing
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One way a step may go: taken where ``condition`` holds and none before did. None = everywhere else."""
+
+    condition: Callable[[Bag], Column] | None
+    plan: StepPlan
+    reads: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Split:
+    """A step whose output schema depends on the record: the steps after it are planned for each branch apart."""
+
+    branches: Sequence[Branch]
+
+
+class Step(ABC):
+    """One operation of a chain that is carried out by Spark columns."""
+
+    # Steps are values: equal steps give equal plans, which tasks share. Stock steps are frozen dataclasses.
+
+    @abstractmethod
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        """Decides what to do with the records of one shape; called once for each shape.
+
+        Raises:
+            ConnectException: No record of this shape can pass; each of them fails with this error.
+        """
+
+
+class ColumnTransform(ABC):
+    """A transform that is carried out by Spark columns. Stock transforms are both this and ``Transformation``."""
+
+    @abstractmethod
+    def step(self) -> Step:
+        """What it does, as a value; asked once it is configured."""
+
+
+class ColumnPredicate(ABC):
+    """A predicate that is a Spark column."""
+
+    @abstractmethod
+    def condition(self, bag: Bag) -> Column:
+        """True where the predicate holds; must not be null."""
+
+    #: The columns of the bag that ``condition`` uses.
+    reads: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Wire bytes sorted by what they need, before any of them reaches Spark.
+
+    Attributes:
+        hints: What a converter needs to know of each group; each hint gives a plan of its own.
+        codes: For each row the index of its hint; None = all rows have the first one.
+        column: The bytes, perhaps brought into a normal form; None = as they came.
+    """
+
+    hints: Sequence[Hashable]
+    codes: np.ndarray | None = None
+    column: pa.ChunkedArray | None = None
+
+
+class ColumnConverter(ABC):
+    """A converter that is carried out by Spark columns. Stock converters are both this and ``Converter``."""
+
+    @abstractmethod
+    def writing(self, side: SideName) -> Step:
+        """The step that turns the column of ``side`` into bytes."""
+
+    @abstractmethod
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        """The step that turns bytes into a column, for the rows ``sort`` gave ``hint``."""
+
+    def sort(self, column: pa.ChunkedArray) -> Sorted:
+        """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""
+        return Sorted(hints=(None,))

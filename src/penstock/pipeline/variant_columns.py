@@ -1,0 +1,86 @@
+"""Schemaless values (VARIANT) as Spark columns: what VARIANT cannot say is found and undone in JSON text.
+
+``penstock.pipeline.variant`` writes maps with other than string keys, and what has no JSON, as tagged objects; these functions
+know the tags.
+
+Thread: pure functions that build expressions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_MAP_OPEN: Final = '{"\\u0000map":'
+#: A tagged map that holds no other object: its braces can be found by a regular expression.
+_FLAT_MAP: Final = '\\{"\\\\u0000map":(\\[(?:[^{}"]|"[^"\\\\]*+(?:\\\\.[^"\\\\]*+)*+")*+\\])\\}'
+_MAX_NESTED: Final = 4
+_TAGGED: Final = '"\\\\u0000(?:struct|time|decimal)":'
+_NO_SCHEMA_TYPE: Final = "does not have corresponding schema type."
+_KINDS: Final = {"DECIMAL": "java.math.BigDecimal", "DATE": "java.util.Date", "TIMESTAMP": "java.util.Date"}
+
+
+def java_map_text(text: Column) -> Column:
+    """JSON text of a VARIANT with tagged maps as ``[[k,v],...]``. ``text`` is used several times: name it first."""
+    undone = text
+    for _ in range(_MAX_NESTED):
+        undone = F.regexp_replace(undone, _FLAT_MAP, "$1")
+    return F.when(text.contains(_MAP_OPEN), undone).otherwise(text)
+
+
+def unsupported_kind(column: Column) -> Column:
+    """Why a schemaless value has no Connect schema type (it holds a decimal, date or time); null where it has."""
+    schema = F.schema_of_variant(column)
+    problem = F.lit(None).cast("string")
+    for kind, java in _KINDS.items():
+        found = schema.rlike(f"(?:^|[<:] ?){kind}\\b")
+        problem = F.when(found, F.lit(f"Java class class {java} {_NO_SCHEMA_TYPE}")).otherwise(problem)
+    tagged = schema.rlike("\\x00(?:struct|time|decimal)")
+    return F.when(tagged, F.lit(f"Java class class java.lang.Object {_NO_SCHEMA_TYPE}")).otherwise(problem)
+
+
+def object_of(fields: Mapping[str, Column]) -> Column:
+    """A VARIANT object of these fields; a null is a field that is null."""
+    return F.to_variant_object(F.struct(*[column.alias(name) for name, column in fields.items()]))
+
+
+def is_object(column: Column) -> Column:
+    """Whether a VARIANT is an object."""
+    return F.schema_of_variant(column).startswith("OBJECT<")
+
+
+def put_field(column: Column, name: str, value: Column) -> Column:
+    """A VARIANT object with a field set; null where ``value`` is null or ``column`` is no object."""
+    if _PLAIN_NAME.fullmatch(name):
+        return F.try_variant_set(column, f'$["{name}"]', value.cast("variant"))
+    added = F.create_map(F.lit(name), value.cast("variant"))
+    members = F.when(is_object(column), column).try_cast("map<string,variant>")
+    return F.when(value.isNotNull(), F.to_variant_object(F.map_concat(members, added)))
+
+
+def java_class_of(column: Column) -> Column:
+    """The Java class of a schemaless value, for messages."""
+    kind = F.schema_of_variant(column)
+    name = F.lit("java.lang.Object")
+    for prefix, java in _JAVA_CLASSES.items():
+        name = F.when(kind.startswith(prefix), F.lit(java)).otherwise(name)
+    return name
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_ .:-]*")
+_JAVA_CLASSES: Final = {
+    "BIGINT": "java.lang.Long",
+    "DOUBLE": "java.lang.Double",
+    "STRING": "java.lang.String",
+    "BOOLEAN": "java.lang.Boolean",
+    "DECIMAL": "java.math.BigDecimal",
+    "BINARY": "[B",
+    "ARRAY": "java.util.ArrayList",
+    "OBJECT": "java.util.HashMap",
+}

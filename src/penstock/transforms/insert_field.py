@@ -1,0 +1,308 @@
+"""InsertField: adds record metadata, or a fixed text, as fields of the key or value.
+
+Classes ``InsertFieldKey`` and ``InsertFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.InsertField.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import ConnectRecord, SinkRecord, Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.data import Field, Schema, SchemaBuilder, Struct, Timestamp, Type
+from penstock.errors import ConfigException, DataException, SchemaBuilderException
+from penstock.pipeline.json_columns import literal
+from penstock.pipeline.step import (
+    Bag,
+    Branch,
+    ColumnTransform,
+    Fault,
+    Keep,
+    Made,
+    Shape,
+    Side,
+    SideName,
+    Split,
+    Step,
+    StepPlan,
+)
+from penstock.pipeline.types import SCALAR, Form, Physical
+from penstock.pipeline.variant_columns import is_object, java_class_of, put_field
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PURPOSE: Final = "field insertion"
+_SUFFIXES: Final = (
+    "Suffix with <code>!</code> to make this a required field, or <code>?</code> to keep it optional (the default)."
+)
+_SOURCE_RECORD: Final = "org.apache.kafka.connect.source.SourceRecord"
+NOT_A_SINK: Final = f"Only SinkRecord supported for [{_PURPOSE}], found: {_SOURCE_RECORD}"
+
+
+def _define() -> ConfigDef:
+    definition = ConfigDef()
+    for name, what in (
+        ("topic.field", "Field name for Kafka topic."),
+        ("partition.field", "Field name for Kafka partition."),
+        ("offset.field", "Field name for Kafka offset - only applicable to sink connectors."),
+        ("timestamp.field", "Field name for record timestamp."),
+        ("static.field", "Field name for static data field."),
+    ):
+        definition.define(
+            name, ConfigType.STRING, default=None, importance=Importance.MEDIUM, doc=f"{what} {_SUFFIXES}"
+        )
+    definition.define(
+        "static.value",
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.MEDIUM,
+        doc="Static field value, if field name configured.",
+    )
+    return definition.define(
+        "replace.null.with.default",
+        ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.MEDIUM,
+        doc="Whether to replace fields that have a default value and that are null to the default value. "
+        "When set to true, the default value is used, otherwise null is used.",
+    )
+
+
+CONFIG: Final = _define()
+_KINDS: Final = {"topic": Type.STRING, "partition": Type.INT32, "offset": Type.INT64, "static": Type.STRING}
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """One field to add: what (topic, partition, offset, timestamp, static), its name, whether it may be null."""
+
+    what: str
+    name: str
+    optional: bool
+
+    @classmethod
+    def parse(cls, what: str, text: str | None) -> Insertion | None:
+        """Reads ``name``, ``name?`` (optional) or ``name!`` (required)."""
+        if text is None:
+            return None
+        if text.endswith("?"):
+            return cls(what, text[:-1], True)
+        if text.endswith("!"):
+            return cls(what, text[:-1], False)
+        return cls(what, text, True)
+
+    def schema(self) -> Schema:
+        """Schema of the field."""
+        builder = Timestamp.builder() if self.what == "timestamp" else SchemaBuilder.type(_KINDS[self.what])
+        return builder.optional().build() if self.optional else builder.build()
+
+
+def _extended(schema: Schema, insertions: Sequence[Insertion]) -> Schema:
+    builder = SchemaBuilder.struct().name(schema.name).version(schema.version).doc(schema.doc)
+    if schema.parameters:
+        builder.parameters(schema.parameters)
+    for field in schema.fields:
+        builder.field(field.name, field.schema)
+    for insertion in insertions:
+        builder.field(insertion.name, insertion.schema())
+    return builder.build()
+
+
+@dataclass(frozen=True)
+class Insert(Step):
+    """Adds fields to one side."""
+
+    side: SideName
+    insertions: tuple[Insertion, ...]
+    static: str | None
+    defaults: bool
+
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape)
+        if known.schema is None:
+            return self._plan_object(shape, known)
+        inserted = self._plan_struct(shape, known)
+        if known.present:
+            return inserted
+        # A null keeps its old schema, so null and other records part here.
+        return Split([Branch(self._is_null, StepPlan(shape), frozenset({self.side})), Branch(None, inserted)])
+
+    def _is_null(self, bag: Bag) -> Column:
+        return bag.side(self.side).isNull()
+
+    def _reads(self) -> frozenset[str]:
+        return frozenset({self.side} | {one.what for one in self.insertions if one.what != "static"})
+
+    def _needs_sink(self, shape: Shape) -> bool:
+        return not shape.sink and any(one.what == "offset" for one in self.insertions)
+
+    def _failing(self, shape: Shape, message: str, exception: str) -> StepPlan:
+        """The plan where no value but null can pass."""
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            return Made(faults=(Fault(bag.side(self.side).isNotNull(), message, exception),))
+
+        return StepPlan(shape, make, frozenset({self.side}))
+
+    # ------------------------------------------------------------------ with schema
+    def _plan_struct(self, shape: Shape, known: Side) -> StepPlan:
+        schema = known.schema
+        assert schema is not None
+        if schema.type is not Type.STRUCT or known.physical.form is not Form.STRUCT:
+            message = f"Only Struct objects supported for [{_PURPOSE}], found: {_JAVA_CLASSES.get(schema.type)}"
+            return self._failing(shape, message, DataException.java_name)
+        if self._needs_sink(shape):
+            return self._failing(shape, NOT_A_SINK, DataException.java_name)
+        try:
+            extended = _extended(schema, self.insertions)
+        except SchemaBuilderException as error:
+            return self._failing(shape, str(error), SchemaBuilderException.java_name)
+        physical = Physical(Form.STRUCT, (*known.physical.children, *[SCALAR] * len(self.insertions)))
+        side = Side.of(extended, physical, present=True)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            fields = [
+                self._copied(value, field, child)
+                for field, child in zip(schema.fields, known.physical.children, strict=True)
+            ]
+            fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
+            return Made({self.side: F.struct(*fields)})
+
+        return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
+
+    def _copied(self, value: Column, field: Field, physical: Physical) -> Column:
+        column = value.getField(field.name)
+        if self.defaults and field.schema.default is not None:
+            column = F.coalesce(column, literal(field.schema.default, field.schema, physical))
+        return column.alias(field.name)
+
+    def _value(self, bag: Bag, insertion: Insertion) -> Column:
+        if insertion.what == "static":
+            return F.lit(self.static).cast("string")
+        return cast("Column", getattr(bag, insertion.what))
+
+    # ------------------------------------------------------------------ without
+    def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
+        if not known.is_variant:
+            found = _JAVA_CLASSES.get(known.carrier.type if known.carrier is not None else Type.STRING)
+            message = f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: {found}"
+            return self._failing(shape, message, DataException.java_name)
+        if self._needs_sink(shape):
+            return self._failing(shape, NOT_A_SINK, DataException.java_name)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            original = value = bag.side(self.side)
+            for insertion in self.insertions:
+                added = self._value(bag, insertion)
+                if insertion.what == "static":
+                    value = put_field(value, insertion.name, added)
+                else:
+                    value = keep(value)
+                    value = F.coalesce(put_field(value, insertion.name, added), value)
+            bad = original.isNotNull() & ~F.is_variant_null(original) & ~is_object(original)
+            before = F.lit(f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: ")
+            message = F.concat(before, java_class_of(original))
+            return Made({self.side: value}, (Fault(bad, message, DataException.java_name),))
+
+        return StepPlan(shape.with_side(self.side, Side.of(None)), make, self._reads(), frozenset({self.side}))
+
+
+_JAVA_CLASSES: Final = {
+    Type.INT8: "java.lang.Byte",
+    Type.INT16: "java.lang.Short",
+    Type.INT32: "java.lang.Integer",
+    Type.INT64: "java.lang.Long",
+    Type.FLOAT32: "java.lang.Float",
+    Type.FLOAT64: "java.lang.Double",
+    Type.BOOLEAN: "java.lang.Boolean",
+    Type.STRING: "java.lang.String",
+    Type.BYTES: "[B",
+    Type.ARRAY: "java.util.ArrayList",
+    Type.MAP: "java.util.HashMap",
+}
+
+_READERS: Final[Mapping[str, Callable[[ConnectRecord], object]]] = {
+    "topic": lambda record: record.topic,
+    "partition": lambda record: record.kafka_partition,
+    "timestamp": lambda record: record.timestamp,
+    "offset": lambda record: record.kafka_offset if isinstance(record, SinkRecord) else None,
+}
+
+
+class _InsertField(ColumnTransform, Transformation):
+    side: ClassVar[SideName]
+    _insertions: tuple[Insertion, ...] = ()
+    _static: str | None = None
+    _defaults: bool = True
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        values = CONFIG.parse(props)
+        parsed = [
+            Insertion.parse(what, cast("str | None", values[f"{what}.field"]))
+            for what in ("topic", "partition", "offset", "timestamp", "static")
+        ]
+        self._insertions = tuple(one for one in parsed if one is not None)
+        if not self._insertions:
+            raise ConfigException("No field insertion configured")
+        self._static = cast("str | None", values["static.value"])
+        static = parsed[-1]
+        if static is not None and self._static is None:
+            raise ConfigException("static.value", None, f"No value specified for static field: {static.name}")
+        self._defaults = bool(values["replace.null.with.default"])
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def step(self) -> Step:
+        return Insert(self.side, self._insertions, self._static, self._defaults)
+
+    def apply(self, record: R) -> R:
+        """The same for one record, for callers outside of a pipeline."""
+        schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
+        if value is None:
+            return record
+        if any(one.what == "offset" for one in self._insertions) and not isinstance(record, SinkRecord):
+            raise DataException(NOT_A_SINK)
+        values = {one.name: self._value_of(record, one) for one in self._insertions}
+        if schema is None:
+            if not isinstance(value, dict):
+                raise DataException(f"Only Map objects supported in absence of schema for [{_PURPOSE}]")
+            present = {name: one for name, one in values.items() if one is not None}
+            return self._replaced(record, None, {**value, **present})
+        if not isinstance(value, Struct):
+            raise DataException(f"Only Struct objects supported for [{_PURPOSE}]")
+        extended = _extended(schema, self._insertions)
+        copied = [value.get(field) if self._defaults else value.get_without_default(field) for field in schema.fields]
+        return self._replaced(record, extended, Struct.unchecked(extended, [*copied, *values.values()]))
+
+    def _value_of(self, record: ConnectRecord, insertion: Insertion) -> object:
+        return self._static if insertion.what == "static" else _READERS[insertion.what](record)
+
+    def _replaced(self, record: R, schema: Schema | None, value: object) -> R:
+        if self.side == "key":
+            return cast("R", record.new_record(key_schema=schema, key=value))
+        return cast("R", record.new_record(value_schema=schema, value=value))
+
+
+class InsertFieldKey(_InsertField):
+    """InsertField on the key."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.InsertField$Key"
+    side: ClassVar[SideName] = "key"
+
+
+class InsertFieldValue(_InsertField):
+    """InsertField on the value."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.InsertField$Value"
+    side: ClassVar[SideName] = "value"
