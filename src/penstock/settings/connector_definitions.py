@@ -133,7 +133,15 @@ def _common() -> ConfigDef:
             width=Width.MEDIUM,
             display_name="Connector version",
         )
-        .define(
+    )
+    _define_tasks(definition)
+    _define_converters(definition)
+    return definition
+
+
+def _define_tasks(definition: ConfigDef) -> None:
+    (
+        definition.define(
             "tasks.max",
             ConfigType.INT,
             default=1,
@@ -144,8 +152,7 @@ def _common() -> ConfigDef:
             order=4,
             width=Width.SHORT,
             display_name="Tasks max",
-        )
-        .define(
+        ).define(
             "tasks.max.enforce",
             ConfigType.BOOLEAN,
             default=True,
@@ -157,8 +164,6 @@ def _common() -> ConfigDef:
             display_name="Enforce tasks max",
         )
     )
-    _define_converters(definition)
-    return definition
 
 
 def _define_converters(definition: ConfigDef) -> None:
@@ -297,9 +302,8 @@ def _define_errors(definition: ConfigDef) -> ConfigDef:
 
 
 def _source() -> ConfigDef:
-    return (
-        ConfigDef(CONNECTOR)
-        .define(
+    return _define_exactly_once(
+        ConfigDef(CONNECTOR).define(
             "topic.creation.groups",
             ConfigType.LIST,
             default="",
@@ -311,7 +315,12 @@ def _source() -> ConfigDef:
             width=Width.LONG,
             display_name="Topic Creation Groups",
         )
-        .define(
+    )
+
+
+def _define_exactly_once(definition: ConfigDef) -> ConfigDef:
+    return (
+        definition.define(
             "exactly.once.support",
             ConfigType.STRING,
             default="requested",
@@ -364,7 +373,7 @@ def _source() -> ConfigDef:
 
 
 def _sink() -> ConfigDef:
-    return (
+    return _define_dead_letters(
         ConfigDef(CONNECTOR)
         .define(
             "topics",
@@ -391,7 +400,12 @@ def _sink() -> ConfigDef:
             width=Width.LONG,
             display_name="Topics regex",
         )
-        .define(
+    )
+
+
+def _define_dead_letters(definition: ConfigDef) -> ConfigDef:
+    return (
+        definition.define(
             "errors.deadletterqueue.topic.name",
             ConfigType.STRING,
             default="",
