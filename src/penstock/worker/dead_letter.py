@@ -1,7 +1,7 @@
 """The dead letter queue of a sink connector: failed messages, as they were fetched, in a topic of their own.
 
-Main types: ``DeadLetterQueue`` (an ``ErrorReporter``) and ``DeadLetterSettings``; ``context_headers`` says what is added
-to a message. ``create_topic`` makes the topic at task start.
+Main types: ``DeadLetterQueue`` (an ``ErrorReporter``) and ``DeadLetterSettings``; ``context_headers`` says what is
+added to a message. ``create_topic`` makes the topic at task start.
 
 Owning thread: reports may come from any thread; answers come on the producer's thread. A lock guards what is pending.
 

@@ -40,6 +40,7 @@ from penstock.worker.sink_stages import (
     Event,
     Lost,
     Revoked,
+    SinkConsumer,
     SinkStages,
     StageFailed,
     StagesClosed,
@@ -376,10 +377,8 @@ class SinkLoop:
     def _apply_pauses(self) -> None:
         """Make the consumer pause what should be paused now."""
         held = self._context.paused & self._partitions.assigned
-        for partition in held - self._held:
-            # Records on their way must not arrive after pause() returned: they are fetched again after resume().
-            position = self._partitions.next_to_deliver(partition)
-            self._partitions.discard_fetched(partition, self._seek({partition: position}))
+        if new := held - self._held:
+            self._hold(new)
         self._held = held
         wanted = self._wanted_pauses()
         if wanted != self._applied_pauses:
@@ -389,6 +388,20 @@ class SinkLoop:
                 everything=self._resting or self._retry_at_ms is not None,
             )
             self._applied_pauses = wanted
+
+    def _hold(self, partitions: frozenset[TopicPartition]) -> None:
+        """Records on their way must not arrive after the task paused them: they are fetched again after ``resume``."""
+        positions = {partition: self._partitions.next_to_deliver(partition) for partition in partitions}
+
+        def seek_and_pause(consumer: SinkConsumer) -> int:
+            epoch = consumer.seek(positions)
+            consumer.pause(partitions)
+            return epoch
+
+        epoch = self._answer_of(self._stages.submit(seek_and_pause))
+        for partition in partitions:
+            self._partitions.discard_fetched(partition, epoch)
+        self._applied_pauses |= partitions
 
     def _seek(self, positions: Mapping[TopicPartition, int]) -> int:
         return self._answer_of(self._stages.submit(lambda consumer: consumer.seek(positions)))

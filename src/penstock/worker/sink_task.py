@@ -25,8 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.api import AnySinkTask, SinkRecord
+from penstock.errors import stack_trace
 from penstock.kafka.consumer import Subscription
-from penstock.model import ConnectorTaskId
+from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
@@ -123,6 +124,16 @@ class TaskCallbacks:
     on_failure: Callable[[BaseException], None] = lambda error: None
     on_stopped: Callable[[], None] = lambda: None
 
+    @classmethod
+    def reporting(cls, report: Callable[[State, str | None], None]) -> TaskCallbacks:
+        """States as a ``TaskSlot`` takes them."""
+        return cls(
+            on_running=lambda: report(State.RUNNING, None),
+            on_paused=lambda: report(State.PAUSED, None),
+            on_failure=lambda error: report(State.FAILED, stack_trace(error)),
+            on_stopped=lambda: report(State.UNASSIGNED, None),
+        )
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -155,12 +166,7 @@ class SinkTaskRunner:
                 build_sink_pipeline(runtime, pipeline_spec),
                 make_reporters=lambda counts: [LogReporter("files-0", counts, include_messages=True)],
             ),
-            TaskCallbacks(
-                on_running=lambda: report(State.RUNNING, None),
-                on_paused=lambda: report(State.PAUSED, None),
-                on_failure=lambda error: report(State.FAILED, stack_trace(error)),
-                on_stopped=lambda: report(State.UNASSIGNED, None),
-            ),
+            TaskCallbacks.reporting(report),
         )
         runner.start()
         runner.stop()

@@ -1,0 +1,633 @@
+"""The sink task's loop over doubles: no broker, no Spark."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
+from penstock.errors import KafkaRetriableException, RetriableException, ToleranceExceededException
+from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
+from penstock.worker.sink_stages import StageLimits
+from penstock.worker.tolerance import ErrorPolicy
+
+
+class Sinks:
+    """Makes sinks and ends them."""
+
+    def __init__(self) -> None:
+        self._made: list[Sink] = []
+
+    def __call__(self, sink: Sink) -> Sink:
+        self._made.append(sink)
+        return sink
+
+    def end(self) -> None:
+        for sink in self._made:
+            if sink.pipeline.gate is not None:
+                sink.pipeline.gate.set()
+            sink.stop()
+
+
+@pytest.fixture
+def run() -> Iterator[Sinks]:
+    sinks = Sinks()
+    yield sinks
+    sinks.end()
+
+
+def once(error: Exception) -> Callable[..., None]:
+    """A hook that raises at its first call."""
+    left = [error]
+
+    def hook(*_: object) -> None:
+        if left:
+            raise left.pop()
+
+    return hook
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for something another thread does."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.002)
+
+
+class TestLife:
+    def test_a_task_goes_through_its_methods_in_kafkas_order_on_one_thread(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a", "b")
+        sink.wait_values("a", "b")
+        sink.stop()
+        names = [name for name in sink.task.diary.names if name != "empty put"]
+        assert names == ["start", "open", "put", "pre_commit", "close", "stop"]
+        assert sink.task.threads == {"task-thread-sink-0"}
+        assert sink.consumer.sync_commits == [{T0: 2}]
+        assert sink.consumer.closed
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+        assert sink.points == ["sink.started", "sink.after_put", "sink.closed"]
+        assert sink.topics == ["t"]
+        assert sink.reporter.closed
+
+    def test_a_task_of_a_paused_connector_is_not_initialized_before_it_is_resumed(self, run: Sinks) -> None:
+        sink = run(Sink(paused=True)).start()
+        sink.wait_state("PAUSED")
+        assert sink.task.diary.names == []
+        sink.runner.resume()
+        sink.wait_state("RUNNING")
+        assert sink.task.diary.names[0] == "start"
+
+    def test_a_task_stopped_before_it_was_resumed_never_starts_and_closes_its_consumer(self, run: Sinks) -> None:
+        sink = run(Sink(paused=True)).start()
+        sink.wait_state("PAUSED")
+        sink.stop()
+        assert sink.task.diary.names == []
+        assert sink.consumer.closed
+        assert sink.states == ["PAUSED", "UNASSIGNED"]
+
+    def test_a_failing_start_makes_the_task_failed_and_stop_is_still_called(self, run: Sinks) -> None:
+        sink = run(Sink())
+        sink.task.hooks["start"] = once(ValueError("no disk"))
+        sink.runner.start()
+        sink.wait_state("FAILED")
+        sink.runner.join(5)
+        assert str(sink.failure) == "no disk"
+        assert sink.task.diary.names == ["start", "stop"]
+        assert sink.consumer.closed
+
+    def test_an_error_after_stop_was_asked_is_not_a_failure(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.task.hooks["close"] = once(ValueError("late"))
+        sink.stop()
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+
+    def test_a_consumer_that_cannot_go_on_fails_the_task_after_a_last_commit(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.consumer.fetch_error = RuntimeError("not authorized")
+        sink.wait_state("FAILED")
+        assert str(sink.failure) == "not authorized"
+        assert sink.consumer.sync_commits == [{T0: 1}]
+
+    def test_an_idle_task_is_called_with_an_empty_list(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.task.diary.wait_for_entry("empty put")
+
+    def test_a_cancelled_task_commits_and_reports_nothing_more(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        inside, go_on = threading.Event(), threading.Event()
+
+        def block(_: object) -> None:
+            inside.set()
+            go_on.wait(5)
+
+        sink.task.hooks["put"] = block
+        sink.consumer.add(T0, "a")
+        assert inside.wait(5)
+        sink.runner.cancel()
+        go_on.set()
+        assert sink.runner.join(5)
+        assert sink.consumer.sync_commits == []
+        assert sink.consumer.closed
+        assert sink.states == ["RUNNING"]
+        assert "pre_commit" not in sink.task.diary.names
+        assert sink.task.diary.names[-1] == "stop"
+
+
+class TestDelivery:
+    def test_dropped_records_move_the_offset_but_are_not_put(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a", "drop", "drop")
+        sink.wait_values("a")
+        sink.stop()
+        assert sink.consumer.sync_commits == [{T0: 3}]
+
+    def test_batches_are_fetched_and_converted_while_put_works(self, run: Sinks) -> None:
+        sink = run(Sink(limits=StageLimits(max_records=2, converted_batches=1))).start({T0: 0})
+        inside, go_on = threading.Event(), threading.Event()
+
+        def block(_: object) -> None:
+            inside.set()
+            assert go_on.wait(5)
+
+        sink.task.hooks["put"] = block
+        sink.consumer.add(T0, "a")
+        assert inside.wait(5)
+        sink.consumer.add(T0, *"bcdefghijkl")
+        eventually(lambda: len(sink.pipeline.runs) == 3)
+        # Put: one; converted: one batch, and one without room; fetched: one batch, and one more message in a fetch that
+        # had begun. The rest stays with the broker.
+        eventually(lambda: sink.consumer.positions[T0] >= 5)
+        assert sink.consumer.positions[T0] <= 1 + 3 * 2 + 1
+        go_on.set()
+        sink.wait_values(*"abcdefghijkl")
+
+    @pytest.mark.parametrize("error", [RetriableException("busy"), KafkaRetriableException("busy")])
+    def test_after_a_retriable_error_of_put_the_same_records_come_again_while_all_is_paused(
+        self, run: Sinks, error: Exception
+    ) -> None:
+        sink = run(Sink()).start({T0: 0})
+        raised: list[Exception] = []
+        paused: list[set[TopicPartition]] = []
+
+        def put(_: object) -> None:
+            if not raised:
+                raised.append(error)
+                sink.task.context.timeout(80)
+                raise error
+            paused.append(set(sink.consumer.paused))
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, "a", "b")
+        sink.wait_values("a", "b", "a", "b")
+        sink.consumer.add(T0, "c")
+        sink.wait_values("a", "b", "a", "b", "c")
+        sink.stop()
+        assert paused == [{T0}, set()]
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+        assert sink.consumer.sync_commits == [{T0: 3}]
+
+    def test_another_error_of_put_fails_the_task_and_commits_what_came_before(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.hooks["put"] = once(ValueError("full"))
+        sink.consumer.add(T0, "b")
+        sink.wait_state("FAILED")
+        assert sink.failure is not None
+        assert "unrecoverable exception" in str(sink.failure)
+        assert isinstance(sink.failure.__cause__, ValueError)
+        assert sink.consumer.sync_commits == [{T0: 1}]
+
+    def test_a_frame_task_is_given_frames_and_only_the_rest_again_after_a_retriable_error(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+        sink.task.hooks["put"] = once(RetriableException("busy"))
+        sink.task.hooks["open"] = lambda _: sink.task.context.timeout(1)
+        sink.runner._progress._next_ms = 0  # the default back-off is up to the next commit
+        sink.consumer.add(T0, "a", "drop", "b")
+        sink.wait_values("a", "b", "a", "b")
+        sink.stop()
+        assert sink.consumer.sync_commits == [{T0: 3}]
+
+
+class TestErrors:
+    def test_without_tolerance_records_before_the_first_error_are_committed_then_the_task_fails(
+        self, run: Sinks
+    ) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a", "b", "bad", "c", "bad")
+        sink.wait_state("FAILED")
+        assert sink.values == ["a", "b"]
+        assert sink.consumer.sync_commits == [{T0: 2}]
+        assert isinstance(sink.failure, ToleranceExceededException)
+        assert str(sink.failure) == "Tolerance exceeded in error handler"
+        assert [message.offset for message in sink.reporter.messages] == [2]
+
+    def test_without_tolerance_a_frame_task_gets_the_frame_before_the_first_error(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+        sink.consumer.add(T0, "a", "b", "bad", "c")
+        sink.wait_state("FAILED")
+        assert sink.values == ["a", "b"]
+        assert sink.consumer.sync_commits == [{T0: 2}]
+
+    def test_with_tolerance_failed_records_are_reported_as_they_were_fetched_and_skipped(self, run: Sinks) -> None:
+        sink = run(Sink(policy=ErrorPolicy(tolerance_all=True))).start({T0: 0})
+        sink.consumer.add(T0, "a", "bad", "b", "bad")
+        sink.wait_values("a", "b")
+        sink.stop()
+        assert sink.consumer.sync_commits == [{T0: 4}]
+        first = sink.reporter.messages[0]
+        assert (first.offset, first.key, first.value, first.headers) == (1, b"k1", b"bad", (("h", b"1"),))
+        assert sink.runner.error_counts.total_records_skipped == 2
+
+    @pytest.mark.parametrize("frames", [False, True])
+    def test_a_record_that_fails_twice_and_then_works_passes_in_its_place(self, run: Sinks, frames: bool) -> None:
+        task = FrameTask() if frames else RecordingTask()
+        policy = ErrorPolicy(retry_timeout_ms=10_000, retry_delay_max_ms=2)
+        sink = run(Sink(task=task, pipeline=FakePipeline(frames=frames, flaky=2), policy=policy)).start({T0: 0})
+        sink.consumer.add(T0, "a", "flaky", "b")
+        sink.wait_values("a", "flaky", "b")
+        counts = sink.runner.error_counts
+        assert (counts.total_retries, counts.total_record_failures, counts.total_record_errors) == (2, 2, 0)
+        assert sink.reporter.failed == []
+
+    def test_a_retriable_error_past_its_time_fails_the_task(self, run: Sinks) -> None:
+        policy = ErrorPolicy(retry_timeout_ms=5, retry_delay_max_ms=2)
+        sink = run(Sink(pipeline=FakePipeline(flaky=1_000_000), policy=policy)).start({T0: 0})
+        sink.consumer.add(T0, "a", "flaky", "b")
+        sink.wait_state("FAILED")
+        assert sink.values == ["a"]
+        assert sink.reporter.failed[0].attempt > 1
+
+    def test_stop_during_retries_leaves_the_record_undelivered_and_uncommitted(self, run: Sinks) -> None:
+        policy = ErrorPolicy(tolerance_all=True, retry_timeout_ms=-1)
+        sink = run(Sink(pipeline=FakePipeline(flaky=1_000_000), policy=policy)).start({T0: 0})
+        sink.consumer.add(T0, "flaky")
+        assert sink.pipeline.entered.wait(5)
+        sink.stop()
+        assert sink.values == []
+        assert sink.consumer.sync_commits == []
+        assert sink.reporter.failed == []
+
+    def test_records_reported_by_the_task_reach_the_reporters_with_their_original_bytes(self, run: Sinks) -> None:
+        sink = run(Sink(policy=ErrorPolicy(tolerance_all=True)))
+
+        def put(records: list[SinkRecord]) -> None:
+            reporter = sink.task.context.errant_record_reporter()
+            assert reporter is not None
+            for record in records:
+                if record.value == "b":
+                    assert reporter.report(record, ValueError("too long")).done()
+
+        sink.task.hooks["put"] = put
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a", "b")
+        sink.wait_values("a", "b")
+        sink.stop()
+        [failed] = sink.reporter.failed
+        assert (failed.error.stage, failed.error.message) == ("TASK_PUT", "too long")
+        assert failed.error.executing_class == "org.apache.kafka.connect.sink.SinkTask"
+        assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k1", b"b")]
+        assert sink.consumer.sync_commits == [{T0: 2}]
+
+    def test_a_task_that_swallows_the_refusal_of_its_report_fails_after_put(self, run: Sinks) -> None:
+        sink = run(Sink())
+
+        def put(records: list[SinkRecord]) -> None:
+            reporter = sink.task.context.errant_record_reporter()
+            assert reporter is not None
+            with pytest.raises(ToleranceExceededException):
+                reporter.report(records[0], ValueError("x"))
+
+        sink.task.hooks["put"] = put
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_state("FAILED")
+        assert isinstance(sink.failure, ToleranceExceededException)
+        assert sink.consumer.sync_commits == []
+
+    def test_offsets_are_not_committed_while_reports_are_not_stored(self, run: Sinks) -> None:
+        sink = run(Sink(policy=ErrorPolicy(tolerance_all=True))).start({T0: 0})
+        sink.reporter.stored = False
+        sink.consumer.add(T0, "bad", "a")
+        sink.wait_values("a")
+        sink.stop()
+        assert sink.consumer.sync_commits == []
+        assert sink.task.diary.of("close") == [[T0]]
+
+
+class TestCommits:
+    def test_a_requested_commit_asks_the_task_and_is_sent_without_waiting(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 5})
+        sink.consumer.add(T0, *"0123456")
+        sink.wait_values("5", "6")
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit")
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit", 2)
+        sink.stop()
+        assert sink.consumer.commits == [{T0: 7}]
+        assert sink.consumer.sync_commits == []
+
+    def test_the_task_may_hold_offsets_back_and_may_not_run_ahead(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0, T1: 0})
+        sink.consumer.add(T0, "a", "b")
+        sink.wait_values("a", "b")
+        other = TopicPartition("other", 3)
+        sink.task.hooks["pre_commit"] = lambda _: {
+            T0: OffsetAndMetadata(1, "half"),
+            T1: OffsetAndMetadata(99),
+            other: OffsetAndMetadata(1),
+        }
+        sink.stop()
+        assert sink.consumer.sync_commits == [{T0: 1, T1: 0}]
+
+    def test_a_failing_pre_commit_rewinds_to_the_committed_offsets_and_drops_what_is_in_hand(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit")
+        # Known bug of Java: the batch that waits for its next try must not survive the rewind.
+        sink.task.hooks["put"] = once(RetriableException("busy"))
+        sink.consumer.add(T0, "b", "c")
+        sink.wait_values("a", "b", "c")
+        sink.task.hooks["pre_commit"] = once(OSError("flush"))
+        sink.task.context.request_commit()
+        sink.wait_values("a", "b", "c", "b", "c")
+        sink.stop()
+        assert sink.consumer.seeks == [{T0: 1}]
+        assert sink.consumer.commits == [{T0: 1}]
+        assert sink.consumer.sync_commits == [{T0: 3}]
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+
+    def test_a_late_answer_to_an_older_commit_does_not_count(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.answer_commits = False
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit")
+        sink.consumer.add(T0, "b")
+        sink.wait_values("a", "b")
+        threading.Event().wait(0.25)  # the first commit is given up after 200 ms
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit", 2)
+        eventually(lambda: len(sink.consumer.answers) == 2)
+        first, second = sink.consumer.answers
+        second(None)
+        first(None)
+        sink.stop()
+        assert sink.consumer.commits == [{T0: 1}, {T0: 2}]
+        assert sink.consumer.sync_commits == []
+        assert (sink.runner.commits.failures, sink.runner.commits.skipped) == (1, 1)
+
+    def test_a_commit_that_fails_does_not_fail_the_task_and_is_made_again(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.commit_error = KafkaRetriableException("coordinator moved")
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit")
+        sink.consumer.commit_error = None
+        sink.stop()
+        assert sink.consumer.commits == [{T0: 1}]
+        assert sink.consumer.sync_commits == [{T0: 1}]
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+
+    def test_is_closing_is_true_in_the_last_pre_commit_only(self, run: Sinks) -> None:
+        sink = run(Sink())
+        seen: list[tuple[str, bool]] = []
+        for name in ("put", "pre_commit", "close", "stop", "open", "empty put"):
+            sink.task.hooks[name] = lambda *_, name=name: seen.append((name, sink.task.context.is_closing))
+        sink.start({T0: 0, T1: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.context.request_commit()
+        sink.task.diary.wait_for_entry("pre_commit")
+        sink.consumer.revoke(T1)
+        sink.stop()
+        wanted = [("open", False), ("put", False), ("pre_commit", False)]
+        wanted += [("pre_commit", True), ("close", False)] * 2 + [("stop", False)]
+        assert [entry for entry in seen if entry[0] != "empty put"] == wanted
+        assert ("empty put", True) not in seen
+
+    def test_is_closing_is_reset_when_the_last_pre_commit_raises_and_close_is_still_called(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        closing: list[bool] = []
+        sink.task.hooks["pre_commit"] = once(OSError("x"))
+        sink.task.hooks["close"] = lambda _: closing.append(sink.task.context.is_closing)
+        sink.stop()
+        assert closing == [False]
+        assert sink.consumer.sync_commits == []
+
+
+class TestRebalances:
+    def test_revoked_partitions_are_committed_closed_and_forgotten(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0, T1: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.consumer.add(T1, "b", "c")
+        sink.wait_values("a", "b", "c")
+        sink.consumer.revoke(T1)
+        assert sink.consumer.sync_commits == [{T1: 2}]
+        assert sink.task.diary.of("close") == [[T1]]
+        sink.stop()
+        # Java names T1 again here, though the task does not own it any more.
+        assert sink.task.diary.of("pre_commit") == [{T1: 2}, {T0: 1}]
+        assert sink.task.diary.of("close") == [[T1], [T0]]
+
+    def test_records_of_a_revoked_partition_that_are_on_their_way_are_dropped(self, run: Sinks) -> None:
+        sink = run(Sink())
+        sink.pipeline.gate = threading.Event()
+        sink.start({T0: 0, T1: 0})
+        sink.consumer.add(T1, "x", "y")
+        assert sink.pipeline.entered.wait(5)
+        sink.consumer.add(T0, "a")
+        sink.consumer.revoke(T1)
+        sink.pipeline.gate.set()
+        sink.wait_values("a")
+        sink.stop()
+        assert {TopicPartition(*tp) for offsets in sink.consumer.sync_commits for tp in offsets} == {T0}
+
+    @pytest.mark.parametrize("frames", [False, True])
+    def test_rows_of_gone_partitions_are_taken_out_of_a_mixed_batch(self, run: Sinks, frames: bool) -> None:
+        task = FrameTask() if frames else RecordingTask()
+        sink = run(Sink(task=task, pipeline=FakePipeline(frames=frames), policy=ErrorPolicy(tolerance_all=True)))
+        sink.pipeline.gate = threading.Event()
+        sink.consumer.add(T1, "x", "bad", "y")
+        sink.consumer.add(T0, "a", "bad", "b")
+        sink.start({T0: 0, T1: 0})
+        assert sink.pipeline.entered.wait(5)
+        sink.consumer.revoke(T1)
+        sink.pipeline.gate.set()
+        sink.wait_values("a", "b")
+        sink.stop()
+        assert [(message.partition, message.offset) for message in sink.reporter.messages] == [(0, 1)]
+        assert sink.consumer.sync_commits[-1] == {T0: 3}
+
+    def test_a_partition_that_comes_back_is_read_from_where_it_was_committed(self, run: Sinks) -> None:
+        sink = run(Sink())
+        sink.pipeline.gate = threading.Event()
+        sink.consumer.add(T0, "a", "b", "c")
+        sink.start({T0: 0})
+        assert sink.pipeline.entered.wait(5)
+        sink.consumer.revoke(T0)
+        sink.consumer.assign({T0: 1})
+        sink.pipeline.gate.set()
+        sink.wait_values("b", "c")
+
+    def test_lost_partitions_are_closed_without_a_commit(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.consumer.lose(T0)
+        sink.stop()
+        assert sink.task.diary.of("pre_commit") == []
+        assert sink.task.diary.of("close") == [[T0]]
+        assert sink.consumer.sync_commits == []
+
+    def test_a_revoked_partition_is_taken_out_of_the_batch_that_waits_for_its_next_try(self, run: Sinks) -> None:
+        sink = run(Sink())
+        tries: list[list[str]] = []
+
+        def put(records: list[SinkRecord]) -> None:
+            tries.append([str(record.value) for record in records])
+            if len(tries) == 1:
+                sink.task.context.timeout(150)
+                raise RetriableException("busy")
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, "a")
+        sink.consumer.add(T1, "x")
+        sink.start({T0: 0, T1: 0})
+        sink.task.diary.wait_for_entry("put")
+        sink.consumer.revoke(T1)
+        sink.task.diary.wait_for_entry("put", 2)
+        assert sorted(tries[0]) == ["a", "x"]
+        assert tries[1] == ["a"]
+        sink.stop()
+        assert sink.consumer.sync_commits == [{T0: 1}]
+
+    def test_an_error_of_open_fails_the_task_and_lets_the_group_go_on(self, run: Sinks) -> None:
+        sink = run(Sink())
+        sink.task.hooks["open"] = once(OSError("no room"))
+        sink.start({T0: 0})
+        sink.wait_state("FAILED")
+        assert str(sink.failure) == "no room"
+
+    def test_offsets_set_in_open_are_where_reading_begins(self, run: Sinks) -> None:
+        sink = run(Sink())
+        sink.consumer.add(T0, *"abcd")
+        sink.task.hooks["open"] = lambda _: sink.task.context.offset({T0: 2})
+        sink.start({T0: 0})
+        sink.wait_values("c", "d")
+        assert sink.consumer.seeks == []
+
+    def test_assignment_names_the_owned_partitions(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        assert sink.task.context.assignment() == {T0}
+        sink.consumer.assign({T1: 0})
+        assert sink.task.context.assignment() == {T0, T1}
+        assert sink.task.context.configs() == {"a": "2"}
+
+
+class TestRewindAndPause:
+    def test_a_rewind_brings_records_again_and_discards_what_is_on_its_way(self, run: Sinks) -> None:
+        sink = run(Sink(limits=StageLimits(max_records=1)))
+
+        def put(records: list[SinkRecord]) -> None:
+            if records[0].value == "b" and sink.values.count("b") == 1:
+                sink.task.context.offset(T0, 0)
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, *"abcd")
+        sink.start({T0: 0})
+        sink.wait_values("a", "b", "a", "b", "c", "d")
+
+    def test_a_rewind_of_a_strange_partition_is_ignored(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.task.hooks["put"] = lambda _: sink.task.context.offset(T1, 0)
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.consumer.add(T0, "b")
+        sink.wait_values("a", "b")
+        assert sink.consumer.seeks == []
+
+    def test_records_of_a_partition_the_task_paused_come_after_resume_and_in_order(self, run: Sinks) -> None:
+        sink = run(Sink(limits=StageLimits(max_records=1)))
+
+        def put(records: list[SinkRecord]) -> None:
+            if records[0].value == "a":
+                sink.task.context.pause(T0)
+            if records[0].value == "x":
+                sink.task.context.resume(T0)
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, *"abc")
+        sink.start({T0: 0, T1: 0})
+        sink.task.diary.wait_for_entry("empty put")
+        assert sink.values == ["a"]
+        sink.consumer.add(T1, "x")
+        sink.wait_values("a", "x", "b", "c")
+
+    def test_pausing_a_partition_that_is_not_assigned_is_refused(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.task.hooks["put"] = lambda _: sink.task.context.pause(T1)
+        sink.consumer.add(T0, "a")
+        sink.wait_state("FAILED")
+        assert "t-1: not assigned" in str(sink.failure)
+
+    def test_a_paused_connector_delivers_nothing_commits_and_goes_on_where_it_was(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0, T1: 0})
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.hooks["open"] = lambda _: None
+        sink.runner.pause()
+        sink.wait_state("PAUSED")
+        sink.task.diary.wait_for_entry("pre_commit")
+        sink.consumer.add(T0, "b")
+        sink.task.diary.wait_for_entry("empty put")
+        assert sink.values == ["a"]
+        assert sink.consumer.paused == {T0, T1}
+        sink.consumer.revoke(T1)
+        sink.runner.resume()
+        sink.wait_state("RUNNING")
+        sink.wait_values("a", "b")
+        eventually(lambda: sink.consumer.paused == set())
+
+    def test_partitions_assigned_while_paused_do_not_deliver(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.runner.pause()
+        sink.wait_state("PAUSED")
+        sink.consumer.add(T1, "x")
+        sink.consumer.assign({T1: 0})
+        assert sink.consumer.paused == {T0, T1}
+        sink.runner.resume()
+        sink.wait_values("x")
+
+    def test_what_the_task_paused_stays_paused_over_pause_and_resume_of_the_connector(self, run: Sinks) -> None:
+        sink = run(Sink())
+        sink.task.hooks["open"] = lambda _: sink.task.context.pause(T0)
+        sink.start({T0: 0, T1: 0})
+        sink.runner.pause()
+        sink.wait_state("PAUSED")
+        sink.runner.resume()
+        sink.wait_state("RUNNING")
+        sink.consumer.add(T1, "x")
+        sink.wait_values("x")
+        assert sink.consumer.paused == {T0}
+
+
+def test_offsets_of_the_last_pre_commit_are_those_delivered(run: Sinks) -> None:
+    sink = run(Sink(commit_interval_ms=20)).start({T0: 0})
+    sink.consumer.add(T0, "a", "b")
+    sink.wait_values("a", "b")
+    sink.task.diary.wait_for_entry("pre_commit", 3)
+    asked = sink.task.diary.of("pre_commit")
+    assert asked[-1] == {T0: 2}
+    assert sink.consumer.commits == [{T0: 2}]
