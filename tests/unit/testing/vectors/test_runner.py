@@ -1,0 +1,240 @@
+"""The vector runner: what counts as equal to Java, what as a deviation, and what is printed."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from penstock.api import ConnectRecord
+from penstock.testing.vectors.__main__ import main
+from penstock.testing.vectors.adapter import PipelineAdapter, decode_record, encode_record
+from penstock.testing.vectors.compare import judge
+from penstock.testing.vectors.deviations import Deviation, load_deviations
+from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, Verdict, load_vectors
+from penstock.testing.vectors.runner import run_one_by_one, run_shuffled
+
+RECORD: dict[str, Any] = {
+    "recordType": "sink",
+    "topic": "t",
+    "partition": 1,
+    "offset": 42,
+    "timestamp": 7,
+    "headers": [{"key": "h", "schema": {"type": "int8"}, "value": 1}],
+    "keySchema": None,
+    "key": None,
+    "valueSchema": {"type": "struct", "fields": [{"name": "a", "schema": {"type": "int32"}}]},
+    "value": {"a": 5},
+}
+
+
+def vector(expect: Any = None, error: Any = None, given: Any = None, **changes: Any) -> Vector:
+    parts: dict[str, Any] = {"id": "v", "kind": "transform", "cls": "Cast$Value", "config": {}}
+    return Vector(**{**parts, "input": given, "expect": expect, "error": error, **changes})
+
+
+def text_vector(text: str, value: Any) -> Vector:
+    data = base64.b64encode(text.encode()).decode()
+    return vector({"base64": data, "text": text}, given={"value": value}, kind="from_connect")
+
+
+def text_outcome(text: str) -> Success:
+    return Success({"base64": base64.b64encode(text.encode()).decode()})
+
+
+def test_a_record_survives_decoding_and_encoding() -> None:
+    expected = {key: value for key, value in RECORD.items() if key not in ("recordType", "offset")}
+
+    assert encode_record(decode_record(RECORD)) == expected
+    assert encode_record(decode_record({**RECORD, "recordType": "source"})) == expected
+
+
+def test_an_equal_record_passes_and_a_different_one_names_what_differs() -> None:
+    recorded = vector({"record": RECORD})
+    changed = {**RECORD, "valueSchema": {"type": "string"}}
+
+    assert judge(recorded, Success({"record": RECORD})).passed
+    reason = judge(recorded, Success({"record": changed})).reason
+    assert reason is not None
+    assert reason.startswith('valueSchema is {"type": "string"}')
+
+
+def test_a_dropped_record_is_not_a_record() -> None:
+    assert judge(vector({"record": None}), Success({"record": None})).passed
+    assert not judge(vector({"record": None}), Success({"record": RECORD})).passed
+    assert not judge(vector({"record": RECORD}), Success({"record": None})).passed
+
+
+@pytest.mark.parametrize(
+    ("java", "ours", "passes"),
+    [
+        (("DataException", "apply"), ("DataException", "apply"), True),
+        (("DataException", "apply"), ("ConnectException", "apply"), False),
+        (("ConfigException", "configure"), ("ConfigException", "apply"), False),
+        (("NullPointerException", "apply"), ("DataException", "apply"), True),
+        (("NullPointerException", "configure"), ("DataException", "apply"), False),
+        (("DataException", None), ("DataException", "apply"), True),
+    ],
+)
+def test_errors_agree_by_class_and_phase(java: tuple[str, str | None], ours: tuple[str, Any], passes: bool) -> None:
+    recorded = vector(error={"class": java[0], "phase": java[1], "message": "m"})
+
+    assert judge(recorded, Failure(ours[1], ours[0], "m")).passed is passes
+
+
+def test_messages_are_compared_only_where_java_s_text_is_no_business_of_the_jvm() -> None:
+    plain = vector(error={"class": "DataException", "message": "m", "phase": "apply"})
+    java_text = vector(error={"class": "DataException", "message": "m", "phase": "apply", "javaText": True})
+
+    assert judge(plain, Failure("apply", "DataException", "m")).same_message is True
+    assert judge(plain, Failure("apply", "DataException", "other")).same_message is False
+    assert judge(java_text, Failure("apply", "DataException", "m")).same_message is None
+
+
+def test_a_missing_class_or_a_failed_batch_passes_nothing() -> None:
+    recorded = vector(error={"class": "NullPointerException", "phase": "apply"})
+
+    assert judge(recorded, Failure("apply", "X", None, "the whole batch failed")).reason == "the whole batch failed"
+
+
+def test_success_where_java_failed_and_failure_where_it_did_not_are_told() -> None:
+    failing = vector(error={"class": "DataException", "message": "m", "phase": "apply"})
+
+    assert "expected DataException: m" in str(judge(failing, Success({"record": None})).reason)
+    assert "failed with X at apply: why" in str(judge(vector({"record": None}), Failure("apply", "X", "why")).reason)
+
+
+@pytest.mark.parametrize(
+    ("java", "ours", "value", "passes"),
+    [
+        ('{"a":1,"b":2}', '{"b":2,"a":1}', {"a": 1, "b": 2}, True),
+        ('{"a":1,"b":2}', '{"b":2,"a":1}', 5, False),
+        ('{"a":1,"b":2}', '{"b":2,"a":1.0}', {"a": 1, "b": 2}, False),
+        ("{a=1, b=2}", "{b=2, a=1}", {"a": 1, "b": 2}, True),
+        ("1.0E7", "1.0E7", 1e7, True),
+        ("1.0E7", "1.0e7", 1e7, False),
+    ],
+)
+def test_bytes_are_equal_but_for_the_order_of_a_map(java: str, ours: str, value: Any, passes: bool) -> None:
+    assert judge(text_vector(java, value), text_outcome(ours)).passed is passes
+
+
+def test_a_header_converter_s_null_is_a_null_value() -> None:
+    recorded = vector({"null": True}, kind="header")
+
+    assert judge(recorded, Success({"schema": None, "value": None})).passed
+    assert not judge(recorded, Success({"schema": {"type": "string"}, "value": "null"})).passed
+
+
+def test_a_deviation_covers_what_all_its_conditions_say() -> None:
+    rule = Deviation("b", "r", kinds=["transform"], classes=["Cast$*"], tags=["$bigint"], config={"spec": "int8"})
+    covered = vector(error={"class": "DataException"}, given={"value": {"$bigint": "1"}}, config={"spec": "a:int8"})
+
+    assert rule.covers(Verdict(covered, "x"))
+    assert not rule.covers(Verdict(vector(given={"value": 1}, config={"spec": "a:int8"}), "x"))
+    assert not rule.covers(Verdict(vector(given=covered.input, config={"spec": "a:int16"}), "x"))
+    assert not rule.covers(Verdict(vector(given=covered.input, config=covered.config, cls="HoistField$Key"), "x"))
+    assert not Deviation("b", "r", classes=["*"], error="none").covers(Verdict(covered, "x"))
+    assert not Deviation("b", "r", found="other").covers(Verdict(covered, "x"))
+
+
+def test_a_deviation_without_conditions_is_refused() -> None:
+    with pytest.raises(ValueError, match="everything is different"):
+        load_deviations('[[deviation]]\nbehaviour = "everything is different"\nreason = "no"\n')
+
+
+def test_the_shipped_deviations_can_be_read_and_have_reasons() -> None:
+    assert all(len(rule.reason) > 20 for rule in load_deviations())
+
+
+class Doubling:
+    """Stands for the pipeline: fails for odd values, keeps the rest, and counts its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def apply_transform(self, records: Sequence[ConnectRecord], cls: str, config: Mapping[str, Any]) -> list[Outcome]:
+        self.batches.append(len(records))
+        return [
+            Failure("apply", "DataException", "odd")
+            if cast("int", one.value) % 2
+            else Success({"record": encode_record(one)})
+            for one in records
+        ]
+
+
+def numbered(count: int, wrong: int | None = None) -> list[Vector]:
+    made: list[Vector] = []
+    for number in range(count):
+        record = {**RECORD, "valueSchema": None, "value": number}
+        value = -1 if number == wrong else number
+        after = {key: item for key, item in record.items() if key not in ("recordType", "offset")} | {"value": value}
+        error = {"class": "DataException", "message": "odd", "phase": "apply"} if number % 2 else None
+        expect = None if error else {"record": after}
+        made.append(vector(expect, error, record, id=str(number), config={"spec": str(number // 10)}))
+    return made
+
+
+def test_one_by_one_each_vector_is_a_batch_of_its_own() -> None:
+    double, seen = Doubling(), list[Verdict]()
+    verdicts = run_one_by_one(numbered(12, wrong=4), cast("PipelineAdapter", double), seen=seen.append)
+
+    assert double.batches == [1] * 12
+    assert [one.vector.id for one in verdicts if not one.passed] == ["4"]
+    assert seen == verdicts
+
+
+def test_shuffled_each_configuration_is_one_full_batch_and_every_row_counts() -> None:
+    double = Doubling()
+    verdicts = run_shuffled(numbered(14, wrong=4), cast("PipelineAdapter", double), rows=100, seen=lambda _: None)
+
+    assert double.batches == [100, 100]
+    assert sorted(one.vector.id for one in verdicts) == sorted(str(number) for number in range(14))
+    assert [one.vector.id for one in verdicts if not one.passed] == ["4"]
+
+
+def lines(tmp_path: Path, *vectors: Mapping[str, Any]) -> Path:
+    path = tmp_path / "vectors.jsonl"
+    path.write_text("".join(json.dumps({"config": {}, **one}) + "\n" for one in vectors))
+    return path
+
+
+GOOD = {
+    "id": "good",
+    "kind": "data",
+    "class": "ConnectSchema.validateValue",
+    "input": {"schema": {"type": "int8"}, "value": 1},
+    "expect": {"valid": True},
+}
+BAD = {**GOOD, "id": "bad", "input": {"schema": {"type": "int8"}, "value": "x"}}
+
+
+def test_classes_can_be_chosen_with_or_without_their_side(tmp_path: Path) -> None:
+    names = ["Cast$Key", "Cast$Value", "Castle", "HoistField$Value"]
+    path = lines(tmp_path, *({**GOOD, "id": name, "class": name} for name in names))
+
+    assert [one.id for one in load_vectors(path, ["Cast"])] == ["Cast$Key", "Cast$Value"]
+    assert [one.id for one in load_vectors(path, ["Cast$Key", "Castle"])] == ["Cast$Key", "Castle"]
+
+
+def test_the_command_prints_failures_with_reasons_and_counts_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main([str(lines(tmp_path, GOOD, BAD))])
+    printed = capsys.readouterr().out.splitlines()
+
+    assert status == 1
+    assert printed[0].startswith("FAILED bad: failed with DataException at apply")
+    assert printed[-2:] == ["0 deviations on purpose", "1 passed, 1 failed"]
+
+
+def test_the_command_prints_json_lines_and_succeeds_when_nothing_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(lines(tmp_path, GOOD)), "--json"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed"
+
+    assert main([str(lines(tmp_path, BAD)), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["id"] == "bad"
