@@ -59,7 +59,7 @@ class ReadJson(Step):
 
     @property
     def _advice(self) -> str:
-        return f"Set {self.side}.converter.schemas.enable=false if your records are plain JSON"
+        return f"set {self.side}.converter.schemas.enable=false if your records are plain JSON"
 
     def _refuse(self, shape: Shape, hint: Refused) -> StepPlan:
         advice = self._advice if hint.envelope else None

@@ -105,7 +105,7 @@ class Failures:
             place = outcome.places[error["place"]]
             seq = index if outcome.rows is None else int(outcome.rows[index])
             message = error["message"]
-            told = message if place.advice is None else f"{message} {place.advice}"
+            told = message if place.advice is None else f"{message} To read them, {place.advice}"
             self.errors[seq] = RecordError(
                 seq,
                 place.stage,

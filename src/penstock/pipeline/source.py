@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -25,8 +25,8 @@ from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import OTHER_COLUMNS, columns_of_frame, frame_to_records
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
-from penstock.pipeline.jobs import Group, Outcome, SparkJobs
-from penstock.pipeline.records import from_arrow
+from penstock.pipeline.jobs import Group, SparkJobs
+from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt
 from penstock.pipeline.segments import Classic, Columns, Failures, Segment, class_name, cut_transforms
 from penstock.pipeline.step import ColumnConverter, SideName
 
@@ -119,13 +119,13 @@ class SourcePipeline:
         positions: list[int] | None = None
         for segment in self._segments:
             if isinstance(segment, Classic):
-                live, positions = _apply_classic(segment, live, positions, failures)
+                live, positions = apply_classic(segment, live, positions, failures)
             else:
                 live, positions = self._apply_columns(segment, live, positions, failures, rows)
         assembly = Assembly(rows)
         if positions is not None:
             assembly.drop_all_but(positions, failures)
-        columns = _columns_of(live, positions, rows)
+        columns = columns_of(live, positions, rows)
         _put_coordinates(assembly, live, columns)
         if self._last.steps and live:
             outcomes = self._jobs.run(self._groups(self._last, live, positions, failures), columns, rows, apart=False)
@@ -155,58 +155,14 @@ class SourcePipeline:
         if not live:
             return live, positions
         groups = self._groups(segment, live, positions, failures)
-        shared = _columns_of(live, positions, rows)
+        shared = columns_of(live, positions, rows)
         by_position = dict(zip(range(rows) if positions is None else positions, live, strict=False))
         changed: dict[int, ConnectRecord] = {}
         for outcome in self._jobs.run(groups, shared, rows, apart=True):
             failures.found(outcome)
-            changed |= _rebuilt(outcome, by_position)
+            changed |= rebuilt(outcome, by_position)
         kept = [seq for seq in sorted(changed) if seq not in failures.errors]
         return [changed[seq] for seq in kept], kept
-
-
-def _rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int, ConnectRecord]:
-    """The records of an outcome, without dropped ones; what failed is in there still."""
-    seqs = list(range(len(records))) if outcome.rows is None else outcome.rows.tolist()
-    changes: dict[str, Sequence[Any]] = {}
-    for side in _SIDES:
-        known = outcome.shape.side(side)
-        column = outcome.columns.get(side)
-        carrier = known.carrier if known.schema is None else known.schema
-        values = [None] * len(seqs) if column is None else from_arrow(column, carrier, known.physical)
-        changes[side] = values
-        changes[f"{side}_schema"] = [known.schema] * len(seqs)
-    for name in ("topic", "partition", "timestamp"):
-        if name in outcome.columns:
-            changes[name] = outcome.columns[name].to_pylist()
-    dropped = [False] * len(seqs) if outcome.dropped is None else outcome.dropped.to_pylist()
-    names = list(changes)
-    rebuilt: dict[int, ConnectRecord] = {}
-    for seq, gone, *values in zip(seqs, dropped, *changes.values(), strict=True):
-        if not gone:
-            rebuilt[seq] = _with(records[seq], names, values)
-    return rebuilt
-
-
-def _with(record: ConnectRecord, names: Sequence[str], values: Sequence[Any]) -> ConnectRecord:
-    return record.new_record(**dict(zip(names, values, strict=True)))
-
-
-def _apply_classic(
-    classic: Classic, live: list[ConnectRecord], positions: list[int] | None, failures: Failures
-) -> tuple[list[ConnectRecord], list[int]]:
-    kept: list[ConnectRecord] = []
-    places: list[int] = []
-    for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
-        try:
-            result = classic.apply(record)
-        except Exception as error:
-            failures.raised(seq, Stage.TRANSFORMATION, classic.name, error)
-            continue
-        if result is not None:
-            kept.append(result)
-            places.append(seq)
-    return kept, places
 
 
 def _convert_own(
@@ -238,26 +194,6 @@ def _repeated(name: str, value: object, rows: int) -> pa.Array:
 
 def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
-
-
-def _columns_of(records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int) -> LazyColumns:
-    """Topic, partition and timestamp by position in the batch."""
-
-    def by_position(values: list[object], kind: pa.DataType) -> pa.Array:
-        if positions is None:
-            return pa.array(values, kind)
-        spread: list[object] = [None] * rows
-        for seq, value in zip(positions, values, strict=True):
-            spread[seq] = value
-        return pa.array(spread, kind)
-
-    return LazyColumns(
-        {
-            "topic": lambda: by_position([record.topic for record in records], pa.string()),
-            "partition": lambda: by_position([record.kafka_partition for record in records], pa.int32()),
-            "timestamp": lambda: by_position([record.timestamp for record in records], pa.int64()),
-        }
-    )
 
 
 def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:

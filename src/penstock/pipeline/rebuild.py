@@ -1,0 +1,96 @@
+"""Records again: from what Spark made of a group, and through what works on records in Python.
+
+Main functions: ``rebuilt`` (an outcome's rows as records), ``columns_of`` (the coordinates of records as columns),
+``apply_classic`` (a user's transform).
+
+Thread: a task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, SinkRecord
+from penstock.pipeline.assembly import LazyColumns
+from penstock.pipeline.batches import Stage
+from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.records import from_arrow
+from penstock.pipeline.segments import Classic, Failures
+from penstock.pipeline.step import SideName
+
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+
+
+def side_values(outcome: Outcome, side: SideName, rows: int) -> Sequence[object]:
+    """The keys or values of an outcome as Python objects."""
+    known = outcome.shape.side(side)
+    column = outcome.columns.get(side)
+    if known.absent or column is None:
+        return [None] * rows
+    return from_arrow(column, known.carrier if known.schema is None else known.schema, known.physical)
+
+
+def rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int, ConnectRecord]:
+    """The records of an outcome, without dropped ones; what failed is in there still."""
+    seqs = list(range(len(records))) if outcome.rows is None else outcome.rows.tolist()
+    changes: dict[str, Sequence[Any]] = {}
+    for side in _SIDES:
+        changes[side] = side_values(outcome, side, len(seqs))
+        changes[f"{side}_schema"] = [outcome.shape.side(side).schema] * len(seqs)
+    for name in ("topic", "partition", "timestamp"):
+        if name in outcome.columns:
+            changes[name] = outcome.columns[name].to_pylist()
+    dropped = [False] * len(seqs) if outcome.dropped is None else outcome.dropped.to_pylist()
+    names = list(changes)
+    rebuilt: dict[int, ConnectRecord] = {}
+    for seq, gone, *values in zip(seqs, dropped, *changes.values(), strict=True):
+        if not gone:
+            rebuilt[seq] = _with(records[seq], names, values)
+    return rebuilt
+
+
+def _with(record: ConnectRecord, names: Sequence[str], values: Sequence[Any]) -> ConnectRecord:
+    return record.new_record(**dict(zip(names, values, strict=True)))
+
+
+def apply_classic(
+    classic: Classic, live: list[ConnectRecord], positions: list[int] | None, failures: Failures
+) -> tuple[list[ConnectRecord], list[int]]:
+    kept: list[ConnectRecord] = []
+    places: list[int] = []
+    for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
+        try:
+            result = classic.apply(record)
+        except Exception as error:
+            failures.raised(seq, Stage.TRANSFORMATION, classic.name, error)
+            continue
+        if result is not None:
+            kept.append(result)
+            places.append(seq)
+    return kept, places
+
+
+def columns_of(records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int) -> LazyColumns:
+    """Topic, partition and timestamp by position in the batch."""
+
+    def by_position(values: list[object], kind: pa.DataType) -> pa.Array:
+        if positions is None:
+            return pa.array(values, kind)
+        spread: list[object] = [None] * rows
+        for seq, value in zip(positions, values, strict=True):
+            spread[seq] = value
+        return pa.array(spread, kind)
+
+    return LazyColumns(
+        {
+            "topic": lambda: by_position([record.topic for record in records], pa.string()),
+            "partition": lambda: by_position([record.kafka_partition for record in records], pa.int32()),
+            "timestamp": lambda: by_position([record.timestamp for record in records], pa.int64()),
+            "offset": lambda: by_position(
+                [record.kafka_offset if isinstance(record, SinkRecord) else None for record in records], pa.int64()
+            ),
+        }
+    )

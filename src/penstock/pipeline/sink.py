@@ -1,0 +1,272 @@
+"""The sink path: consumed messages become records, or frames, for a sink task.
+
+Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need (the
+schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and transforms
+are Spark columns, except a user's own classes, which run here record by record.
+
+Thread: one instance a task, used by the task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
+from penstock.data import ConnectHeaders
+from penstock.pipeline.assembly import LazyColumns
+from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage
+from penstock.pipeline.chain import Staged
+from penstock.pipeline.grouping import group_records
+from penstock.pipeline.headers import HeaderReader
+from penstock.pipeline.java_text import AsText
+from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
+from penstock.pipeline.segments import Classic, Columns, Failures, class_name, cut_transforms
+from penstock.pipeline.sink_frames import frames_of
+from penstock.pipeline.step import NOTHING, RAW, ColumnConverter, Shape, SideName, Sorted
+
+if TYPE_CHECKING:
+    from penstock.pipeline.session import SparkRuntime
+
+_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+_TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
+
+
+def build_sink_pipeline(runtime: SparkRuntime, spec: PipelineSpec, jobs: SparkJobs | None = None) -> SinkPipeline:
+    """Makes the pipeline of one sink task.
+
+    Args:
+        runtime: Owner of the Spark session.
+        spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+    """
+    return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs)
+
+
+class SinkPipeline:
+    """Turns batches of consumed messages into what one sink task takes. Thread: the task's pipeline thread."""
+
+    def __init__(self, runtime: SparkRuntime, spec: PipelineSpec, jobs: SparkJobs) -> None:
+        self._runtime = runtime
+        self._jobs = jobs
+        self._form = spec.value_form
+        self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
+        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
+        self._headers = HeaderReader(spec.header_converter)
+        self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        segments = cut_transforms(spec.transforms)
+        self._first: tuple[Staged, ...] = ()
+        if not self._own and segments and isinstance(segments[0], Columns):
+            self._first = segments[0].steps
+            segments = segments[1:]
+        self._segments = segments
+        text = Staged(AsText("value"), Stage.VALUE_CONVERTER, self._names["value"])
+        self._last: tuple[Staged, ...] = (text,) if self._form is ValueForm.TEXT else ()
+        # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
+        self._straight = self._form is not None and not segments and not self._own
+
+    def run(self, batch: ConsumedBatch) -> SinkBatch:
+        """Runs one batch. Blocks for the Spark job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        table = batch.table
+        rows = table.num_rows
+        failures = Failures()
+        if not rows:
+            return SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
+        outcomes = self._read(table, failures)
+        if self._straight:
+            return self._frames(outcomes, table, failures)
+        records = self._records(outcomes, table, failures)
+        live, positions = self._transform(records, failures, rows)
+        if self._form is not None:
+            groups = self._groups(self._last, live, positions, failures)
+            outcomes = self._jobs.run(groups, columns_of(live, positions, rows), rows, apart=True) if live else []
+            for outcome in outcomes:
+                failures.found(outcome)
+            return self._frames(outcomes, table, failures)
+        aligned: list[SinkRecord | None] = [None] * rows
+        for seq, record in zip(positions, live, strict=True):
+            if isinstance(record, SinkRecord):
+                aligned[seq] = record
+        left = sum(record is None for record in aligned)
+        return SinkBatch(aligned, None, failures.errors, left - len(failures.errors))
+
+    # ------------------------------------------------------------------ reading
+    def _read(self, table: pa.Table, failures: Failures) -> list[Outcome]:
+        rows = table.num_rows
+        groups = self._sorted(table)
+        makers = {name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")}
+        outcomes = self._jobs.run(groups, LazyColumns(makers), rows, apart=True)
+        for outcome in outcomes:
+            failures.found(outcome)
+        return outcomes
+
+    def _sorted(self, table: pa.Table) -> list[Group]:
+        """One group for each pair of hints."""
+        columns = {side: table.column(side) for side in _SIDES}
+        sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
+        found: dict[SideName, Sorted] = {}
+        for side in _SIDES:
+            converter = self._converters[side]
+            if isinstance(converter, ColumnConverter):
+                found[side] = converter.sort(columns[side])
+                rewritten = found[side].column
+                columns[side] = columns[side] if rewritten is None else rewritten
+            else:
+                found[side] = Sorted(hints=(None,))
+        groups: list[Group] = []
+        for rows, hints in _pairs(found["key"], found["value"], table.num_rows):
+            steps = self._reading(hints)
+            present = {side: columns[side] for side in _SIDES if not sides[side].absent}
+            if rows is not None:
+                present = {side: column.take(pa.array(rows)) for side, column in present.items()}
+            groups.append(Group(steps, Shape(sides["key"], sides["value"], sink=True), rows, present))
+        return groups
+
+    def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
+        steps = [
+            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+            if isinstance(converter, ColumnConverter)
+        ]
+        last = self._last if self._straight else ()
+        return (*steps, *self._first, *last)
+
+    # ------------------------------------------------------------------ records
+    def _records(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> dict[int, ConnectRecord]:
+        """The records of the batch by row, without failed and dropped ones."""
+        headers = self._headers.read(
+            lambda row: str(table.column("topic")[row].as_py()), table.column("headers"), failures
+        )
+        names = ("topic", "partition", "offset", "timestamp", "timestamp_type")
+        coordinates = [table.column(name).to_pylist() for name in names]
+        raw = {side: table.column(side) for side in self._own}
+        records: dict[int, ConnectRecord] = {}
+        for outcome in outcomes:
+            self._fill(outcome, coordinates, headers, raw, records, failures)
+        return records
+
+    def _fill(
+        self,
+        outcome: Outcome,
+        coordinates: Sequence[Sequence[object]],
+        headers: Sequence[ConnectHeaders | None],
+        raw: Mapping[SideName, pa.ChunkedArray],
+        records: dict[int, ConnectRecord],
+        failures: Failures,
+    ) -> None:
+        topics, partitions, offsets, timestamps, kinds = coordinates
+        rows = range(len(topics)) if outcome.rows is None else outcome.rows.tolist()
+        keys = side_values(outcome, "key", len(rows))
+        values = side_values(outcome, "value", len(rows))
+        changed = {
+            name: outcome.columns[name].to_pylist()
+            for name in ("topic", "partition", "timestamp")
+            if name in outcome.columns
+        }
+        dropped = None if outcome.dropped is None else outcome.dropped.to_pylist()
+        key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
+        errors = failures.errors
+        for place, row in enumerate(rows):
+            if row in errors or (dropped is not None and dropped[place]):
+                continue
+            record: SinkRecord = SinkRecord(
+                topics[row],  # type: ignore[arg-type]
+                partitions[row],  # type: ignore[arg-type]
+                offsets[row],  # type: ignore[arg-type]
+                values[place],
+                value_schema=value_schema,
+                key=keys[place],
+                key_schema=key_schema,
+                timestamp=timestamps[row],  # type: ignore[arg-type]
+                timestamp_type=_TIMESTAMP_TYPES[kinds[row]],  # type: ignore[index]
+                headers=headers[row],
+            )
+            for side, column in raw.items():
+                read = self._read_own(side, record, column[row].as_py(), row, failures)
+                if read is None:
+                    break
+                record = read
+            else:
+                if changed:
+                    record = record.new_record(**{name: column[place] for name, column in changed.items()})
+                records[row] = record
+
+    def _read_own(
+        self, side: SideName, record: SinkRecord, data: bytes | None, row: int, failures: Failures
+    ) -> SinkRecord | None:
+        """Runs a user's own converter on one message."""
+        try:
+            schema, value = self._own[side].to_connect_data(record.topic, data, record.headers)
+        except Exception as error:
+            failures.raised(row, _STAGES[side], self._names[side], error)
+            return None
+        if side == "key":
+            return record.new_record(key_schema=schema, key=value)
+        return record.new_record(value_schema=schema, value=value)
+
+    # ------------------------------------------------------------------ transforms that are not in the first plan
+    def _transform(
+        self, records: Mapping[int, ConnectRecord], failures: Failures, rows: int
+    ) -> tuple[list[ConnectRecord], list[int]]:
+        positions = sorted(records)
+        live = [records[row] for row in positions]
+        for segment in self._segments:
+            if isinstance(segment, Classic):
+                live, positions = apply_classic(segment, live, positions, failures)
+                continue
+            groups = self._groups(segment.steps, live, positions, failures)
+            by_position = dict(zip(positions, live, strict=True))
+            changed: dict[int, ConnectRecord] = {}
+            for outcome in self._jobs.run(groups, columns_of(live, positions, rows), rows, apart=True):
+                failures.found(outcome)
+                changed |= rebuilt(outcome, by_position)
+            positions = [row for row in sorted(changed) if row not in failures.errors]
+            live = [changed[row] for row in positions]
+        return live, positions
+
+    def _groups(
+        self, steps: tuple[Staged, ...], live: Sequence[ConnectRecord], positions: list[int], failures: Failures
+    ) -> list[Group]:
+        def on_bad(seq: int, side: SideName, error: Exception) -> None:
+            failures.raised(seq, _STAGES[side], self._names[side], error)
+
+        found = group_records(live, positions, sink=True, on_bad=on_bad)
+        return [Group(steps, one.shape, one.rows, one.columns) for one in found]
+
+    # ------------------------------------------------------------------ frames
+    def _frames(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
+        rows = table.num_rows
+        present = np.zeros(rows, dtype=bool)
+        for outcome in outcomes:
+            positions = np.arange(rows) if outcome.rows is None else outcome.rows
+            kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
+            present[positions] = kept
+        present[np.fromiter(failures.errors, dtype=np.int64)] = False
+        frames = frames_of(outcomes, table, ~present, self._runtime.session)
+        return SinkBatch(None, frames, failures.errors, int(rows - present.sum()) - len(failures.errors))
+
+
+def _pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, dict[SideName, Hashable]]]:
+    """The rows of each pair of hints; None = all rows."""
+    if keys.codes is None and values.codes is None:
+        return [(None, {"key": keys.hints[0], "value": values.hints[0]})]
+    zeros = np.zeros(rows, dtype=np.int64)
+    key_codes = zeros if keys.codes is None else keys.codes.astype(np.int64)
+    value_codes = zeros if values.codes is None else values.codes.astype(np.int64)
+    width = len(values.hints)
+    both = key_codes * width + value_codes
+    found: list[tuple[np.ndarray | None, dict[SideName, Hashable]]] = []
+    for code in np.unique(both).tolist():
+        hints: dict[SideName, Hashable] = {"key": keys.hints[code // width], "value": values.hints[code % width]}
+        found.append((np.flatnonzero(both == code), hints))
+    return found

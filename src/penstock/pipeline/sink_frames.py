@@ -1,0 +1,116 @@
+"""Outcomes to the frames of a frame sink: runs of rows with equal schemas, in the order they were consumed.
+
+Main function: ``frames_of``. Thread: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import SinkFrame
+from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.step import Side, SideName
+from penstock.pipeline.types import Form, Physical, logical_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TEMPORAL = {
+    Timestamp.LOGICAL_NAME: pa.timestamp("ms", "UTC"),
+    Date.LOGICAL_NAME: pa.date32(),
+    Time.LOGICAL_NAME: pa.time32("ms"),
+}
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+
+
+def frames_of(
+    outcomes: Sequence[Outcome], table: pa.Table, gone: np.ndarray, session: Callable[[], SparkSession]
+) -> list[SinkFrame]:
+    """Cuts the batch into frames.
+
+    Args:
+        outcomes: What came of its groups.
+        table: The batch as it was consumed.
+        gone: True for the rows that failed or were dropped.
+        session: Gives the Spark session.
+    """
+    rows = table.num_rows
+    if len(outcomes) == 1 and outcomes[0].rows is None and not gone.any():
+        return [_frame(outcomes[0], table, None, None, session)] if rows else []
+    owner = np.full(rows, -1, dtype=np.int64)
+    place = np.zeros(rows, dtype=np.int64)
+    for index, outcome in enumerate(outcomes):
+        positions = np.arange(rows) if outcome.rows is None else outcome.rows
+        owner[positions] = index
+        place[positions] = np.arange(len(positions))
+    owner[gone] = -1
+    kept = np.flatnonzero(owner >= 0)
+    return [_frame(outcomes[owner[run[0]]], table, run, place[run], session) for run in _runs(kept, owner)]
+
+
+def _runs(kept: np.ndarray, owner: np.ndarray) -> Iterator[np.ndarray]:
+    """The kept rows, cut where the next one belongs to another outcome."""
+    if len(kept):
+        yield from np.split(kept, np.flatnonzero(np.diff(owner[kept])) + 1)
+
+
+def _frame(
+    outcome: Outcome,
+    table: pa.Table,
+    rows: np.ndarray | None,
+    places: np.ndarray | None,
+    session: Callable[[], SparkSession],
+) -> SinkFrame:
+    part = table if rows is None else table.take(pa.array(rows))
+    columns = {name: part.column(name) for name in ("topic", "partition", "offset", "timestamp", "timestamp_type")}
+    for name in ("topic", "partition", "timestamp"):
+        if name in outcome.columns:
+            columns[name] = _picked(outcome.columns[name], places)
+    for side in _SIDES:
+        known = outcome.shape.side(side)
+        column = outcome.columns.get(side)
+        if known.absent or column is None:
+            columns[side] = pa.nulls(part.num_rows)
+        else:
+            columns[side] = _with_dates(_picked(column, places), known)
+    columns["headers"] = part.column("headers")
+    return SinkFrame(pa.table(columns), outcome.shape.key.schema, outcome.shape.value.schema, session)
+
+
+def _picked(column: pa.ChunkedArray, places: np.ndarray | None) -> pa.ChunkedArray:
+    return column if places is None else column.take(pa.array(places))
+
+
+def _with_dates(column: pa.ChunkedArray, side: Side) -> pa.ChunkedArray:
+    """Raw numbers of the temporal types as real dates and times."""
+    kind = _dated(column.type, side.schema, side.physical)
+    return column if kind is None else column.cast(kind)
+
+
+def _dated(kind: pa.DataType, schema: Schema | None, physical: Physical) -> pa.DataType | None:
+    """The type with dates in it; None = there are none."""
+    if schema is None or physical.form is Form.VARIANT:
+        return None
+    name = logical_name(schema)
+    if name in _TEMPORAL:
+        return _TEMPORAL[name]
+    if schema.type is Type.ARRAY:
+        inner = _dated(kind.value_type, schema.value_schema, physical.children[0])
+        return None if inner is None else pa.list_(kind.value_field.with_type(inner))
+    if physical.form is Form.MAP:
+        inner = _dated(kind.item_type, schema.value_schema, physical.children[1])
+        return None if inner is None else pa.map_(kind.key_field, kind.item_field.with_type(inner))
+    if physical.form is Form.STRUCT:
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        pairs = zip(fields, schema.fields, physical.children, strict=True)
+        inner_types = [_dated(field.type, one.schema, child) for field, one, child in pairs]
+        if all(inner is None for inner in inner_types):
+            return None
+        pairs_of = zip(fields, inner_types, strict=True)
+        return pa.struct([field if inner is None else field.with_type(inner) for field, inner in pairs_of])
+    return None
