@@ -1,7 +1,7 @@
-"""The rows of a batch as the parallel lists that the Kafka client's ``produce`` is mapped over.
+"""Some rows of a batch as the parallel lists that the Kafka client's ``produce`` is mapped over.
 
-Main type: `ProduceColumns`, made by `columns_of`. Everything is list work in C; there is no Python code for each row,
-except where rows have headers.
+Main type: `ProduceColumns`, made by `columns_of` for a thousand rows at a time, so that a batch never exists as Python
+objects. Everything is list work in C; there is no Python code for each row, except where rows have headers.
 
 Thread: none; values.
 """
@@ -27,64 +27,53 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True)
 class ProduceColumns:
-    """Columns of equal length; a list of length one with `constant` stands for the same value in each row.
+    """Columns of equal length. Each is a list with a value for each row, or a tuple of the one value all rows have.
 
     Attributes:
-        table: The rows they were made of, to find a row again by its content.
-        values: One for each row.
-        others: Topic, key, partition, timestamp and headers: a list of one value for each row, or a single value in a
-            tuple of one.
-        mean_bytes: Average size of key and value.
+        values: Always a list.
     """
 
-    table: pa.Table
     values: list[bytes | None]
     topics: Sequence[str]
     keys: Sequence[bytes | None]
     partitions: Sequence[int]
     timestamps: Sequence[int]
     headers: Sequence[Headers | None]
-    mean_bytes: int
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return len(self.values)
-
-    def topic_at(self, row: int) -> str:
-        """The topic of a row."""
-        return self.topics[0] if isinstance(self.topics, tuple) else self.topics[row]
 
 
-def spread(column: Sequence[object], first: int, end: int) -> Iterable[object]:
-    """A column's values of rows `first` to `end - 1`.
+def spread(column: Sequence[object], first: int) -> Iterable[object]:
+    """A column's values from row `first` on; without end for a constant.
 
-    >>> list(spread([1, 2, 3], 1, 3)), next(iter(spread((7,), 0, 2)))
+    >>> list(spread([1, 2, 3], 1)), next(iter(spread((7,), 1)))
     ([2, 3], 7)
     """
-    return repeat(column[0], end - first) if isinstance(column, tuple) else column[first:end]
+    if isinstance(column, tuple):
+        return repeat(column[0])
+    return column[first:] if first else column
 
 
-def columns_of(batch: ProduceBatch, rows: pa.Array | None) -> ProduceColumns:
-    """Take the rows to send out of a batch.
+def columns_of(batch: ProduceBatch, table: pa.Table) -> ProduceColumns:
+    """Take rows out of a batch.
 
     Args:
-        batch: converted records.
-        rows: their positions, ascending; None for all.
+        batch: the batch, for what is the same in all its rows.
+        table: some rows of it.
     """
-    table = batch.table if rows is None else batch.table.take(rows)
-    keys, values = table.column("key"), table.column("value")
-    nbytes = values.nbytes + (keys.nbytes if batch.has_keys else 0)
     return ProduceColumns(
-        table=table,
-        values=values.to_pylist(),
+        values=table.column("value").to_pylist(),
         topics=(batch.topic,) if batch.topic is not None else table.column("topic").to_pylist(),
-        keys=keys.to_pylist() if batch.has_keys else (None,),
+        keys=table.column("key").to_pylist() if batch.has_keys else (None,),
         partitions=_integers(table.column("partition"), ANY_PARTITION) if batch.has_partition else (ANY_PARTITION,),
         timestamps=_timestamps(batch, table),
         headers=_headers(table.column("headers")) if batch.has_headers else (None,),
-        mean_bytes=nbytes // max(1, table.num_rows),
     )
+
+
+def mean_bytes(batch: ProduceBatch) -> int:
+    """Average size of key and value."""
+    table = batch.table
+    nbytes: int = table.column("value").nbytes + (table.column("key").nbytes if batch.has_keys else 0)
+    return nbytes // max(1, len(table))
 
 
 def _timestamps(batch: ProduceBatch, table: pa.Table) -> Sequence[int]:

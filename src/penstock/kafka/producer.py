@@ -31,7 +31,7 @@ from confluent_kafka import KafkaException as ClientException
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.produce_columns import ProduceColumns, columns_of, spread
+from penstock.kafka.produce_columns import ProduceColumns, columns_of, mean_bytes, spread
 from penstock.pipeline.batches import ProduceBatch
 from penstock.telemetry import log_context
 
@@ -47,6 +47,7 @@ _DEFAULT_BUFFER_KBYTES: Final = 32 * 1024
 #: Longer polls of the client do not return when something has happened, but when the time is over.
 _POLL_S: Final = 0.15
 _INDEX_BITS: Final = 12
+_NO_SECOND_CALLBACK: Final = repeat(None)
 
 _UNKNOWN_TOPIC: Final = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 #: Errors after which this client never sends again.
@@ -177,21 +178,22 @@ class RecordProducer:
         Raises:
             ProducerClosedException: `abort` was called.
         """
-        columns = columns_of(batch, rows)
-        positions: Sequence[int] = range(columns.size) if rows is None else rows.to_pylist()
-        step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, columns.mean_bytes)))
-        for first in range(0, columns.size, step):
-            end = min(first + step, columns.size)
-            nbytes = (end - first) * (columns.mean_bytes + RECORD_OVERHEAD_BYTES)
-            chunk = _Chunk(columns, first, positions[first:end], receipts, nbytes, self._chunk_done)
-            number = self._admit(chunk)
+        table = batch.table if rows is None else batch.table.take(rows)
+        positions: Sequence[int] = range(table.num_rows) if rows is None else rows.to_pylist()
+        size = mean_bytes(batch)
+        step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, size)))
+        for first in range(0, table.num_rows, step):
+            part = table.slice(first, step)
+            count = part.num_rows
+            chunk = _Chunk(part, positions[first : first + count], receipts, self._chunk_done)
+            number = self._admit(chunk, count * (size + RECORD_OVERHEAD_BYTES))
             if metadata:
                 chunk.metadata = {}
                 code = number << _INDEX_BITS
-                callbacks: Sequence[Callable[..., None]] = list(map(self._row_ack, range(code, code + end - first)))
+                callbacks: Sequence[Callable[..., None]] = list(map(self._row_ack, range(code, code + count)))
             else:
                 callbacks = (chunk.count,)
-            self._hand_over(chunk, columns, first, end, callbacks)
+            self._hand_over(chunk, columns_of(batch, part), callbacks)
 
     def wait_delivered(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time is over or the producer was aborted."""
@@ -219,39 +221,37 @@ class RecordProducer:
         return delivered and not self._thread.is_alive()
 
     # ---------------------------------------------------------------- sending
-    def _admit(self, chunk: _Chunk) -> int:
+    def _admit(self, chunk: _Chunk, nbytes: int) -> int:
         """Wait for room, then count the chunk as under way."""
+        chunk.nbytes = nbytes
         with self._state:
-            self._state.wait_for(lambda: self._aborted or not self._open or self._bytes + chunk.nbytes <= self._limit)
+            self._state.wait_for(lambda: self._aborted or not self._open or self._bytes + nbytes <= self._limit)
             self._check_open()
             number = self._next_chunk
             self._next_chunk += 1
             chunk.number = number
             self._open[number] = chunk
-            self._bytes += chunk.nbytes
+            self._bytes += nbytes
             self._state.notify_all()
         return number
 
-    def _hand_over(
-        self, chunk: _Chunk, columns: ProduceColumns, first: int, end: int, callbacks: Sequence[Callable[..., None]]
-    ) -> None:
-        at = first
+    def _hand_over(self, chunk: _Chunk, columns: ProduceColumns, callbacks: Sequence[Callable[..., None]]) -> None:
+        at, end = 0, len(columns.values)
         while at < end:
-            values = iter(columns.values[at:end])
-            back = callbacks if isinstance(callbacks, tuple) else callbacks[at - first :]
+            values = iter(columns.values[at:])
             try:
                 # map and deque run in C: with no Python code in between this is as fast as the client takes records.
                 deque(
                     map(
                         self._produce,
-                        spread(columns.topics, at, end),
+                        spread(columns.topics, at),
                         values,
-                        spread(columns.keys, at, end),
-                        spread(columns.partitions, at, end),
-                        spread(back, 0, end - at),
-                        repeat(None),
-                        spread(columns.timestamps, at, end),
-                        spread(columns.headers, at, end),
+                        spread(columns.keys, at),
+                        spread(columns.partitions, at),
+                        spread(callbacks, at),
+                        _NO_SECOND_CALLBACK,
+                        spread(columns.timestamps, at),
+                        spread(columns.headers, at),
                     ),
                     maxlen=0,
                 )
@@ -262,7 +262,7 @@ class RecordProducer:
             except (ClientException, ValueError, TypeError) as error:
                 # This row only; the producer's thread counts it off, because only that thread counts.
                 at = end - length_hint(values)
-                self._rejected.append((chunk, at - 1 - first, error))
+                self._rejected.append((chunk, at - 1, error))
 
     def _wait_for_reports(self) -> None:
         """The client's queue is full by its own count: wait until it has reported something."""
@@ -342,34 +342,16 @@ class RecordProducer:
 class _Chunk:
     """Rows that were handed over together. Only the producer's thread counts."""
 
-    __slots__ = (
-        "columns",
-        "done",
-        "errors",
-        "first",
-        "left",
-        "metadata",
-        "nbytes",
-        "number",
-        "receipts",
-        "rows",
-    )
+    __slots__ = ("done", "errors", "left", "metadata", "nbytes", "number", "receipts", "rows", "table")
 
     def __init__(
-        self,
-        columns: ProduceColumns,
-        first: int,
-        rows: Sequence[int],
-        receipts: Receipts,
-        nbytes: int,
-        done: Callable[[_Chunk], None],
+        self, table: pa.Table, rows: Sequence[int], receipts: Receipts, done: Callable[[_Chunk], None]
     ) -> None:
-        self.columns = columns
-        self.first = first
+        self.table = table
         self.rows = rows
         self.receipts = receipts
-        self.nbytes = nbytes
         self.done = done
+        self.nbytes = 0
         self.number = -1
         self.left = len(rows)
         self.metadata: dict[int, RecordMetadata] | None = None
@@ -405,31 +387,24 @@ class _Chunk:
 
     def failures(self) -> list[FailedDelivery]:
         """The failed rows, in order."""
+        if not self.errors:
+            return []
         found = {where: error for where, error in self.errors if isinstance(where, int)}
+        topics = self.table.column("topic").to_pylist()
+        contents: list[tuple[object, ...]] = list(
+            zip(topics, self.table.column("key").to_pylist(), self.table.column("value").to_pylist(), strict=True)
+        )
         for where, error in self.errors:
             if not isinstance(where, int):
-                found[self._index_of(where, found)] = error
-        return [
-            _failure(self.rows[index], self.columns.topic_at(self.first + index), found[index])
-            for index in sorted(found)
-        ]
+                found[_index_of((where.topic(), where.key(), where.value()), contents, found)] = error
+        return [_failure(self.rows[index], topics[index], found[index]) for index in sorted(found)]
 
-    def _index_of(self, message: Message, taken: Mapping[int, object]) -> int:
-        """The first row with this content that is not known to have failed; equal rows are interchangeable."""
-        columns, first = self.columns, self.first
-        value, key, topic = message.value(), message.key(), message.topic()
-        for index in range(len(self.rows)):
-            row = first + index
-            row_key = columns.keys[0] if isinstance(columns.keys, tuple) else columns.keys[row]
-            if (
-                index not in taken
-                and columns.values[row] == value
-                and row_key == key
-                and columns.topic_at(row) == topic
-            ):
-                return index
-        # Not to be found: the earliest row that is left, so that no offset at or behind the lost one is committed.
-        return next(index for index in range(len(self.rows)) if index not in taken)
+
+def _index_of(content: tuple[object, ...], contents: Sequence[tuple[object, ...]], taken: Mapping[int, object]) -> int:
+    """The first row with this content that is not known to have failed; equal rows are interchangeable."""
+    free = [index for index in range(len(contents)) if index not in taken]
+    # Not to be found: the earliest row that is left, so that no offset at or behind the lost one is committed.
+    return next((index for index in free if contents[index] == content), free[0])
 
 
 def _row_ack_type(chunks: Mapping[int, _Chunk]) -> Callable[[int], Callable[..., None]]:

@@ -14,7 +14,7 @@ import pytest
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
 from penstock.kafka import producer as producer_module
-from penstock.kafka.produce_columns import columns_of, spread
+from penstock.kafka.produce_columns import ProduceColumns, columns_of
 from penstock.kafka.producer import FailedDelivery, ProducerClosedException, RecordProducer
 from penstock.pipeline.batches import ProduceBatch
 from penstock.testing.source_doubles import produce_batch
@@ -207,23 +207,23 @@ def columns(**changed: object) -> ProduceBatch:
     return replace(made, table=table, has_headers="headers" in changed, has_partition="partition" in changed)
 
 
+def taken(batch: ProduceBatch) -> ProduceColumns:
+    return columns_of(batch, batch.table)
+
+
 def test_timestamps_are_told_apart_from_none() -> None:
-    assert columns_of(columns(), None).timestamps == (0,)
-    assert columns_of(columns(timestamp=[5, None, -1]), None).timestamps == [5, 0, 0]
-    assert columns_of(columns(timestamp=[0, 1, 2]), None).timestamps == [1, 1, 2]
-    assert columns_of(replace(columns(timestamp=[7, 7, 7]), timestamp=7), None).timestamps == (7,)
+    assert taken(columns()).timestamps == (0,)
+    assert taken(columns(timestamp=[5, None, -1])).timestamps == [5, 0, 0]
+    assert taken(columns(timestamp=[0, 1, 2])).timestamps == [1, 1, 2]
+    assert taken(replace(columns(timestamp=[7, 7, 7]), timestamp=7)).timestamps == (7,)
 
 
 def test_headers_are_taken_row_by_row() -> None:
     made = columns(headers=[[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []])
-    assert columns_of(made, None).headers == [[("a", b"1"), ("a", None)], None, None]
-    assert columns_of(made, pa.array([1, 0])).headers == [None, [("a", b"1"), ("a", None)]]
+    assert taken(made).headers == [[("a", b"1"), ("a", None)], None, None]
+    assert columns_of(made, made.table.slice(1)).headers == [None, None]
+    assert columns_of(made, made.table.take(pa.array([1, 0]))).headers == [None, [("a", b"1"), ("a", None)]]
 
 
 def test_null_partitions_are_left_to_the_client() -> None:
-    assert columns_of(columns(partition=[3, None, 0]), None).partitions == [3, -1, 0]
-
-
-def test_constant_columns_are_spread() -> None:
-    assert list(spread((9,), 1, 4)) == [9, 9, 9]
-    assert list(spread([1, 2, 3, 4], 1, 3)) == [2, 3]
+    assert taken(columns(partition=[3, None, 0])).partitions == [3, -1, 0]
