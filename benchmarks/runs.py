@@ -1,0 +1,292 @@
+"""One run: a worker is started, moves the records of a workload, and is measured.
+
+Main functions: `run_once`, `measure_latency`; main types: `Contestant`, `RunResult`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import confluent_kafka as ck
+
+from benchmarks.figures import Sample, percentile, steady_rate
+from benchmarks.processes import WorkerProcess
+from benchmarks.workloads import CLIENT_SETTINGS, FILE_SOURCE, Environment, Workload
+from penstock.broker import CONNECT_COORDINATES, free_port, resolve_jars
+from penstock.broker.java import find_java
+
+JAVA_OPTIONS = ["-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-Djava.awt.headless=true"]
+CHECKOUT = Path(__file__).resolve().parents[1]
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who runs: `java` or `penstock`, and the file source's batch size when it is not the default."""
+
+    kind: str
+    batch_size: int | None = None
+
+    @property
+    def name(self) -> str:
+        """For the table."""
+        return self.kind if self.batch_size is None else f"{self.kind} batch.size={self.batch_size}"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one run gave.
+
+    Attributes:
+        rate: records a second, first fifth cut.
+        arrived: how many records were there in the end.
+        peak_mib, cpu_s: of all processes of the worker.
+        rest_s, first_record_s: from the start of the process.
+        stages: what the worker reports on its stages; empty for Java.
+    """
+
+    contestant: str
+    rate: float
+    arrived: int
+    peak_mib: float
+    cpu_s: float
+    rest_s: float
+    first_record_s: float
+    stages: dict[str, float]
+
+
+def start_worker(contestant: Contestant, environment: Environment, settings: dict[str, str]) -> WorkerProcess:
+    """Starts a standalone worker without connectors."""
+    number = next(_numbers)
+    port = free_port()
+    directory = environment.directory / f"run-{number}-{contestant.kind}"
+    directory.mkdir()
+    url = f"http://127.0.0.1:{port}"
+    properties = {
+        "bootstrap.servers": environment.bootstrap_servers,
+        "listeners": url,
+        "offset.storage.file.filename": str(directory / "offsets"),
+        "offset.flush.interval.ms": "10000",
+        **CLIENT_SETTINGS,
+        **settings,
+    }
+    if contestant.kind == "java":
+        properties["plugin.discovery"] = "only_scan"
+    file = directory / "worker.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    if contestant.kind == "java":
+        class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        command = [str(find_java()), *JAVA_OPTIONS, "-cp", class_path, main, str(file)]
+    else:
+        command = [str(Path(sys.executable).with_name("connect-standalone")), str(file)]
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    return WorkerProcess(command, url, directory / "worker.log", {"PYTHONPATH": path})
+
+
+def run_once(contestant: Contestant, workload: Workload, environment: Environment, timeout_s: float = 300) -> RunResult:
+    """Moves all records once.
+
+    Raises:
+        RuntimeError: the worker or a task failed, or the records did not arrive in time, or too many did.
+    """
+    number = next(_numbers)
+    total = environment.records
+    target = f"bench-{number}" if workload.target == "topic" else str(environment.directory / f"bench-out-{number}.txt")
+    if workload.target == "topic":
+        environment.create_topic(target, workload.partitions)
+    connectors = workload.connectors(environment, target)
+    _adapt(connectors, contestant, workload)
+    count = _topic_counter(environment, target) if workload.target == "topic" else _line_counter(target)
+    worker = start_worker(contestant, environment, dict(workload.worker))
+    try:
+        rest_s = worker.await_rest()
+        for connector in connectors:
+            worker.post("/connectors", {"name": connector["name"], "config": connector})
+        samples = _follow(worker, count, total, timeout_s)
+        metrics = worker.get("/metrics.json") or {}
+        arrived = count()
+        worker.usage.stop()
+        if arrived != total:
+            raise RuntimeError(f"{contestant.name}: {arrived} records arrived of {total}; see {worker.log}")
+        return RunResult(
+            contestant.name,
+            steady_rate(samples, total),
+            arrived,
+            worker.usage.peak_bytes / 2**20,
+            worker.usage.cpu_seconds,
+            rest_s,
+            next(moment for moment, seen in samples if seen > 0) - worker.started,
+            {key: value for key, value in metrics.items() if isinstance(value, float) and "busy" in key},
+        )
+    finally:
+        worker.stop()
+        if workload.target == "topic":
+            environment.delete_topic(target)
+        else:
+            Path(target).unlink(missing_ok=True)
+
+
+def _adapt(connectors: list[dict[str, str]], contestant: Contestant, workload: Workload) -> None:
+    for connector in connectors:
+        if connector["connector.class"] != FILE_SOURCE:
+            continue
+        if contestant.kind == "penstock" and workload.class_only_here:
+            connector["connector.class"] = workload.class_only_here
+        elif contestant.batch_size is not None:
+            connector["batch.size"] = str(contestant.batch_size)
+
+
+def _follow(worker: WorkerProcess, count: Callable[[], int], total: int, timeout_s: float) -> list[Sample]:
+    pause = threading.Event()
+    samples: list[Sample] = []
+    deadline = time.monotonic() + timeout_s
+    next_check = time.monotonic() + 5
+    while not samples or samples[-1][1] < total:
+        samples.append((time.monotonic(), count()))
+        if time.monotonic() > next_check:
+            next_check += 5
+            if failures := worker.failures():
+                raise RuntimeError(f"{failures[0]}; see {worker.log}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{samples[-1][1]} of {total} records after {timeout_s:.0f} s; see {worker.log}")
+        pause.wait(0.05)
+    return samples
+
+
+def _topic_counter(environment: Environment, topic: str) -> Callable[[], int]:
+    consumer = ck.Consumer({"bootstrap.servers": environment.bootstrap_servers, "group.id": f"count-{topic}"})
+    partitions = [ck.TopicPartition(topic, p) for p in consumer.list_topics(topic, 10).topics[topic].partitions]
+
+    def count() -> int:
+        return sum(consumer.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions)
+
+    return count
+
+
+def _line_counter(path: str) -> Callable[[], int]:
+    """Counts line feeds; bytes that were counted are not read again."""
+    state = {"position": 0, "lines": 0}
+
+    def count() -> int:
+        try:
+            with Path(path).open("rb") as data:
+                data.seek(state["position"])
+                while chunk := data.read(1 << 20):
+                    state["position"] += len(chunk)
+                    state["lines"] += chunk.count(b"\n")
+        except FileNotFoundError:
+            return 0
+        return state["lines"]
+
+    return count
+
+
+def measure_latency(
+    contestant: Contestant, workload: Workload, environment: Environment, rate: float | None, seconds: float
+) -> dict[str, float]:
+    """Appends lines that carry their time and sees when they can be read.
+
+    Args:
+        contestant: who runs.
+        workload: a source workload.
+        environment: broker and files.
+        rate: lines a second; None: one at a time, each after the one before was read.
+        seconds: for how long.
+
+    Returns:
+        p50 and p99 in milliseconds, and how many lines were measured.
+    """
+    number = next(_numbers)
+    topic, path = f"bench-latency-{number}", environment.directory / f"latency-{number}.txt"
+    environment.create_topic(topic)
+    path.touch()
+    connector = {**workload.connectors(environment, topic)[0], "file": str(path), "topic": topic}
+    _adapt([connector], contestant, workload)
+    worker = start_worker(contestant, environment, {**workload.worker, "producer.linger.ms": "0"})
+    consumer = ck.Consumer(
+        {"bootstrap.servers": environment.bootstrap_servers, "group.id": topic, "fetch.wait.max.ms": 10}
+    )
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    delays: list[float] = []
+    try:
+        worker.await_rest()
+        worker.post("/connectors", {"name": connector["name"], "config": connector})
+        with path.open("ab", buffering=0) as out:
+            for _ in range(20):  # warm
+                out.write(_stamped())
+                _read_delay(consumer, 90)
+            if rate is None:
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    out.write(_stamped())
+                    delays.append(_read_delay(consumer, 30))
+            else:
+                delays = _under_load(consumer, out.write, rate, seconds)
+    finally:
+        consumer.close()
+        worker.stop()
+        environment.delete_topic(topic)
+    return {"p50_ms": percentile(delays, 0.5), "p99_ms": percentile(delays, 0.99), "lines": len(delays)}
+
+
+def _stamped() -> bytes:
+    return b"%020d" % time.time_ns() + b"x" * 74 + b"\n"
+
+
+def _delay(value: bytes | None) -> float:
+    assert value is not None
+    digits = value[value.index(b"0", value.index(b'"line"')) :][:20]
+    return (time.time_ns() - int(digits)) / 1e6
+
+
+def _read_delay(consumer: ck.Consumer, timeout_s: float) -> float:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            return _delay(message.value())
+    raise RuntimeError(f"no record within {timeout_s} s")
+
+
+def _under_load(consumer: ck.Consumer, write: Callable[[bytes], object], rate: float, seconds: float) -> list[float]:
+    delays: list[float] = []
+    written = 0
+    over = threading.Event()
+
+    def append() -> None:
+        nonlocal written
+        start = time.monotonic()
+        while (passed := time.monotonic() - start) < seconds:
+            due = int(passed * rate) - written
+            if due > 0:
+                write(b"".join(_stamped() for _ in range(due)))
+                written += due
+            over.wait(0.01)
+
+    writer = threading.Thread(target=append, name="appender")
+    writer.start()
+    seen = 0
+    deadline = time.monotonic() + seconds + 60
+    while (writer.is_alive() or seen < written) and time.monotonic() < deadline:
+        messages = consumer.consume(20_000, 0.05)
+        # One line in a fetch is enough: a fetch is read at one moment, and its first line has waited longest.
+        if messages:
+            seen += len(messages)
+            delays.append(_delay(messages[0].value()))
+    writer.join()
+    if seen < written:
+        raise RuntimeError(f"{seen} of {written} lines arrived")
+    return delays
+
+
+def as_dict(result: RunResult) -> dict[str, object]:
+    """For the JSON report."""
+    return asdict(result)

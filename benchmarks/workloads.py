@@ -1,0 +1,269 @@
+"""What is measured: the connectors of each piece of work, its input, and how its progress is seen.
+
+Main types: `Workload` (one row of the table), `Environment` (broker, files and settings that all runs share).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+LINE_BYTES = 95
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
+FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+CHAIN = {
+    "transforms": "MakeMap,InsertSource",
+    "transforms.MakeMap.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+    "transforms.MakeMap.field": "line",
+    "transforms.InsertSource.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+    "transforms.InsertSource.static.field": "data_source",
+    "transforms.InsertSource.static.value": "test-file-source",
+}
+# The same client settings for both workers; larger batches than the defaults help both.
+CLIENT_SETTINGS = {
+    "producer.batch.size": "262144",
+    "producer.linger.ms": "5",
+    "producer.buffer.memory": "33554432",
+    "producer.acks": "all",
+    "consumer.max.poll.records": "5000",
+    "consumer.fetch.min.bytes": "1",
+}
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"type": "string", "optional": False, "field": "line"},
+        {"type": "string", "optional": True, "field": "data_source"},
+    ],
+    "optional": False,
+}
+
+
+Message = tuple[bytes | None, bytes]
+
+
+@dataclass
+class Environment:
+    """What all runs share.
+
+    Attributes:
+        bootstrap_servers: the broker.
+        directory: for files.
+        records: how many records a run moves.
+    """
+
+    bootstrap_servers: str
+    directory: Path
+    records: int
+    _filled: dict[str, str] = field(default_factory=dict)
+
+    def lines_file(self) -> Path:
+        """The input: `records` different lines of 95 bytes, line feed included."""
+        path = self.directory / f"lines-{self.records}.txt"
+        if not path.exists():
+            with path.open("wb") as out:
+                for start in range(0, self.records, 50_000):
+                    stop = min(start + 50_000, self.records)
+                    out.write(b"".join(_line(i) + b"\n" for i in range(start, stop)))
+        return path
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Makes a topic."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+    def delete_topic(self, name: str) -> None:
+        """Frees the disk."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.delete_topics([name])[name].result(30)
+
+    def filled_topic(self, kind: str, messages: Callable[[int], Iterable[Message]], partitions: int) -> str:
+        """A topic with the messages of a kind, filled once."""
+        if kind not in self._filled:
+            name = f"bench-input-{kind}"
+            self.create_topic(name, partitions)
+            producer = ck.Producer(
+                {
+                    "bootstrap.servers": self.bootstrap_servers,
+                    "linger.ms": 20,
+                    "compression.type": "lz4" if partitions > 1 else "none",
+                    "queue.buffering.max.kbytes": 262144,
+                }
+            )
+            for key, value in messages(self.records):
+                while True:
+                    try:
+                        producer.produce(name, key=key, value=value)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+                producer.poll(0)
+            producer.flush(120)
+            self._filled[kind] = name
+        return self._filled[kind]
+
+
+_FILLER = b"the quick brown fox jumps over the lazy dog, " * 2
+
+
+def _line(number: int) -> bytes:
+    return (b"%012d " % number + _FILLER)[: LINE_BYTES - 1]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One piece of work.
+
+    Attributes:
+        name: what the table says.
+        floor, aim: the ratios to reach.
+        worker: converter settings of the worker.
+        connectors: the connectors of a run, from the environment and the target (topic or file).
+        target: "topic" or "file".
+        partitions: of the target topic or the input topic.
+        class_only_here: a source class that Java does not have, put in place of the file source for Penstock.
+    """
+
+    name: str
+    floor: float
+    aim: float
+    worker: Mapping[str, str]
+    connectors: Callable[[Environment, str], list[dict[str, str]]]
+    target: str
+    partitions: int = 1
+    class_only_here: str | None = None
+
+
+def json_settings(schemas: bool) -> dict[str, str]:
+    """JSON for keys and values."""
+    text = str(schemas).lower()
+    return {
+        "key.converter": JSON_CONVERTER,
+        "value.converter": JSON_CONVERTER,
+        "key.converter.schemas.enable": text,
+        "value.converter.schemas.enable": text,
+    }
+
+
+STRING_SETTINGS = {"key.converter": STRING_CONVERTER, "value.converter": STRING_CONVERTER}
+
+
+def _file_source(environment: Environment, topic: str) -> list[dict[str, str]]:
+    return [
+        {
+            "name": "bench-source",
+            "connector.class": FILE_SOURCE,
+            "tasks.max": "1",
+            "file": str(environment.lines_file()),
+            "topic": topic,
+            **CHAIN,
+        }
+    ]
+
+
+def _twenty_sources(environment: Environment, topic: str) -> list[dict[str, str]]:
+    """Twenty connectors that read a twentieth of the lines each."""
+    found = []
+    share = environment.records // 20
+    for index in range(20):
+        path = environment.directory / f"lines-{environment.records}-{index}.txt"
+        if not path.exists():
+            path.write_bytes(b"".join(_line(i) + b"\n" for i in range(index * share, (index + 1) * share)))
+        found += [{**_file_source(environment, topic)[0], "name": f"bench-source-{index}", "file": str(path)}]
+    return found
+
+
+def _file_sink(
+    kind: str, messages: Callable[[int], Iterable[Message]], tasks: int = 1, partitions: int = 1
+) -> Callable[[Environment, str], list[dict[str, str]]]:
+    def connectors(environment: Environment, path: str) -> list[dict[str, str]]:
+        topic = environment.filled_topic(kind, messages, partitions)
+        # A name of its own for each run: the consumer group remembers where the last run ended.
+        name = Path(path).stem
+        return [
+            {
+                "name": name,
+                "connector.class": FILE_SINK,
+                "tasks.max": str(tasks),
+                "file": path,
+                "topics": topic,
+            }
+        ]
+
+    return connectors
+
+
+def _plain_messages(count: int) -> Iterable[Message]:
+    for i in range(count):
+        yield None, b'{"line":"%s","data_source":"test-file-source"}' % _line(i)
+
+
+def _envelope_messages(count: int) -> Iterable[Message]:
+    schema = json.dumps(SCHEMA, separators=(",", ":")).encode()
+    for i in range(count):
+        payload = b'{"line":"%s","data_source":"test-file-source"}' % _line(i)
+        yield None, b'{"schema":%s,"payload":%s}' % (schema, payload)
+
+
+def _string_messages(count: int) -> Iterable[Message]:
+    for i in range(count):
+        yield None, _line(i)
+
+
+def _kilobyte_messages(count: int) -> Iterable[Message]:
+    body = b",".join(b'"field%d":"%s"' % (n, b"abcdefghij" * 8) for n in range(10))
+    for i in range(count):
+        yield b'"key-%d"' % (i % 10_000), b'{"id":%d,%s}' % (i, body)
+
+
+MAIN_SET = [
+    Workload(
+        "file -> HoistField+InsertField -> JSON -> topic, columnar",
+        2.0,
+        4.0,
+        json_settings(False),
+        _file_source,
+        "topic",
+    ),
+    Workload("the same, JSON with schemas", 2.0, 4.0, json_settings(True), _file_source, "topic"),
+    Workload(
+        "the same (JSON), plain Python record task",
+        1.0,
+        2.0,
+        json_settings(False),
+        _file_source,
+        "topic",
+        class_only_here="benchmarks.record_source.RecordFileSource",
+    ),
+    Workload("topic -> JSON -> file", 0.7, 2.0, json_settings(False), _file_sink("json", _plain_messages), "file"),
+    Workload(
+        "topic -> JSON with schemas -> file",
+        1.0,
+        2.0,
+        json_settings(True),
+        _file_sink("schemas", _envelope_messages),
+        "file",
+    ),
+    Workload("topic -> String -> file", 0.6, 1.5, STRING_SETTINGS, _file_sink("string", _string_messages), "file"),
+]
+SECOND_SET = [
+    Workload(
+        "1 KB JSON with keys, lz4, 4 tasks on 8 partitions -> file",
+        0.0,
+        0.0,
+        json_settings(False),
+        _file_sink("kilobyte", _kilobyte_messages, tasks=4, partitions=8),
+        "file",
+        partitions=8,
+    ),
+    Workload(
+        "20 file sources at once -> topic", 0.0, 0.0, json_settings(False), _twenty_sources, "topic", partitions=8
+    ),
+]
