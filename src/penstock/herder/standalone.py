@@ -76,6 +76,11 @@ class StandaloneHerder:
 
     # ------------------------------------------------------------------ reads
     @property
+    def worker_id(self) -> str:
+        """``host:port`` of the worker."""
+        return self._worker_id
+
+    @property
     def kafka_cluster_id(self) -> str | None:
         """The id of the Kafka cluster; None while it is not known."""
         return self._cluster_id

@@ -1,0 +1,314 @@
+"""`connect-standalone worker.properties [connector1.properties ...]`: one worker in one process.
+
+Main objects: the click command `main`, and `StandaloneWorker`, which wires the parts. The REST server answers first;
+Spark and the Kafka client are imported and started after it, on the thread ``startup``.
+
+Threads: the main thread reads arguments, starts, waits for a signal and stops; ``startup`` (owned here) does what takes
+long. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage, 3 a connector of the command line failed.
+Source: org.apache.kafka.connect.cli.ConnectStandalone; runtime.md section 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock import __version__
+from penstock.cli.connector_files import ConnectorFile, read_connector_files, read_text
+from penstock.cli.signals import Ending, Events
+from penstock.config import ConfigProvider, ConfigTransformer
+from penstock.config.properties import parse_properties
+from penstock.errors import ConfigException, ConnectException, KafkaException
+from penstock.herder import Health, StandaloneHerder
+from penstock.herder.validation import ConnectorValidator
+from penstock.model.payloads import PluginInfo
+from penstock.plugins import PluginKind, Plugins
+from penstock.rest.app import build_app
+from penstock.rest.server import Listener, RestServer, open_listeners
+from penstock.rest.services import Services
+from penstock.settings.worker import ProviderSettings, StandaloneSettings, resolve_placeholders
+from penstock.telemetry import Metrics, configure_logging
+from penstock.worker.threads import OwnedThread
+
+if TYPE_CHECKING:
+    from penstock.pipeline.session import SparkRuntime
+    from penstock.stores.file import FileOffsetStore
+
+log = logging.getLogger(__name__)
+
+#: The version of Kafka Connect whose REST API this is; clients decide by it what they may ask.
+CONNECT_VERSION = "4.3.0"
+EXIT_START_FAILED = 1
+EXIT_CONNECTOR_FAILED = 3
+
+_BROKER_TIMEOUT_S = 5.0
+#: What stopping may take beyond the deadlines of connectors and tasks.
+_STOP_SLACK_S = 15.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("worker_file", metavar="WORKER.PROPERTIES")
+@click.argument("connector_files", nargs=-1, metavar="[CONNECTOR.PROPERTIES|CONNECTOR.JSON]...")
+@click.option("--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARN", "ERROR"]))
+@click.version_option(__version__, prog_name="connect-standalone")
+def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> None:
+    """Run a standalone worker with these connectors until it is told to stop (SIGINT, SIGTERM)."""
+    configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
+    # A connector written in the current directory is found by its module name; what is installed comes first.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    _exit(run(worker_file, connector_files))
+
+
+def run(worker_file: str, connector_paths: Sequence[str]) -> int:
+    """Runs a worker from its start to its end.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        settings, plugins, transformer = load_worker(worker_file)
+    except (ConfigException, ConnectException, KafkaException) as error:
+        log.error("The worker cannot start: %s", error)
+        return EXIT_START_FAILED
+    try:
+        files = read_connector_files(connector_paths)
+    except ConfigException as error:
+        log.error("The worker does not start: %s", error)
+        return EXIT_CONNECTOR_FAILED
+    events = Events()
+    events.install()
+    worker = StandaloneWorker(settings, plugins, transformer, files, events)
+    try:
+        worker.start()
+    except (ConfigException, ConnectException) as error:
+        log.error("The worker cannot start: %s", error)
+        worker.stop()
+        return EXIT_START_FAILED
+    ending = events.wait()
+    worker.stop(ending)
+    return ending.exit_code
+
+
+def load_worker(path: str) -> tuple[StandaloneSettings, Plugins, ConfigTransformer]:
+    """Reads the worker's file: its settings, the plugins it names, and its config providers.
+
+    Raises:
+        ConfigException: the file cannot be read, or settings are wrong (all faults are listed).
+    """
+    try:
+        raw = parse_properties(read_text(path))
+    except ConfigException as error:
+        raise ConfigException(f"worker file {path}: {error}") from error
+    plugins = Plugins.discover([entry for entry in raw.get("plugin.path", "").split(",") if entry.strip()])
+
+    def new_provider(settings: ProviderSettings) -> ConfigProvider:
+        provider = plugins.new(PluginKind.CONFIG_PROVIDER, settings.class_text)
+        assert isinstance(provider, ConfigProvider)
+        provider.configure(settings.params)
+        return provider
+
+    settings = StandaloneSettings.parse(resolve_placeholders(raw, new_provider))
+    transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
+    for listener in settings.listeners:
+        Listener.parse(listener)
+    return settings, plugins, transformer
+
+
+class StandaloneWorker:
+    """The parts of one standalone worker.
+
+    Args:
+        settings: Of the worker.
+        plugins: Where classes come from.
+        transformer: Resolves placeholders in connector configurations.
+        files: Connectors to create.
+        events: Told when the worker cannot go on.
+
+    Thread: ``start`` and ``stop`` by the main thread.
+    """
+
+    def __init__(
+        self,
+        settings: StandaloneSettings,
+        plugins: Plugins,
+        transformer: ConfigTransformer,
+        files: Sequence[ConnectorFile],
+        events: Events,
+    ) -> None:
+        self._settings = settings
+        self._plugins = plugins
+        self._transformer = transformer
+        self._files = list(files)
+        self._events = events
+        self._stopping = threading.Event()
+        self._opened = ExitStack()
+        self._startup = OwnedThread("startup", self._start_rest_of_it)
+        self._herder: StandaloneHerder | None = None
+        self._runtime: SparkRuntime | None = None
+        self._store: FileOffsetStore | None = None
+        self.metrics = Metrics()
+
+    def start(self) -> None:
+        """Listens, then starts the rest in the background.
+
+        Raises:
+            ConnectException: the REST server cannot listen.
+        """
+        sockets = open_listeners([Listener.parse(text) for text in self._settings.listeners])
+        port = int(sockets[0].getsockname()[1])
+        worker_id = advertised_address(self._settings, port)
+        self._herder = herder = StandaloneHerder(worker_id)
+        herder.start()
+        services = Services(herder, CONNECT_VERSION, f"penstock-{__version__}", self._list_plugins)
+        rest = RestServer(build_app(services), sockets)
+        rest.start()
+        self._opened.callback(rest.stop)
+        log.info("REST server listening on %s, advertised as http://%s/", ", ".join(_shown(sockets)), worker_id)
+        self._startup.start()
+
+    def stop(self, ending: Ending | None = None) -> None:
+        """Stops REST, tasks, connectors, Spark and the offset store, in this order."""
+        if ending is not None:
+            log.info("Stopping: %s", ending.reason)
+        self._stopping.set()
+        self._opened.close()
+        if self._herder is not None:
+            budget = self._settings.task_shutdown_graceful_timeout_ms / 1000 + _STOP_SLACK_S
+            if not self._herder.stop(budget):
+                log.error("Not everything had ended in time; its last offsets were not committed")
+        self._startup.join(_BROKER_TIMEOUT_S)
+        if self._runtime is not None:
+            self._runtime.stop()
+        if self._store is not None:
+            self._store.stop()
+        self._transformer.close()
+        if ending is not None:
+            log.info("Stopped")
+
+    # ------------------------------------------------------------------ thread "startup"
+    def _start_rest_of_it(self) -> None:
+        try:
+            self._serve()
+        except (ConnectException, ConfigException, KafkaException) as error:
+            self._give_up(f"The worker cannot start: {error}", EXIT_START_FAILED)
+            return
+        except Exception as error:
+            log.exception("The worker cannot start")
+            self._give_up(f"The worker cannot start: {type(error).__name__}: {error}", EXIT_START_FAILED)
+            return
+        for file in self._files:
+            if self._stopping.is_set() or not self._create(file):
+                return
+
+    def _serve(self) -> None:
+        """Starts Spark, opens the offset store, waits for the broker, and lets the herder serve requests."""
+        # Imported here: these bring Spark, Arrow and the Kafka client, which take seconds; REST answers meanwhile.
+        from penstock.pipeline.session import SparkRuntime
+        from penstock.stores.file import FileOffsetStore
+        from penstock.worker.task_factory import TaskBuilder
+        from penstock.worker.worker import Worker, WorkerParts
+
+        settings, herder = self._settings, self._herder
+        assert herder is not None
+        self._runtime = runtime = SparkRuntime(settings.spark_settings())
+        runtime.start()
+        self._store = store = FileOffsetStore(settings.offset_file)
+        store.start()
+        builder = TaskBuilder(settings, self._plugins, runtime, store, self.metrics)
+        cluster_id = self._await_broker(herder)
+        if cluster_id is None:
+            return
+        parts = WorkerParts(
+            worker_id=herder.worker_id,
+            plugins=self._plugins,
+            transformer=self._transformer,
+            offset_reader=builder.offset_reader,
+            make_task=builder,
+            task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
+        )
+        herder.serve(Worker(parts, herder, herder), ConnectorValidator(self._plugins), cluster_id)
+        log.info("The worker serves; Kafka cluster id %s", cluster_id)
+
+    def _await_broker(self, herder: StandaloneHerder) -> str | None:
+        """The id of the Kafka cluster, asked for until it answers; None when the worker is to stop first."""
+        from penstock.kafka.admin import TopicAdmin
+        from penstock.kafka.client_settings import admin_settings
+
+        servers = ",".join(self._settings.bootstrap_servers)
+        client = admin_settings(self._settings.raw, client_id="penstock-standalone").checked()
+        admin = TopicAdmin(client.librdkafka, name="the worker", timeout_s=_BROKER_TIMEOUT_S)
+        try:
+            while not self._stopping.is_set():
+                try:
+                    return admin.cluster_id()
+                except KafkaException as error:
+                    text = f"Kafka at {servers} does not answer; the worker keeps trying (Ctrl-C ends it)"
+                    herder.say(Health.STARTING, f"Worker is starting up. {text}")
+                    log.warning("%s: %s", text, error)
+                self._stopping.wait(1.0)
+            return None
+        finally:
+            admin.close()
+
+    def _create(self, file: ConnectorFile) -> bool:
+        """Creates one connector of the command line; False when that ends the worker."""
+        assert self._herder is not None
+        try:
+            created = self._herder.put_connector(file.name, file.config, target=file.target, replace=False).result()
+        except Exception as error:
+            reason = f"Stopping after an error of connector {file.name} ({file.path}): {error}"
+            self._give_up(reason, EXIT_CONNECTOR_FAILED)
+            return False
+        log.info("Created connector %s with %d tasks", created.info.name, len(created.info.tasks))
+        return True
+
+    def _give_up(self, reason: str, exit_code: int) -> None:
+        if not self._stopping.is_set():
+            log.error("%s", reason)
+            self._events.end(reason.splitlines()[0], exit_code)
+
+    def _list_plugins(self) -> list[PluginInfo]:
+        return [PluginInfo(one.name, one.kind.value, one.version) for one in self._plugins.descriptors()]
+
+
+def advertised_address(settings: StandaloneSettings, port: int) -> str:
+    """``host:port`` of the worker, as other programs are told it."""
+    host = settings.advertised_host or Listener.parse(settings.listeners[0]).host
+    if host in ("", "0.0.0.0", "::"):
+        try:
+            host = socket.gethostbyname(socket.gethostname())
+        except OSError:
+            host = "127.0.0.1"
+    return f"{host}:{settings.advertised_port or port}"
+
+
+def _shown(sockets: Sequence[socket.socket]) -> list[str]:
+    shown = []
+    for sock in sockets:
+        host, port = sock.getsockname()[:2]
+        shown.append(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    return shown
+
+
+def _exit(code: int) -> None:
+    """Ends the process, also when a plugin's own thread would keep it alive."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    main_thread = threading.main_thread()
+    if any(not thread.daemon and thread is not main_thread for thread in threading.enumerate()):
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Builds the runner of a task out of its configuration: the task, converters, transforms, pipeline and Kafka clients.
+
+Main type: ``TaskBuilder``, the worker's ``TaskFactory``. Importing this module imports Spark, Arrow and the Kafka
+client, so it is imported after the REST server is up.
+
+Thread: called on the short-lived ``start-<task>`` threads, several at a time; what it shares is made for that.
+Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder; runtime.md sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from penstock.api import AnySinkTask, FrameSinkTask, SourceTask
+from penstock.errors import stack_trace
+from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.client_settings import (
+    ClientSettings,
+    admin_client_id,
+    admin_settings,
+    consumer_settings,
+    dead_letter_admin_id,
+    dead_letter_producer_id,
+    producer_settings,
+    sink_consumer_id,
+    source_producer_id,
+)
+from penstock.kafka.consumer import RecordConsumer, Subscription
+from penstock.kafka.letter_producer import LetterProducer
+from penstock.kafka.producer import RecordProducer
+from penstock.model import ConnectorType, State
+from penstock.pipeline.batches import PipelineSpec
+from penstock.pipeline.gate import Gate
+from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.sink import build_sink_pipeline
+from penstock.pipeline.source import build_source_pipeline
+from penstock.plugins import Plugins
+from penstock.settings import ConnectorSettings, InstalledPlugins, SinkSettings, SourceSettings
+from penstock.settings.worker import WorkerSettings
+from penstock.stores.interface import OffsetStore
+from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.telemetry import Metrics
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
+from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
+from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.sink_stages import StageLimits
+from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
+from penstock.worker.source_stages import BatchLimits
+from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.task_parts import TaskParts, make_parts, new_task
+from penstock.worker.task_slot import StateReport, TaskRunner
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.topic_creation import TopicCreator, plan_of
+from penstock.worker.worker import TaskRequest
+
+log = logging.getLogger(__name__)
+
+
+class TaskBuilder:
+    """Makes the runners of a worker's tasks.
+
+    Args:
+        settings: The worker's.
+        plugins: Where classes come from.
+        runtime: The Spark session.
+        store: Where source offsets are.
+        metrics: Gets the worker's counters.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        plugins: Plugins,
+        runtime: SparkRuntime,
+        store: OffsetStore,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._plugins = plugins
+        self._classes = InstalledPlugins(plugins)
+        self._runtime = runtime
+        self._store = store
+        # One for all tasks: plans are shared, and small batches of several tasks go in one job.
+        self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
+        metrics.gauge(SPARK_RECORDS_TOTAL, lambda: float(self._jobs.records))
+
+    def offset_reader(self, connector: str) -> OffsetReader:
+        """The reader of a connector's committed source offsets."""
+        return OffsetReader(self._store, connector)
+
+    def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
+        """Builds one task; undoes what it has made when a part fails.
+
+        Raises:
+            ConnectException: a class cannot be found, made or configured.
+            ConfigException: a setting is wrong.
+        """
+        with ExitStack() as made:
+            if request.connector_type is ConnectorType.SINK:
+                runner: TaskRunner = self._sink(request, report, made)
+            else:
+                runner = self._source(request, report, made)
+            # From here on the runner closes everything itself.
+            made.pop_all()
+        return runner
+
+    # ------------------------------------------------------------------ source tasks
+    def _source(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SourceTaskRunner:
+        settings = SourceSettings.parse(
+            request.connector_config, self._classes, topic_creation_enabled=self._settings.topic_creation_enable
+        )
+        task = new_task(request, SourceTask)  # type: ignore[type-abstract]
+        parts = make_parts(self._settings, settings, self._plugins, made)
+        given_up = threading.Event()
+        counts = ErrorCounts()
+        errors = ErrorHandler(
+            _policy(settings),
+            _log_reporters(settings, request, counts),
+            counts=counts,
+            clock=_now_ms,
+            random=random.random,
+            cancelled=given_up,
+        )
+        producer = RecordProducer(
+            self._client(
+                producer_settings(
+                    self._settings.raw,
+                    settings.raw,
+                    client_id=source_producer_id(request.id.connector, request.id.task),
+                )
+            ),
+            name=str(request.id),
+            connector=request.id.connector,
+            task=request.id.task,
+        )
+        made.callback(producer.close, 0)
+        services = SourceTaskServices(
+            pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs),
+            producer=producer,
+            errors=errors,
+            topics=self._topic_creation(request, settings, made),
+            offset_reader=self.offset_reader(request.id.connector),
+            offset_writer=OffsetWriter(self._store, request.id.connector),
+            read_configs=request.read_task_config,
+            closers=(made.pop_all().close,),
+            given_up=given_up,
+        )
+        return SourceTaskRunner(
+            request.id,
+            task,
+            request.task_config,
+            SourceTaskSettings(
+                BatchLimits(self._settings.batch_max_records, self._settings.batch_max_bytes),
+                self._settings.offset_flush_interval_ms / 1000,
+                self._settings.offset_flush_timeout_ms / 1000,
+            ),
+            services,
+            report,
+            paused=request.paused,
+        )
+
+    def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
+        rules = settings.topic_creation
+        if rules is None:
+            return TopicCreator(str(request.id), None, None)
+        client = admin_settings(
+            self._settings.raw,
+            settings.raw,
+            client_id=admin_client_id(request.id.connector, request.id.task),
+        )
+        admin = TopicAdmin(self._client(client), name=str(request.id), timeout_s=client.api_timeout_s)
+        made.callback(admin.close)
+        return TopicCreator(str(request.id), plan_of(rules), admin)
+
+    # ------------------------------------------------------------------ sink tasks
+    def _sink(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SinkTaskRunner:
+        settings = SinkSettings.parse(request.connector_config, self._classes)
+        task = new_task(request, AnySinkTask)  # type: ignore[type-abstract]
+        parts = make_parts(self._settings, settings, self._plugins, made)
+        client = consumer_settings(
+            self._settings.raw,
+            settings.raw,
+            client_id=sink_consumer_id(request.id.connector, request.id.task),
+            group_id=f"connect-{request.id.connector}",
+        )
+        consumer = RecordConsumer(
+            self._client(client),
+            name=f"{request.id.connector} task {request.id.task}",
+            api_timeout_s=client.api_timeout_s,
+            refresh_s=client.refresh_s,
+        )
+        pipeline = build_sink_pipeline(self._runtime, self._spec(request, parts, task), self._jobs)
+        spec = SinkTaskSpec(
+            request.id,
+            task,
+            request.task_config,
+            request.read_task_config,
+            Subscription.matching(settings.topics_regex) if settings.topics_regex else Subscription.of(settings.topics),
+            _policy(settings),
+            self._settings.offset_flush_interval_ms,
+            self._settings.offset_flush_timeout_ms,
+            StageLimits(self._settings.batch_max_records, self._settings.batch_max_bytes),
+            request.paused,
+        )
+        services = SinkTaskServices(
+            consumer,
+            pipeline,
+            make_reporters=self._sink_reporters(request, settings),
+            close=made.pop_all().close,
+        )
+        return SinkTaskRunner(
+            spec,
+            services,
+            TaskCallbacks(
+                on_running=lambda: report(State.RUNNING, None),
+                on_paused=lambda: report(State.PAUSED, None),
+                on_failure=lambda error: report(State.FAILED, stack_trace(error)),
+                on_stopped=lambda: report(State.UNASSIGNED, None),
+            ),
+        )
+
+    def _sink_reporters(
+        self, request: TaskRequest, settings: SinkSettings
+    ) -> Callable[[ErrorCounts], Sequence[ErrorReporter]]:
+        def make(counts: ErrorCounts) -> list[ErrorReporter]:
+            reporters = _log_reporters(settings, request, counts)
+            if settings.dlq_topic is not None:
+                reporters.append(self._dead_letters(request, settings, settings.dlq_topic, counts))
+            return reporters
+
+        return make
+
+    def _dead_letters(
+        self, request: TaskRequest, settings: SinkSettings, topic: str, counts: ErrorCounts
+    ) -> DeadLetterQueue:
+        """The dead letter queue of a task; its topic is created when it is missing."""
+        own = DeadLetterSettings(topic, settings.dlq_replication_factor, settings.dlq_context_headers)
+        connector, task = request.id
+        client = admin_settings(self._settings.raw, settings.raw, client_id=dead_letter_admin_id(connector, task))
+        admin = TopicAdmin(self._client(client), name=str(request.id), timeout_s=client.api_timeout_s)
+        try:
+            create_topic(own, admin)
+        finally:
+            admin.close()
+        sender = producer_settings(self._settings.raw, settings.raw, client_id=dead_letter_producer_id(connector, task))
+        return DeadLetterQueue(own, request.id, LetterProducer(self._client(sender), name=str(request.id)), counts)
+
+    # ------------------------------------------------------------------ parts
+    def _client(self, settings: ClientSettings) -> dict[str, object]:
+        settings.log_unused(log)
+        return dict(settings.checked().librdkafka)
+
+    def _spec(self, request: TaskRequest, parts: TaskParts, task: AnySinkTask | None = None) -> PipelineSpec:
+        return PipelineSpec(
+            parts.key_converter,
+            parts.value_converter,
+            parts.header_converter,
+            parts.transforms,
+            request.id.connector,
+            request.id.task,
+            task.value_form if isinstance(task, FrameSinkTask) else None,
+        )
+
+
+def _policy(settings: ConnectorSettings) -> ErrorPolicy:
+    return ErrorPolicy(
+        settings.errors_tolerance_all,
+        settings.errors_retry_timeout_ms,
+        settings.errors_retry_delay_max_ms,
+        settings.errors_log_enable,
+        settings.errors_log_include_messages,
+    )
+
+
+def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: ErrorCounts) -> list[ErrorReporter]:
+    if not settings.errors_log_enable:
+        return []
+    return [LogReporter(str(request.id), counts, include_messages=settings.errors_log_include_messages)]
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

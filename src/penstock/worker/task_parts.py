@@ -1,0 +1,134 @@
+"""The instances that a task is made of: the user's task, converters and transforms, made and configured.
+
+Main types: ``TaskParts``; ``make_parts`` and ``new_task``. Called on the thread that builds the task.
+
+Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder, isolation.Plugins.newConverter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.api import Converter, HeaderConverter, Predicate, Task, Transformation
+from penstock.errors import ConnectException
+from penstock.pipeline.batches import TransformStage
+from penstock.plugins import PluginKind, Plugins
+from penstock.settings import ConnectorSettings, PluginSpec
+from penstock.settings.worker import ConverterSettings, WorkerSettings
+from penstock.worker.task_configs import TASK_CLASS, load_class
+from penstock.worker.worker import TaskRequest
+
+T = TypeVar("T")
+TaskT = TypeVar("TaskT", bound=Task)
+
+
+@dataclass(frozen=True)
+class TaskParts:
+    """The configured converters and transforms of one task."""
+
+    key_converter: Converter
+    value_converter: Converter
+    header_converter: HeaderConverter
+    transforms: tuple[TransformStage, ...] = ()
+
+
+def new_task(request: TaskRequest, base: type[TaskT]) -> TaskT:
+    """An instance of the task's class.
+
+    Raises:
+        ConnectException: the class is not there, cannot be made, or does not extend ``base``.
+    """
+    path = request.task_config.get(TASK_CLASS)
+    if not path:
+        raise ConnectException(f"task {request.id} has no {TASK_CLASS}")
+    return _made(f"task {request.id}", load_class(path), base)
+
+
+def make_parts(worker: WorkerSettings, settings: ConnectorSettings, plugins: Plugins, made: ExitStack) -> TaskParts:
+    """Makes and configures converters and transforms; ``made`` closes them.
+
+    Each converter is the connector's, with the connector's sub-settings, where the connector names one; else the
+    worker's, with the worker's sub-settings only.
+
+    Raises:
+        ConnectException: a class cannot be found, made or configured.
+    """
+    key = _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins)
+    value = _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins)
+    header = _chosen(
+        "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
+    )
+    return TaskParts(
+        _converter("key.converter", *key, made, is_key=True),
+        _converter("value.converter", *value, made, is_key=False),
+        _header_converter("header.converter", *header, made),
+        tuple(_transforms(settings, made)),
+    )
+
+
+def _chosen(
+    name: str, kind: PluginKind, own: PluginSpec | None, default: ConverterSettings, plugins: Plugins
+) -> tuple[type, dict[str, object]]:
+    """The class and the settings of a converter."""
+    config: Mapping[str, str]
+    if own is not None:
+        cls, config = own.type, own.config
+    else:
+        cls, config = plugins.resolve(kind, default.class_text), default.config
+    return cls, {**config, "converter.type": name.partition(".")[0]}
+
+
+def _converter(name: str, cls: type, config: dict[str, object], made: ExitStack, *, is_key: bool) -> Converter:
+    converter: Converter = _made(name, cls, Converter)  # type: ignore[type-abstract]
+    made.callback(converter.close)
+    _configure(name, lambda: converter.configure(config, is_key))
+    return converter
+
+
+def _header_converter(name: str, cls: type, config: dict[str, object], made: ExitStack) -> HeaderConverter:
+    converter: HeaderConverter = _made(name, cls, HeaderConverter)  # type: ignore[type-abstract]
+    made.callback(converter.close)
+    _configure(name, lambda: converter.configure(config))
+    return converter
+
+
+def _transforms(settings: ConnectorSettings, made: ExitStack) -> list[TransformStage]:
+    stages = []
+    for spec in settings.transforms:
+        name = f"transforms.{spec.alias}"
+        transformation: Transformation = _made(name, spec.type, Transformation)  # type: ignore[type-abstract]
+        made.callback(transformation.close)
+        _configure(name, _bound(transformation.configure, spec.config))
+        predicate: Predicate | None = None
+        if spec.predicate is not None:
+            chosen = settings.predicates[spec.predicate]
+            name = f"predicates.{chosen.alias}"
+            predicate = _made(name, chosen.type, Predicate)  # type: ignore[type-abstract]
+            made.callback(predicate.close)
+            _configure(name, _bound(predicate.configure, chosen.config))
+        stages.append(TransformStage(spec.alias, transformation, predicate, spec.negate))
+    return stages
+
+
+def _bound(configure: Callable[[Mapping[str, object]], None], config: Mapping[str, str]) -> Callable[[], None]:
+    return lambda: configure(dict(config))
+
+
+def _made(name: str, cls: type, base: type[T]) -> T:
+    try:
+        instance: object = cls()
+    except Exception as error:
+        raise ConnectException(f"{name}: {cls.__name__} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(instance, base):
+        raise ConnectException(f"{name}: {cls.__module__}.{cls.__qualname__} does not extend {base.__name__}")
+    return instance
+
+
+def _configure(name: str, configure: Callable[[], None]) -> None:
+    try:
+        configure()
+    except Exception as error:
+        raise ConnectException(f"{name} cannot be configured: {error}") from error
