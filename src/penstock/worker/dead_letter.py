@@ -1,7 +1,7 @@
 """The dead letter queue of a sink connector: failed messages, as they were fetched, in a topic of their own.
 
 Main types: ``DeadLetterQueue`` (an ``ErrorReporter``) and ``DeadLetterSettings``; ``context_headers`` says what is
-added to a message. ``create_topic`` makes the topic at task start.
+added to a message. ``open_queue`` makes topic and queue at task start.
 
 Owning thread: reports may come from any thread; answers come on the producer's thread. A lock guards what is pending.
 
@@ -13,12 +13,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException, stack_trace
+from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.letter_producer import LetterProducer
 from penstock.model import ConnectorTaskId
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, FailedRecord, exception_of
 from penstock.worker.topic_creation import NewTopic, TopicMaker
@@ -84,6 +86,33 @@ def create_topic(settings: DeadLetterSettings, maker: TopicMaker) -> None:
             f"replication factor {settings.replication_factor}: {failure}. Create the topic, or set "
             "errors.deadletterqueue.topic.replication.factor to no more than the number of brokers."
         ) from failure
+
+
+def open_queue(
+    settings: DeadLetterSettings,
+    task: ConnectorTaskId,
+    counts: ErrorCounts,
+    *,
+    admin: Mapping[str, object],
+    producer: Mapping[str, object],
+) -> DeadLetterQueue:
+    """Make the queue's topic and producer; called on the task's thread when the task starts.
+
+    Args:
+        settings: Of the connector.
+        task: Whose messages these are.
+        counts: The task's error counters.
+        admin, producer: Client settings (librdkafka's), the producer's with those of source tasks.
+
+    Raises:
+        ConnectException, KafkaException: The topic or the producer cannot be made.
+    """
+    client = TopicAdmin(admin, name=f"dead letter queue of {task}")
+    try:
+        create_topic(settings, client)
+    finally:
+        client.close()
+    return DeadLetterQueue(settings, task, LetterProducer(producer, name=f"dead letter queue of {task}"), counts)
 
 
 class DeadLetterQueue:
