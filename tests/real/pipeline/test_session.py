@@ -23,7 +23,7 @@ def increment(session):
 def run_while(runtime, disturb):
     """Keeps a slow job running, disturbs the JVM under it, returns the job's result."""
     started = threading.Event()
-    outcome = {}
+    outcome: dict[str, object] = {}
 
     def job(session):
         started.set()

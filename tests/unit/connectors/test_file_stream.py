@@ -116,7 +116,7 @@ class TestLineReader:
         path = tmp_path / "in"
         path.write_bytes(b"x" * 9_000_000 + b"\nend\n")
         reader = LineReader(str(path), 0)
-        found = []
+        found: list[str] = []
         for _ in range(10):
             chunk = reader.read()
             found += texts(chunk.lines) if chunk else []
