@@ -1,0 +1,386 @@
+"""Sink tasks against a real broker: the group, offsets, pauses, rewinds and dead letters. Conversion is a double."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
+
+from penstock.api import SinkRecord, TopicPartition
+from penstock.broker import EmbeddedBroker
+from penstock.errors import RetriableException
+from penstock.kafka.consumer import Placement, RecordConsumer, Subscription
+from penstock.model import ConnectorTaskId
+from penstock.testing.sink_doubles import FakePipeline, RecordingTask
+from penstock.worker.dead_letter import DeadLetterSettings, open_queue
+from penstock.worker.error_report import ErrorCounts, ErrorReporter
+from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
+from penstock.worker.tolerance import ErrorPolicy
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+WAIT_S = 30.0
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        threading.Event().wait(0.02)
+
+
+class RealSink:
+    """One running sink task of a group."""
+
+    def __init__(self, kafka: "Kafka", number: int, subscription: Subscription, settings: dict[str, object]) -> None:
+        self.task = RecordingTask()
+        self.failures: list[BaseException] = []
+        self.settings = settings
+        policy = ErrorPolicy(tolerance_all=bool(settings.pop("tolerance", False)))
+        dead_letters = settings.pop("dead.letters", None)
+        client = {"bootstrap.servers": kafka.servers}
+
+        def reporters(counts: ErrorCounts) -> Sequence[ErrorReporter]:
+            if dead_letters is None:
+                return []
+            queue = DeadLetterSettings(str(dead_letters), 1, context_headers=True)
+            return [open_queue(queue, ConnectorTaskId("sink", number), counts, admin=client, producer=client)]
+
+        consumer = RecordConsumer(
+            {
+                **client,
+                "group.id": kafka.group,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "range",
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 500,
+                "topic.metadata.refresh.interval.ms": 500,
+                **settings,
+            },
+            name=f"sink task {number}",
+            refresh_s=0.5,
+        )
+        self.runner = SinkTaskRunner(
+            SinkTaskSpec(ConnectorTaskId("sink", number), self.task, {}, dict, subscription, policy),
+            SinkTaskServices(consumer, FakePipeline(), reporters),
+            TaskCallbacks(on_failure=self.failures.append),
+        )
+
+    def start(self) -> "RealSink":
+        self.runner.start()
+        return self
+
+    def stop(self) -> None:
+        self.runner.stop()
+        assert self.runner.join(WAIT_S)
+
+    @property
+    def values(self) -> list[str]:
+        return self.task.values
+
+    def wait_values(self, *values: str) -> None:
+        eventually(lambda: self.values == list(values), f"{values} (seen: {self.values[-20:]})")
+
+    def wait_open(self, *partitions: TopicPartition) -> None:
+        eventually(lambda: list(partitions) in self.task.diary.of("open"), f"open of {partitions}")
+
+
+class Kafka:
+    """Topics, a producer and a group of their own for one test."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.prefix = f"sink-{uuid.uuid4().hex[:8]}"
+        self.group = f"connect-{self.prefix}"
+        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._producer = ck.Producer({"bootstrap.servers": servers, "linger.ms": 0})
+        self._sinks: list[RealSink] = []
+
+    def topic(self, name: str = "in", partitions: int = 1) -> str:
+        full = f"{self.prefix}-{name}"
+        for future in self._admin.create_topics([ClientTopic(full, partitions, 1)]).values():
+            future.result(WAIT_S)
+        return full
+
+    def write(self, topic: str, *values: str, partition: int = 0, **more: object) -> None:
+        for value in values:
+            self._producer.produce(topic, value.encode(), partition=partition, **more)  # type: ignore[arg-type]
+        assert self._producer.flush(WAIT_S) == 0
+
+    def sink(self, subscription: Subscription, number: int = 0, **settings: object) -> RealSink:
+        sink = RealSink(self, number, subscription, {name.replace("_", "."): v for name, v in settings.items()})
+        self._sinks.append(sink)
+        return sink
+
+    def committed(self, *partitions: TopicPartition) -> list[int]:
+        reader = ck.Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
+        try:
+            found = reader.committed([ck.TopicPartition(tp.topic, tp.partition) for tp in partitions], timeout=WAIT_S)
+        finally:
+            reader.close()
+        return [position.offset for position in found]
+
+    def end(self) -> None:
+        for sink in self._sinks:
+            sink.stop()
+
+
+@pytest.fixture
+def kafka(broker: EmbeddedBroker) -> Iterator[Kafka]:
+    made = Kafka(broker.bootstrap_servers)
+    yield made
+    made.end()
+
+
+def test_records_are_delivered_in_order_and_a_new_task_goes_on_behind_the_committed_ones(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    at = TopicPartition(topic, 0)
+    kafka.write(topic, "a", "drop", "b")
+    first = kafka.sink(Subscription.of([topic])).start()
+    first.wait_values("a", "b")
+    first.stop()
+    assert kafka.committed(at) == [3]
+    assert first.task.diary.of("close") == [[at]]
+    kafka.write(topic, "c")
+    second = kafka.sink(Subscription.of([topic])).start()
+    second.wait_values("c")
+    assert second.task.threads == {"task-thread-sink-0"}
+
+
+def test_a_requested_commit_reaches_the_group_while_the_task_goes_on(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, "a", "b")
+    sink = kafka.sink(Subscription.of([topic])).start()
+    sink.wait_values("a", "b")
+    sink.task.context.request_commit()
+    eventually(lambda: kafka.committed(TopicPartition(topic, 0)) == [2], "the commit")
+    eventually(lambda: sink.runner.commits.successes == 1, "the answer to the commit")
+
+
+def test_with_eager_assignment_everything_is_given_back_and_no_record_comes_twice(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=2)
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    kafka.write(topic, "a", partition=0)
+    kafka.write(topic, "b", partition=1)
+    first = kafka.sink(Subscription.of([topic])).start()
+    first.wait_open(p0, p1)
+    eventually(lambda: sorted(first.values) == ["a", "b"], "delivery")
+    second = kafka.sink(Subscription.of([topic]), 1).start()
+    eventually(lambda: len(second.task.diary.of("open")) == 1, "the second assignment")
+    eventually(lambda: len(first.task.diary.of("open")) == 2, "the new assignment of the first")
+    assert first.task.diary.of("close") == [[p0, p1]]
+    kafka.write(topic, "c", partition=0)
+    kafka.write(topic, "d", partition=1)
+    eventually(lambda: len(first.values) + len(second.values) == 4, "delivery to both")
+    assert sorted(first.values + second.values) == ["a", "b", "c", "d"]
+    assert kafka.committed(p0, p1) == [1, 1]
+
+
+def test_with_cooperative_assignment_only_what_moves_is_closed_and_opened(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=2)
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    strategy: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
+    first = kafka.sink(Subscription.of([topic]), **strategy).start()
+    first.wait_open(p0, p1)
+    kafka.write(topic, "a", partition=0)
+    kafka.write(topic, "b", partition=1)
+    eventually(lambda: sorted(first.values) == ["a", "b"], "delivery")
+    second = kafka.sink(Subscription.of([topic]), 1, **strategy).start()
+    eventually(lambda: len(second.task.diary.of("open")) == 1, "the second assignment")
+    [moved] = second.task.diary.of("open")
+    assert first.task.diary.of("close") == [moved]
+    assert first.task.diary.of("open") == [[p0, p1]]
+    kafka.write(topic, "c", partition=0)
+    kafka.write(topic, "d", partition=1)
+    eventually(lambda: len(first.values) + len(second.values) == 4, "delivery to both")
+    second.stop()
+    eventually(lambda: first.task.diary.of("open")[1:] == [moved], "the partition coming back")
+    kafka.write(topic, "e", partition=0)
+    kafka.write(topic, "f", partition=1)
+    eventually(lambda: {"e", "f"} <= set(first.values), "delivery after the other has gone")
+    assert sorted(first.values + second.values) == list("abcdef")
+
+
+def test_records_of_a_paused_partition_come_once_and_in_order_after_resume(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=2)
+    p0 = TopicPartition(topic, 0)
+    sink = kafka.sink(Subscription.of([topic]))
+
+    def put(records: list[SinkRecord]) -> None:
+        for record in records:
+            if record.value == "pause":
+                sink.task.context.pause(p0)
+            if record.value == "resume":
+                sink.task.context.resume(p0)
+
+    sink.task.hooks["put"] = put
+    kafka.write(topic, "a", "pause", partition=0)
+    sink.start()
+    sink.wait_values("a", "pause")
+    kafka.write(topic, "b", "c", partition=0)
+    kafka.write(topic, "x", partition=1)
+    sink.wait_values("a", "pause", "x")
+    sink.task.diary.wait_for_entry("empty put")
+    kafka.write(topic, "resume", partition=1)
+    sink.wait_values("a", "pause", "x", "resume", "b", "c")
+
+
+def test_offsets_of_the_task_win_over_committed_ones_in_open_and_later(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    p0 = TopicPartition(topic, 0)
+    kafka.write(topic, *"abcd")
+    sink = kafka.sink(Subscription.of([topic]))
+    sink.task.hooks["open"] = lambda _: sink.task.context.offset(p0, 2)
+
+    def put(records: list[SinkRecord]) -> None:
+        if records[-1].value == "e" and sink.values.count("e") == 1:
+            sink.task.context.offset({p0: 3})
+
+    sink.task.hooks["put"] = put
+    sink.start()
+    sink.wait_values("c", "d")
+    kafka.write(topic, "e")
+    sink.wait_values("c", "d", "e", "d", "e")
+    sink.stop()
+    assert kafka.committed(p0) == [5]
+
+
+def test_after_a_retriable_error_the_same_records_come_again_and_then_the_others(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    sink = kafka.sink(Subscription.of([topic]))
+    left = [RetriableException("busy"), RetriableException("busy")]
+
+    def put(_: object) -> None:
+        if left:
+            sink.task.context.timeout(100)
+            raise left.pop()
+
+    sink.task.hooks["put"] = put
+    kafka.write(topic, "a")
+    sink.start()
+    sink.task.diary.wait_for_entry("put")
+    kafka.write(topic, "b")
+    sink.wait_values("a", "a", "a", "b")
+
+
+def test_a_paused_connector_stays_in_its_group_and_goes_on_without_a_gap(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, "a")
+    sink = kafka.sink(Subscription.of([topic])).start()
+    sink.wait_values("a")
+    sink.runner.pause()
+    eventually(lambda: kafka.committed(TopicPartition(topic, 0)) == [1], "the commit at pause")
+    kafka.write(topic, "b", "c")
+    sink.task.diary.wait_for_entry("empty put", 2)
+    assert sink.values == ["a"]
+    sink.runner.resume()
+    sink.wait_values("a", "b", "c")
+    assert len(sink.task.diary.of("open")) == 1
+
+
+def test_a_topic_that_matches_later_is_found_and_one_that_does_not_match_whole_is_not_read(kafka: Kafka) -> None:
+    kafka.topic("orders-2023")
+    sink = kafka.sink(Subscription.matching(f"{kafka.prefix}-orders-[0-9]{{4}}")).start()
+    sink.wait_open(TopicPartition(f"{kafka.prefix}-orders-2023", 0))
+    other, new = kafka.topic("orders-2024-old"), kafka.topic("orders-2024")
+    kafka.write(other, "no")
+    kafka.write(new, "yes")
+    sink.wait_values("yes")
+
+
+def test_a_topic_that_does_not_exist_yet_is_waited_for(kafka: Kafka) -> None:
+    name = f"{kafka.prefix}-later"
+    sink = kafka.sink(Subscription.of([name]), allow_auto_create_topics=False).start()
+    sink.task.diary.wait_for_entry("empty put")
+    kafka.topic("later")
+    kafka.write(name, "a")
+    sink.wait_values("a")
+    assert sink.failures == []
+
+
+def test_bad_records_are_in_the_dead_letter_topic_byte_for_byte_when_their_offsets_are_committed(kafka: Kafka) -> None:
+    topic, letters = kafka.topic(), f"{kafka.prefix}-dlq"
+    kafka.write(topic, "a")
+    kafka.write(topic, "bad", key=b"\x00\x01", headers=[("h", b"1"), ("none", None)], timestamp=123_456)
+    kafka.write(topic, "b")
+    sink = kafka.sink(Subscription.of([topic]), tolerance=True, dead_letters=letters).start()
+    sink.wait_values("a", "b")
+    sink.stop()
+    assert kafka.committed(TopicPartition(topic, 0)) == [3]
+    reader = RecordConsumer(
+        {"bootstrap.servers": kafka.servers, "group.id": f"{kafka.group}-letters", "auto.offset.reset": "earliest"},
+        name="reader",
+    )
+    try:
+        collector = Collector()
+        reader.subscribe(Subscription.of([letters]), collector)
+        eventually(lambda: collector.read(reader), "the dead letter")
+    finally:
+        reader.close()
+    [letter] = collector.rows
+    assert (letter["key"], letter["value"], letter["timestamp"]) == (b"\x00\x01", b"bad", 123_456)
+    headers = [(header["key"], header["value"]) for header in letter["headers"]]
+    assert headers[:2] == [("h", b"1"), ("none", None)]
+    assert ("__connect.errors.offset", b"1") in headers
+    assert ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException") in headers
+
+
+class Collector:
+    """Takes partitions where they begin and keeps the rows it reads."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def on_assigned(self, starts: Mapping[TopicPartition, int], epoch: int) -> Placement:
+        return Placement(starts)
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        pass
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        pass
+
+    def read(self, consumer: RecordConsumer) -> bool:
+        chunk = consumer.fetch(100, 0.2)
+        if chunk is not None:
+            self.rows.extend(chunk.table.to_pylist())
+        return bool(self.rows)
+
+
+def test_a_cancelled_task_stuck_in_put_gives_its_partitions_to_others_and_commits_nothing(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, "a")
+    stuck = kafka.sink(Subscription.of([topic]))
+    go_on = threading.Event()
+    stuck.task.hooks["put"] = lambda _: go_on.wait(WAIT_S)
+    stuck.start()
+    stuck.task.diary.wait_for_entry("put")
+    stuck.runner.cancel()
+    other = kafka.sink(Subscription.of([topic]), 1).start()
+    other.wait_values("a")
+    go_on.set()
+    assert stuck.runner.join(WAIT_S)
+    assert kafka.committed(TopicPartition(topic, 0)) == [ck.OFFSET_INVALID]
+
+
+def test_without_a_committed_offset_and_a_reset_policy_the_task_fails(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    sink = kafka.sink(Subscription.of([topic]), auto_offset_reset="error").start()
+    eventually(lambda: bool(sink.failures), "the failure")
+    assert "undefined offset with no reset policy" in str(sink.failures[0])
+
+
+def test_with_latest_only_records_written_after_the_assignment_are_read(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, "old")
+    sink = kafka.sink(Subscription.of([topic]), auto_offset_reset="latest").start()
+    sink.wait_open(TopicPartition(topic, 0))
+    kafka.write(topic, "new")
+    sink.wait_values("new")
+    sink.stop()
+    assert sink.task.diary.of("pre_commit") == [{TopicPartition(topic, 0): 2}]
