@@ -1,0 +1,374 @@
+"""What the worker asks of a cluster beside producing and consuming: topics, group offsets, end offsets.
+
+Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` is what a topic to be made must have.
+
+Source: org.apache.kafka.connect.util.TopicAdmin.
+Thread: any; librdkafka's admin client may be shared between threads, and every call waits for its answer.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+import confluent_kafka as ck
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    OffsetSpec,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    NewTopic as ClientTopic,
+)
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
+
+logger = logging.getLogger(__name__)
+
+_Error = ck.KafkaError
+_MISSING_TOPIC = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
+_MISSING_GROUP = frozenset({_Error.GROUP_ID_NOT_FOUND, _Error._UNKNOWN_GROUP})
+# The coordinator or leader moves or is being loaded; the client hands these on instead of asking again.
+_PASSING = frozenset(
+    {
+        _Error.COORDINATOR_LOAD_IN_PROGRESS,
+        _Error.COORDINATOR_NOT_AVAILABLE,
+        _Error.NOT_COORDINATOR,
+        _Error.NOT_LEADER_FOR_PARTITION,
+        _Error.LEADER_NOT_AVAILABLE,
+        _Error.NOT_CONTROLLER,
+    }
+)
+_RETRY_S = 0.1
+_TIMEOUTS = frozenset({_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN})
+
+_EXISTS = object()
+_LATEST: Any = cast(Any, OffsetSpec).latest()
+_EARLIEST: Any = cast(Any, OffsetSpec).earliest()
+
+
+class _Answer(Protocol):
+    """What a request's future is used for."""
+
+    def result(self, timeout: float) -> Any: ...
+
+
+class _Together:
+    """The futures of one request, as one: all answers, or the first error."""
+
+    def __init__(self, futures: Mapping[Any, _Answer]) -> None:
+        self._futures = futures
+
+    def result(self, timeout: float) -> dict[Any, Any]:
+        return {asked: future.result(timeout) for asked, future in self._futures.items()}
+
+
+def _describe(topic: str, client: Any, left: float) -> _Answer:
+    future: _Answer = client.describe_topics(ck.TopicCollection([topic]), request_timeout=left)[topic]
+    return future
+
+
+class TopicSpecification(Protocol):
+    """How a topic is to be made; -1 leaves a number to the broker's default."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def replication_factor(self) -> int: ...
+    @property
+    def configs(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """What a topic looks like."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+class TopicAdmin:
+    """An admin client with blocking calls and Kafka Connect's errors.
+
+    Args:
+        settings: librdkafka's (see `penstock.kafka.client_settings.admin_settings`).
+        name: whose client it is, for messages.
+        timeout_s: how long one call may take.
+        clock: seconds, for the deadline of a call.
+
+    Raises:
+        KafkaException: a setting is wrong. (An unreachable broker shows with the first call.)
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        *,
+        name: str,
+        timeout_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._closed = threading.Event()
+        self._timeout_s = timeout_s
+        self._settings: dict[str, Any] = dict(settings)
+        self._servers = str(settings.get("bootstrap.servers", ""))
+        try:
+            self._client: AdminClient | None = AdminClient(self._settings, logger=logger)
+        except (ck.KafkaException, ValueError, TypeError) as error:
+            raise KafkaException(f"The admin client of {name} cannot be made: {error}") from error
+
+    def close(self) -> None:
+        """Let the client go; further calls raise. Safe to call twice."""
+        self._closed.set()
+        self._client = None
+
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        found = self._ask(
+            "asking for the cluster id", lambda client, left: client.describe_cluster(request_timeout=left)
+        )
+        return str(found.cluster_id)
+
+    def topic_exists(self, topic: str) -> bool:
+        """Whether the topic is there. Asking does not create it."""
+        return topic in self.describe_topics([topic])
+
+    def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+        """Those of the topics that exist."""
+        found = {}
+        for name in dict.fromkeys(topics):
+            description = self._ask(f"describing the topic {name}", partial(_describe, name), missing=_MISSING_TOPIC)
+            if description is not None:
+                partitions = description.partitions
+                replicas = min((len(partition.replicas) for partition in partitions), default=0)
+                found[name] = TopicDescription(name, len(partitions), replicas)
+        return found
+
+    def create_topic(self, topic: TopicSpecification) -> None:
+        """Create a topic and wait until it shows.
+
+        Raises:
+            AlreadyExistsException: it is there already; perhaps somebody else was faster.
+            KafkaException: the cluster refused, or could not be asked in time.
+        """
+        new = ClientTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            config=dict(topic.configs),
+        )
+        made = self._ask(
+            f"creating the topic {topic.name}",
+            lambda client, left: client.create_topics([new], request_timeout=left, operation_timeout=left)[topic.name],
+            missing=frozenset({_Error.TOPIC_ALREADY_EXISTS}),
+            otherwise=_EXISTS,
+        )
+        if made is _EXISTS:
+            raise AlreadyExistsException(f"The topic {topic.name} exists already")
+        self._await_topic(topic.name)
+
+    def create_topics(self, topics: Iterable[TopicSpecification]) -> set[str]:
+        """Create those of the topics that are not there; a race with somebody else is no error.
+
+        Returns:
+            The names of the topics made by this call.
+        """
+        made = set()
+        for topic in topics:
+            try:
+                self.create_topic(topic)
+                made.add(topic.name)
+            except AlreadyExistsException:
+                logger.debug("Topic %s exists already", topic.name)
+        return made
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, committed_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition.
+
+        Args:
+            partitions: of topics that exist.
+            committed_only: the last stable offset instead: what a read_committed consumer can see.
+        """
+        level = ck.IsolationLevel.READ_COMMITTED if committed_only else ck.IsolationLevel.READ_UNCOMMITTED
+        return self._offsets("reading end offsets", partitions, _LATEST, level)
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record that each partition still has."""
+        level = ck.IsolationLevel.READ_UNCOMMITTED
+        return self._offsets("reading beginning offsets", partitions, _EARLIEST, level)
+
+    def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a consumer group; none when the group does not exist.
+
+        A consumer that never joins asks for them. (librdkafka's own admin call ends the process when the group's
+        coordinator has moved, which is also the answer to the very first question a cluster gets about groups.)
+
+        Args:
+            group: the group's id.
+            topics: where to look; all topics of the cluster when None.
+        """
+        doing = f"reading the offsets of group {group}"
+        partitions = self._partitions(doing, None if topics is None else set(topics))
+        if not partitions:
+            return {}
+        deadline = self._clock() + self._timeout_s
+        consumer = ck.Consumer(
+            {**self._settings, "group.id": group, "enable.auto.commit": False, "allow.auto.create.topics": False},
+            logger=logger,
+        )
+        try:
+            answers = consumer.committed(partitions, max(0.1, deadline - self._clock()))
+        except ck.KafkaException as error:
+            raise self._failure(doing, error) from error
+        finally:
+            consumer.close()
+        self._check_partitions(doing, answers)
+        return {
+            TopicPartition(found.topic, found.partition): OffsetAndMetadata(found.offset, found.metadata or "")
+            for found in answers
+            if found.offset >= 0
+        }
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group without members; it is made if need be.
+
+        Raises:
+            KafkaException: the group has members, or the cluster refused or could not be asked.
+        """
+        if not offsets:
+            return
+        doing = f"changing the offsets of group {group}"
+        request = ck.ConsumerGroupTopicPartitions(
+            group, [ck.TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
+        )
+        answer = self._ask(
+            doing, lambda client, left: client.alter_consumer_group_offsets([request], request_timeout=left)[group]
+        )
+        self._check_partitions(doing, answer.topic_partitions)
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets of these partitions, for a group without members.
+
+        The client library cannot delete single offsets, so the group is deleted and the offsets of its other partitions
+        are committed again; they are missing for the time of one request.
+
+        Raises:
+            KafkaException: the group has members, or the cluster refused or could not be asked.
+        """
+        before = self.group_offsets(group)
+        gone = set(partitions) & before.keys()
+        if not gone:
+            return
+        self.delete_group(group)
+        self.alter_group_offsets(group, {at: kept.offset for at, kept in before.items() if at not in gone})
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all its offsets; a group that does not exist is no error.
+
+        Raises:
+            KafkaException: the group has members, or the cluster refused or could not be asked.
+        """
+        self._ask(
+            f"deleting the group {group}",
+            lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
+            missing=_MISSING_GROUP,
+        )
+
+    def _await_topic(self, topic: str) -> None:
+        """The cluster answers as soon as the topic is decided on; the brokers hear of it a moment later."""
+        deadline = self._clock() + self._timeout_s
+        while not self.topic_exists(topic) and self._clock() < deadline:
+            self._closed.wait(_RETRY_S)
+
+    def _partitions(self, doing: str, topics: set[str] | None) -> list[ck.TopicPartition]:
+        """All partitions of the topics that exist."""
+        client = self._open_client(doing)
+        try:
+            metadata = client.list_topics(timeout=self._timeout_s)
+        except ck.KafkaException as error:
+            raise self._failure(doing, error) from error
+        return [
+            ck.TopicPartition(name, number)
+            for name, topic in metadata.topics.items()
+            if topics is None or name in topics
+            for number in topic.partitions
+        ]
+
+    def _open_client(self, doing: str) -> Any:
+        if self._client is None:
+            raise KafkaException(f"The admin client of {self._name} is closed: {doing} is not possible")
+        return self._client
+
+    def _offsets(
+        self, doing: str, partitions: Iterable[TopicPartition], spec: Any, level: Any
+    ) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        answers = self._ask(
+            f"{doing} of {', '.join(f'{at.topic}-{at.partition}' for at in wanted)}",
+            lambda client, left: _Together(
+                client.list_offsets(
+                    {ck.TopicPartition(at.topic, at.partition): spec for at in wanted},
+                    isolation_level=level,
+                    request_timeout=left,
+                )
+            ),
+        )
+        return {TopicPartition(at.topic, at.partition): int(answer.offset) for at, answer in answers.items()}
+
+    def _ask(
+        self,
+        doing: str,
+        request: Callable[[Any, float], _Answer],
+        *,
+        missing: frozenset[int] = frozenset(),
+        otherwise: object = None,
+    ) -> Any:
+        """The answer to one request, repeated while the cluster says that it is only moving something.
+
+        Args:
+            doing: for messages.
+            request: starts it, given the client and the seconds that are left.
+            missing: error codes that are an answer too: `otherwise`.
+        """
+        deadline = self._clock() + self._timeout_s
+        while True:
+            client = self._open_client(doing)
+            left = max(0.1, deadline - self._clock())
+            try:
+                # The client gives up by itself at the deadline; the surplus lets its own error win.
+                return request(client, left).result(left + 5)
+            except ck.KafkaException as error:
+                code = error.args[0].code()
+                if code in missing:
+                    return otherwise
+                if code not in _PASSING or self._clock() >= deadline:
+                    raise self._failure(doing, error) from error
+            except (TimeoutError, ValueError, TypeError) as error:
+                raise self._failure(doing, error) from error
+            self._closed.wait(_RETRY_S)
+
+    def _check_partitions(self, doing: str, answers: Iterable[Any]) -> None:
+        for answer in answers:
+            if answer.error is not None:
+                raise self._failure(f"{doing} at {answer.topic}-{answer.partition}", ck.KafkaException(answer.error))
+
+    def _failure(self, doing: str, error: Exception) -> KafkaException:
+        cause = error.args[0] if error.args and isinstance(error.args[0], ck.KafkaError) else None
+        text = f"{self._name}: {doing} failed: {cause.str() if cause is not None else error}"
+        if isinstance(error, TimeoutError) or (cause is not None and (cause.retriable() or cause.code() in _TIMEOUTS)):
+            return KafkaRetriableException(
+                f"{text} (brokers {self._servers}; check bootstrap.servers, and that they are reachable)"
+            )
+        return KafkaException(text)
