@@ -1,0 +1,170 @@
+import pytest
+
+from penstock.kafka.client_families import openssl_cipher, parse_jaas, sasl, tls
+from penstock.kafka.client_values import assignors
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+
+
+def test_pem_files_and_pem_text_describe_keys_and_trust() -> None:
+    files = tls(
+        {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "/ca.pem",
+            "ssl.keystore.type": "pem",
+            "ssl.keystore.location": "/me.pem",
+            "ssl.key.password": "k",
+        }
+    )
+    text = tls(
+        {
+            "ssl.truststore.certificates": "CA",
+            "ssl.keystore.key": "KEY",
+            "ssl.keystore.certificate.chain": "CHAIN",
+            "ssl.key.password": "k",
+        }
+    )
+
+    assert files.librdkafka == {
+        "ssl.ca.location": "/ca.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.password": "k",
+    }
+    assert text.librdkafka == {
+        "ssl.ca.pem": "CA",
+        "ssl.key.pem": "KEY",
+        "ssl.certificate.pem": "CHAIN",
+        "ssl.key.password": "k",
+    }
+    assert not files.faults
+    assert not text.faults
+
+
+def test_a_pkcs12_key_store_is_used_and_java_stores_are_refused_with_the_way_out() -> None:
+    usable = tls({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k.p12", "ssl.keystore.password": "p"})
+    java = tls({"ssl.keystore.location": "/k.jks", "ssl.truststore.location": "/t.jks"})
+
+    assert usable.librdkafka == {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "p"}
+    assert java.faults.keys() == {"ssl.keystore.location", "ssl.truststore.location"}
+    assert "ssl.truststore.type=PEM" in java.faults["ssl.truststore.location"]
+    assert java.librdkafka == {}
+
+
+def test_the_host_name_check_and_the_cipher_suites_keep_their_meaning() -> None:
+    part = tls(
+        {
+            "ssl.endpoint.identification.algorithm": "",
+            "ssl.cipher.suites": "TLS_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        }
+    )
+
+    assert part.librdkafka == {
+        "ssl.endpoint.identification.algorithm": "none",
+        "ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    }
+    assert openssl_cipher("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256") == "ECDHE-RSA-CHACHA20-POLY1305"
+
+
+def test_sasl_settings_count_only_with_a_sasl_protocol() -> None:
+    assert sasl({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "nonsense"}).librdkafka == {}
+
+
+@pytest.mark.parametrize(("mechanism", "module"), [("PLAIN", PLAIN), ("SCRAM-SHA-512", SCRAM)])
+def test_user_and_password_come_from_the_jaas_text(mechanism: str, module: str) -> None:
+    part = sasl(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f'{module} required username=\'me\' password="a;\\"b=c";',
+        }
+    )
+
+    assert part.librdkafka == {"sasl.mechanism": mechanism, "sasl.username": "me", "sasl.password": 'a;"b=c'}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text", "reason"),
+    [
+        ("PLAIN", f'{SCRAM} required username="a" password="b";', "PLAIN needs the PlainLoginModule"),
+        ("PLAIN", f'{PLAIN} required username="a";', "with username and password"),
+        ("PLAIN", f'{PLAIN} required username="a" password="b"', "expected: <login module class>"),
+        ("PLAIN", f'{PLAIN} username="a" password="b";', "must be required"),
+        ("PLAIN", f'{PLAIN} required username="a password=b;', "quote is not closed"),
+        ("SCRAM-SHA-256", f'{SCRAM} required username="a" password="b" tokenauth=true;', "delegation tokens"),
+        ("GSSAPI", f'{PLAIN} required username="a" password="b";', "needs the Krb5LoginModule"),
+    ],
+)
+def test_a_login_that_cannot_work_says_what_is_missing(mechanism: str, text: str, reason: str) -> None:
+    part = sasl({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.jaas.config": text})
+
+    assert reason in part.faults["sasl.jaas.config"]
+
+
+def test_tokens_come_from_an_endpoint_with_credentials_of_the_old_and_the_new_form() -> None:
+    base = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+        "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+        "secured.OAuthBearerLoginCallbackHandler",
+    }
+    old = sasl({**base, "sasl.jaas.config": f'{OAUTH} required clientId="i" clientSecret="s" scope="x";'})
+    new = sasl(
+        {
+            **base,
+            "sasl.oauthbearer.client.credentials.client.id": "i",
+            "sasl.oauthbearer.client.credentials.client.secret": "s",
+            "sasl.oauthbearer.scope": "x",
+        }
+    )
+
+    assert old.librdkafka == new.librdkafka
+    assert old.librdkafka == {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.grant.type": "client_credentials",
+        "sasl.oauthbearer.client.id": "i",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.scope": "x",
+    }
+    assert (
+        "token endpoint"
+        in (
+            sasl({**base, "sasl.oauthbearer.token.endpoint.url": "file:///t"}).faults[
+                "sasl.oauthbearer.token.endpoint.url"
+            ]
+        )
+    )
+
+
+def test_kerberos_takes_principal_and_key_tab_from_the_jaas_text() -> None:
+    part = sasl(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.kerberos.service.name": "broker",
+            "sasl.jaas.config": f'{KERBEROS} required useKeyTab=true keyTab="/k" principal="me@X";',
+        }
+    )
+
+    assert part.librdkafka == {
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "broker",
+        "sasl.kerberos.principal": "me@X",
+        "sasl.kerberos.keytab": "/k",
+    }
+
+
+def test_two_login_modules_are_refused() -> None:
+    with pytest.raises(ValueError, match="only one login module"):
+        parse_jaas(f'{PLAIN} required username="a"; {PLAIN} required username="b";')
+
+
+def test_a_cooperative_assignor_first_makes_the_group_cooperative() -> None:
+    prefix = "org.apache.kafka.clients.consumer."
+
+    assert assignors(f"{prefix}CooperativeStickyAssignor,{prefix}RangeAssignor") == "cooperative-sticky"
+    assert assignors(f"{prefix}RangeAssignor,{prefix}RoundRobinAssignor") == "range,roundrobin"

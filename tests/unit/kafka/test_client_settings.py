@@ -1,0 +1,289 @@
+from pathlib import Path
+
+import confluent_kafka as ck
+import pytest
+
+from penstock.errors import ConfigException
+from penstock.kafka.client_settings import (
+    ClientKind,
+    ClientSettings,
+    admin_client_id,
+    admin_settings,
+    consumer_settings,
+    dead_letter_admin_id,
+    dead_letter_producer_id,
+    librdkafka_knows,
+    producer_settings,
+    sink_consumer_id,
+    source_producer_id,
+    translate,
+)
+from penstock.kafka.client_table import SETTINGS, Treatment, setting_names
+
+JAVA_NAMES = Path(__file__).parents[2] / "data" / "kafka" / "client-configs-4.3.0.tsv"
+PRODUCER, CONSUMER, ADMIN = ClientKind.PRODUCER, ClientKind.CONSUMER, ClientKind.ADMIN
+
+
+def java_configs() -> list[tuple[ClientKind, str, str, str]]:
+    """Client, name, type and default of every setting, as the ConfigDefs of Kafka 4.3.0 list them."""
+    rows = [line.split("\t") for line in JAVA_NAMES.read_text(encoding="utf-8").splitlines()]
+    return [(ClientKind(kind), name, java_type, default) for kind, name, java_type, default in rows]
+
+
+def known(kind: ClientKind, name: str, text: str) -> bool:
+    return name.startswith("rd.")
+
+
+def translated(kind: ClientKind, **java: str) -> ClientSettings:
+    """Settings with dots written as double underscores."""
+    return translate(kind, {name.replace("__", "."): text for name, text in java.items()}, knows=known)
+
+
+@pytest.mark.parametrize("kind", list(ClientKind))
+def test_every_name_of_kafkas_client_has_a_row_and_no_row_is_invented(kind: ClientKind) -> None:
+    assert setting_names(kind) == {name for client, name, _, _ in java_configs() if client is kind}
+
+
+def test_every_row_says_what_becomes_of_the_setting() -> None:
+    for row in SETTINGS:
+        if row.treatment is Treatment.TRANSLATED:
+            assert row.targets or row.family or row.name == "partitioner.ignore.keys", row.name
+        else:
+            assert row.reason, row.name
+            assert not row.targets, row.name
+
+
+def test_no_name_of_a_client_has_two_rows() -> None:
+    for kind in ClientKind:
+        names = [row.name for row in SETTINGS if kind in row.clients]
+        assert len(names) == len(set(names))
+
+
+def test_all_names_of_librdkafka_in_the_table_exist() -> None:
+    for row in SETTINGS:
+        for target in row.targets:
+            for kind in row.clients:
+                assert librdkafka_knows(kind, target, "1"), f"{row.name} -> {target}"
+
+
+@pytest.mark.parametrize("kind", list(ClientKind))
+def test_javas_own_defaults_are_accepted_whole_and_make_a_client(kind: ClientKind) -> None:
+    defaults = {
+        name: "" if default == "null" else default
+        for client, name, _, default in java_configs()
+        if client is kind and default != "<required>"
+    }
+
+    settings = translate(kind, defaults | {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, knows=known).checked()
+
+    given = {name: text for name, text in settings.librdkafka.items() if kind is CONSUMER or name != "group.id"}
+    if kind is CONSUMER:
+        ck.Consumer({**given, "log_level": 0}).close()
+    else:
+        ck.Producer({**given, "log_level": 0})
+
+
+def test_values_are_converted() -> None:
+    given = translated(
+        PRODUCER,
+        buffer__memory="1000",
+        linger__ms="9223372036854775807",
+        request__timeout__ms="900000",
+        max__request__size="52428800",
+        send__buffer__bytes="-1",
+        metadata__max__age__ms="1000",
+        acks="-1",
+        compression__type="zstd",
+        compression__zstd__level="22",
+        compression__gzip__level="3",
+        bootstrap__servers="a:1, b:2",
+        batch__size="0",
+        retries="2147483647",
+    )
+
+    assert given.refused == ()
+    expected = {
+        "queue.buffering.max.kbytes": 1,
+        "linger.ms": 900_000,
+        "request.timeout.ms": 300_000,
+        "socket.timeout.ms": 300_000,
+        "message.max.bytes": 52_428_800,
+        "socket.send.buffer.bytes": 0,
+        "topic.metadata.refresh.interval.ms": 1000,
+        "acks": "all",
+        "compression.type": "zstd",
+        "compression.level": 12,
+        "bootstrap.servers": "a:1,b:2",
+        "batch.size": 1,
+        "batch.num.messages": 1_000_000,
+        "retries": 2_147_483_647,
+    }
+    assert expected.items() <= given.librdkafka.items()
+    assert given.refresh_s == 1.0
+    assert [left.name for left in given.unused] == ["compression.gzip.level"]
+
+
+def test_javas_defaults_count_where_librdkafkas_differ() -> None:
+    assert {
+        "isolation.level": "read_uncommitted",
+        "partition.assignment.strategy": "range",
+        "allow.auto.create.topics": True,
+        "socket.timeout.ms": 30_000,
+    }.items() <= translated(CONSUMER).librdkafka.items()
+    assert {"partitioner": "murmur2_random", "message.max.bytes": 1_048_576}.items() <= (
+        translated(PRODUCER).librdkafka.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "reason"),
+    [
+        (PRODUCER, "linger.ms", "soon", "Not a number of type LONG"),
+        (PRODUCER, "enable.idempotence", "yes", "Expected value to be either true or false"),
+        (PRODUCER, "acks", "2", "String must be one of: all, -1, 0, 1"),
+        (PRODUCER, "compression.type", "brotli", "String must be one of: none, gzip"),
+        (PRODUCER, "compression.gzip.level", "10", "Value must be between -1 and 9"),
+        (PRODUCER, "partitioner.class", "com.example.Mine", "a Java partitioner cannot be loaded"),
+        (PRODUCER, "transaction.two.phase.commit.enable", "true", "two-phase commit"),
+        (PRODUCER, "interceptor.classes", "com.example.Monitor", "Java interceptors cannot be loaded"),
+        (CONSUMER, "auto.offset.reset", "by_duration:PT1H", "a reset by duration is not available"),
+        (CONSUMER, "partition.assignment.strategy", "org.apache.kafka.clients.consumer.StickyAssignor", "choose from"),
+        (CONSUMER, "isolation.level", "none", "String must be one of"),
+        (ADMIN, "bootstrap.controllers", "a:1", "use bootstrap.servers"),
+        (ADMIN, "ssl.engine.factory.class", "com.example.Engine", "Java TLS engine"),
+        (ADMIN, "security.protocol", "TLS", "String must be one of: plaintext, ssl"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(kind: ClientKind, name: str, text: str, reason: str) -> None:
+    settings = translate(kind, {name: text}, knows=known)
+
+    assert [(left.name, left.value) for left in settings.refused] == [(name, text)]
+    with pytest.raises(ConfigException, match=f"Invalid value {text} for configuration {name}: .*{reason}"):
+        settings.checked()
+
+
+def test_all_refused_settings_are_named_at_once_and_secrets_stay_hidden() -> None:
+    settings = translated(
+        PRODUCER,
+        client__id="p",
+        linger__ms="soon",
+        retries="many",
+        security__protocol="SASL_SSL",
+        sasl__mechanism="PLAIN",
+        sasl__jaas__config="s3cret",
+    )
+
+    with pytest.raises(ConfigException) as caught:
+        settings.checked()
+    text = str(caught.value)
+    assert text.startswith("3 settings of the producer p cannot be used:\n  linger.ms = soon: ")
+    assert "retries = many" in text
+    assert "sasl.jaas.config = [hidden]" in text
+    assert "s3cret" not in text + repr(settings)
+
+
+def test_names_of_librdkafka_pass_and_unknown_names_are_reported_without_their_secrets() -> None:
+    given = translate(
+        PRODUCER, {"rd.known": "1", "compresion.type": "lz4", "my.password": "x", "metrics.context.a": "b"}, knows=known
+    )
+
+    assert given.librdkafka["rd.known"] == "1"
+    assert [(left.name, left.value) for left in given.unused] == [
+        ("compresion.type", "lz4"),
+        ("my.password", "[hidden]"),
+    ]
+    assert "neither Kafka's producer nor librdkafka" in given.unused[0].reason
+
+
+def test_librdkafka_is_asked_for_its_names() -> None:
+    assert librdkafka_knows(PRODUCER, "statistics.interval.ms", "1000")
+    assert librdkafka_knows(CONSUMER, "queued.min.messages", "no number")
+    assert not librdkafka_knows(PRODUCER, "statistics.interval", "1000")
+    assert not librdkafka_knows(PRODUCER, "stats_cb", "print")
+
+
+def test_a_connectors_override_wins_over_the_workers_prefix_and_that_over_the_defaults() -> None:
+    worker = {
+        "bootstrap.servers": "a:1",
+        "linger.ms": "99",
+        "producer.linger.ms": "1",
+        "producer.acks": "1",
+        "consumer.acks": "0",
+    }
+    connector = {"producer.override.linger.ms": "2", "producer.override.client.id": "mine", "linger.ms": "3"}
+
+    given = producer_settings(worker, connector, client_id=source_producer_id("orders", 3))
+
+    assert given.client_id == "mine"
+    assert {"bootstrap.servers": "a:1", "linger.ms": 2, "acks": "1"}.items() <= given.librdkafka.items()
+
+
+def test_a_source_tasks_producer_has_connects_defaults() -> None:
+    given = producer_settings({"bootstrap.servers": "a:1"}, {}, client_id=source_producer_id("orders", 3))
+
+    assert {
+        "client.id": "connector-producer-orders-3",
+        "acks": "all",
+        "enable.idempotence": False,
+        "max.in.flight.requests.per.connection": 1,
+        "delivery.timeout.ms": 2_147_483_647,
+    }.items() <= given.librdkafka.items()
+    assert given.unused == ()
+
+
+def test_a_sink_tasks_consumer_has_connects_defaults() -> None:
+    given = consumer_settings(
+        {"bootstrap.servers": "a:1", "consumer.max.poll.records": "7"},
+        {"consumer.override.auto.offset.reset": "none"},
+        client_id=sink_consumer_id("orders", 0),
+        group_id="connect-orders",
+    )
+
+    assert {
+        "client.id": "connector-consumer-orders-0",
+        "group.id": "connect-orders",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }.items() <= given.librdkafka.items()
+    assert [left.name for left in given.unused] == ["max.poll.records"]
+
+
+def test_an_admin_client_takes_the_workers_own_client_settings_too() -> None:
+    worker = {
+        "bootstrap.servers": "a:1",
+        "request.timeout.ms": "5000",
+        "retry.backoff.ms": "7",
+        "offset.storage.file.filename": "/x",
+        "admin.retry.backoff.ms": "8",
+        "default.api.timeout.ms": "9000",
+    }
+
+    given = admin_settings(worker, {"admin.override.client.rack": "r"}, client_id=admin_client_id("orders", 1))
+
+    assert given.client_id == "connector-adminclient-orders-1"
+    assert {"socket.timeout.ms": 5000, "retry.backoff.ms": 8}.items() <= given.librdkafka.items()
+    assert not any("offset.storage" in name for name in given.librdkafka)
+    assert given.api_timeout_s == 9.0
+
+
+def test_client_ids_are_connects() -> None:
+    assert admin_client_id("c") == "connector-adminclient-c"
+    assert dead_letter_producer_id("c", 2) == "connector-dlq-producer-c-2"
+    assert dead_letter_admin_id("c", 2) == "connector-dlq-adminclient-c-2"
+
+
+def test_settings_that_librdkafka_would_refuse_together_are_made_to_fit() -> None:
+    transactional = translated(PRODUCER, transactional__id="t", delivery__timeout__ms="2147483647")
+    impatient = translated(CONSUMER, group__id="g", max__poll__interval__ms="10000")
+    broker_side = translated(CONSUMER, group__id="g", group__protocol="CONSUMER", session__timeout__ms="1000")
+    ignoring = translated(PRODUCER, partitioner__ignore__keys="true")
+
+    assert transactional.librdkafka["delivery.timeout.ms"] == 60_000
+    assert impatient.librdkafka["session.timeout.ms"] == 10_000
+    assert [left.name for left in broker_side.unused] == ["session.timeout.ms"]
+    assert "partition.assignment.strategy" not in broker_side.librdkafka
+    assert ignoring.librdkafka["partitioner"] == "random"
+    for settings in (transactional, ignoring):
+        ck.Producer({**settings.librdkafka, "log_level": 0})
+    for settings in (impatient, broker_side):
+        ck.Consumer({**settings.librdkafka, "log_level": 0}).close()
