@@ -52,6 +52,9 @@ _ENDING: Final = frozenset(
 )
 #: Normal business of a group member: no need to tell.
 _QUIET: Final = frozenset({_Error._PARTITION_EOF})
+#: Commits are refused with these while a rebalance is under way.
+_OLD_GENERATION: Final = frozenset({_Error.ILLEGAL_GENERATION, _Error.REBALANCE_IN_PROGRESS})
+_GENERATION_S: Final = 2.0
 _REPEAT_LOG_S: Final = 60.0
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
@@ -424,16 +427,25 @@ class RecordConsumer:
     def commit_sync(self, offsets: Offsets) -> None:
         """Commit and wait for the answer.
 
+        While the group is about to agree on a new generation, a member with cooperative assignment still owns what it
+        is not asked to give back, but commits of the old generation are refused: those are made again for a moment.
+
         Raises:
             KafkaException: It failed.
         """
+        deadline = time.monotonic() + _GENERATION_S
+        while (error := self._commit_once(offsets)) is not None:
+            passing = error.code() in _OLD_GENERATION and time.monotonic() < deadline
+            if not passing or self._interrupted.wait(_RETRY_S):
+                raise _converted(self._name, error)
+
+    def _commit_once(self, offsets: Offsets) -> ck.KafkaError | None:
         try:
             answer = self._consumer.commit(offsets=_positions(offsets), asynchronous=False)
         except ck.KafkaException as failure:
-            raise _converted(self._name, failure.args[0]) from failure
-        error = next((p.error for p in answer or () if p.error is not None), None)
-        if error is not None:
-            raise _converted(self._name, error)
+            error: ck.KafkaError = failure.args[0]
+            return error
+        return next((p.error for p in answer or () if p.error is not None), None)
 
     # -- End ---------------------------------------------------------------------------------------------------------
 
