@@ -52,13 +52,9 @@ def spread(column: Sequence[object], first: int) -> Iterable[object]:
     return column[first:] if first else column
 
 
-def columns_of(batch: ProduceBatch, table: pa.Table) -> ProduceColumns:
-    """Take rows out of a batch.
-
-    Args:
-        batch: the batch, for what is the same in all its rows.
-        table: some rows of it.
-    """
+def columns_of(batch: ProduceBatch) -> ProduceColumns:
+    """The rows of a batch, or of a part of one."""
+    table = batch.table
     return ProduceColumns(
         values=table.column("value").to_pylist(),
         topics=(batch.topic,) if batch.topic is not None else table.column("topic").to_pylist(),

@@ -7,11 +7,15 @@ so that no Python code runs for a row; on the way back each row costs one small 
 Only with `metadata` is anything kept for each row. Chunks are also the unit of back-pressure: what is under way is
 bounded in bytes, with an allowance for what the client needs for each record.
 
+A broker refuses a whole request for the sake of one record in it (too large for its topic, no key on a compacted
+topic). Rows refused like that are sent again one at a time, while nothing else is under way, so that only the bad one
+is lost.
+
 Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after that one
 ended). The producer owns one thread that waits for the client's delivery reports; `Receipts` are called on it, so that
 delivery goes on while a `send` waits for room. `abort` may come from any thread.
 
-Source: KafkaProducer as configured by Worker.baseProducerConfigs of Kafka Connect (idempotent, murmur2 partitioner).
+Source: KafkaProducer as AbstractWorkerSourceTask of Kafka Connect uses it.
 """
 
 from __future__ import annotations
@@ -20,10 +24,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from operator import length_hint
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
@@ -49,6 +54,17 @@ _POLL_S: Final = 0.15
 _INDEX_BITS: Final = 12
 _NO_SECOND_CALLBACK: Final = repeat(None)
 
+#: What a broker may say to all records of a request because of one of them.
+_SHARED_BLAME: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
 _UNKNOWN_TOPIC: Final = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 #: Errors after which this client never sends again.
 _FATAL: Final = frozenset({KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED})
@@ -118,7 +134,7 @@ class RecordProducer:
     """Sends the batches of one task.
 
     Args:
-        settings: the client's own (librdkafka) settings. Without other settings: idempotent, murmur2 partitioner.
+        settings: the client's own (librdkafka) settings; what they leave open is idempotent, with Java's partitioner.
         name: name of the task, for the thread and for messages.
         connector, task: what log lines are marked with.
 
@@ -144,6 +160,9 @@ class RecordProducer:
         self._bytes = 0
         self._open: dict[int, _Chunk] = {}
         self._rejected: deque[tuple[_Chunk, int, Exception]] = deque()
+        # Rows to be sent again alone, and whether one of them is under way. Only the producer's thread changes them.
+        self._suspects: deque[tuple[_Chunk, int]] = deque()
+        self._suspect_sent = False
         self._next_chunk = 0
         self._served = 0
         self._aborted = False
@@ -185,7 +204,7 @@ class RecordProducer:
         for first in range(0, table.num_rows, step):
             part = table.slice(first, step)
             count = part.num_rows
-            chunk = _Chunk(part, positions[first : first + count], receipts, self._chunk_done)
+            chunk = _Chunk(replace(batch, table=part), positions[first : first + count], receipts, self._chunk_done)
             number = self._admit(chunk, count * (size + RECORD_OVERHEAD_BYTES))
             if metadata:
                 chunk.metadata = {}
@@ -193,7 +212,7 @@ class RecordProducer:
                 callbacks: Sequence[Callable[..., None]] = list(map(self._row_ack, range(code, code + count)))
             else:
                 callbacks = (chunk.count,)
-            self._hand_over(chunk, columns_of(batch, part), callbacks)
+            self._hand_over(chunk, columns_of(chunk.batch), callbacks)
 
     def wait_delivered(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time is over or the producer was aborted."""
@@ -225,7 +244,7 @@ class RecordProducer:
         """Wait for room, then count the chunk as under way."""
         chunk.nbytes = nbytes
         with self._state:
-            self._state.wait_for(lambda: self._aborted or not self._open or self._bytes + nbytes <= self._limit)
+            self._state.wait_for(lambda: self._aborted or self._has_room(nbytes))
             self._check_open()
             number = self._next_chunk
             self._next_chunk += 1
@@ -234,6 +253,9 @@ class RecordProducer:
             self._bytes += nbytes
             self._state.notify_all()
         return number
+
+    def _has_room(self, nbytes: int) -> bool:
+        return not self._open or (not self._suspects and self._bytes + nbytes <= self._limit)
 
     def _hand_over(self, chunk: _Chunk, columns: ProduceColumns, callbacks: Sequence[Callable[..., None]]) -> None:
         at, end = 0, len(columns.values)
@@ -299,6 +321,7 @@ class RecordProducer:
             chunk, index, error = self._rejected.popleft()
             chunk.reject(index, error)
             events += 1
+        self._send_next_suspect(self._client)
         if events:
             with self._state:
                 self._served += 1
@@ -316,7 +339,35 @@ class RecordProducer:
         # The last reference ends the client's threads without waiting for what is still queued.
         del client
 
+    def _send_next_suspect(self, client: Producer) -> None:
+        """Send one of the rows that were refused together, alone: when nothing else is in the client."""
+        if not self._suspects or self._suspect_sent or len(client):
+            return
+        chunk, index = self._suspects[0]
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            self._suspect_sent = False
+            self._suspects.popleft()
+            chunk.count_row(index, error, message)
+
+        self._suspect_sent = True
+        self._hand_over_alone(chunk, index, answered)
+
+    def _hand_over_alone(self, chunk: _Chunk, index: int, answered: Callable[..., None]) -> None:
+        row = columns_of(chunk.row(index))
+        try:
+            send = partial(self._produce, row.topics[0], row.values[0], row.keys[0], row.partitions[0], answered)
+            send(timestamp=row.timestamps[0], headers=cast("Any", row.headers[0]))
+        except (ClientException, BufferError) as error:
+            self._suspect_sent = False
+            self._suspects.popleft()
+            chunk.reject(index, error)
+
     def _chunk_done(self, chunk: _Chunk) -> None:
+        suspects = chunk.take_suspects()
+        if suspects and not self._aborted:
+            self._suspects.extend((chunk, index) for index in suspects)
+            return
         with self._state:
             aborted = self._aborted
             self._bytes -= chunk.nbytes
@@ -342,12 +393,13 @@ class RecordProducer:
 class _Chunk:
     """Rows that were handed over together. Only the producer's thread counts."""
 
-    __slots__ = ("done", "errors", "left", "metadata", "nbytes", "number", "receipts", "rows", "table")
+    __slots__ = ("alone", "batch", "done", "errors", "left", "metadata", "nbytes", "number", "receipts", "rows")
 
     def __init__(
-        self, table: pa.Table, rows: Sequence[int], receipts: Receipts, done: Callable[[_Chunk], None]
+        self, batch: ProduceBatch, rows: Sequence[int], receipts: Receipts, done: Callable[[_Chunk], None]
     ) -> None:
-        self.table = table
+        self.batch = batch
+        self.alone = False
         self.rows = rows
         self.receipts = receipts
         self.done = done
@@ -389,15 +441,39 @@ class _Chunk:
         """The failed rows, in order."""
         if not self.errors:
             return []
-        found = {where: error for where, error in self.errors if isinstance(where, int)}
-        topics = self.table.column("topic").to_pylist()
-        contents: list[tuple[object, ...]] = list(
-            zip(topics, self.table.column("key").to_pylist(), self.table.column("value").to_pylist(), strict=True)
-        )
-        for where, error in self.errors:
-            if not isinstance(where, int):
-                found[_index_of((where.topic(), where.key(), where.value()), contents, found)] = error
+        topics = self.batch.table.column("topic").to_pylist()
+        found = self._by_index()
         return [_failure(self.rows[index], topics[index], found[index]) for index in sorted(found)]
+
+    def row(self, index: int) -> ProduceBatch:
+        """One row as a batch."""
+        return replace(self.batch, table=self.batch.table.slice(index, 1))
+
+    def take_suspects(self) -> list[int]:
+        """Rows that may have been refused for the sake of another; once. They count as not reported again."""
+        if self.alone or not self.errors:
+            return []
+        self.alone = True
+        found = self._by_index()
+        said_by_client = {where for where, error in self.errors if not isinstance(error, KafkaError)}
+        suspects = [
+            index
+            for index, error in sorted(found.items())
+            if index not in said_by_client and isinstance(error, KafkaError) and error.code() in _SHARED_BLAME
+        ]
+        self.errors = [(index, error) for index, error in found.items() if index not in suspects]
+        self.left = len(suspects)
+        return suspects
+
+    def _by_index(self) -> dict[int, Exception | KafkaError]:
+        found = {where: error for where, error in self.errors if isinstance(where, int)}
+        unnamed = [(where, error) for where, error in self.errors if not isinstance(where, int)]
+        if unnamed:
+            columns = [self.batch.table.column(name).to_pylist() for name in ("topic", "key", "value")]
+            contents: list[tuple[object, ...]] = list(zip(*columns, strict=True))
+            for message, error in unnamed:
+                found[_index_of((message.topic(), message.key(), message.value()), contents, found)] = error
+        return found
 
 
 def _index_of(content: tuple[object, ...], contents: Sequence[tuple[object, ...]], taken: Mapping[int, object]) -> int:

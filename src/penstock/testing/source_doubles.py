@@ -44,6 +44,7 @@ class ScriptedTask(SourceTask):
         with self.available:
             self.available.wait_for(lambda: self.polls or self.context.stopping.is_set(), 0.02)
             found = self.polls.popleft() if self.polls else None
+            self.available.notify_all()
         if isinstance(found, Exception):
             raise found
         return found  # type: ignore[return-value]

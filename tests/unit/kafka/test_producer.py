@@ -208,7 +208,7 @@ def columns(**changed: object) -> ProduceBatch:
 
 
 def taken(batch: ProduceBatch) -> ProduceColumns:
-    return columns_of(batch, batch.table)
+    return columns_of(batch)
 
 
 def test_timestamps_are_told_apart_from_none() -> None:
@@ -221,8 +221,8 @@ def test_timestamps_are_told_apart_from_none() -> None:
 def test_headers_are_taken_row_by_row() -> None:
     made = columns(headers=[[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []])
     assert taken(made).headers == [[("a", b"1"), ("a", None)], None, None]
-    assert columns_of(made, made.table.slice(1)).headers == [None, None]
-    assert columns_of(made, made.table.take(pa.array([1, 0]))).headers == [None, [("a", b"1"), ("a", None)]]
+    assert taken(replace(made, table=made.table.slice(1))).headers == [None, None]
+    assert taken(replace(made, table=made.table.take(pa.array([1, 0])))).headers == [None, [("a", b"1"), ("a", None)]]
 
 
 def test_null_partitions_are_left_to_the_client() -> None:
