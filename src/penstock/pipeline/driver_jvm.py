@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SparkUnavailableException
@@ -64,6 +65,7 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
 JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 ANSWER_WAIT_S = 1.0
+SCRATCH_PREFIX = "penstock-spark-"
 
 
 class JavaMissingException(SparkUnavailableException):
@@ -83,7 +85,8 @@ class DriverJvm:
         from pyspark.sql import SparkSession
 
         require_java()
-        self._scratch = tempfile.mkdtemp(prefix="penstock-spark-")
+        _remove_stale_scratch()
+        self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
         self._heartbeat: threading.Thread | None = None
         self._answered = threading.Event()
         settings = _classic_settings(conf, self._scratch)
@@ -211,8 +214,18 @@ def _classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
     settings.update(conf)
     settings.update(REQUIRED_SETTINGS)
     user_options = conf.get("spark.driver.extraJavaOptions", "")
-    settings["spark.driver.extraJavaOptions"] = f"{JVM_OPTIONS} -Duser.timezone=UTC {user_options}".strip()
+    settings["spark.driver.extraJavaOptions"] = (
+        f"{JVM_OPTIONS} -Duser.timezone=UTC -Djava.io.tmpdir={scratch} {user_options}".strip()
+    )
     return settings
+
+
+def _remove_stale_scratch() -> None:
+    """Removes what JVMs of killed processes left behind: they had no time to do it."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*-*"):
+        owner = path.name.removeprefix(SCRATCH_PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def require_java() -> None:
