@@ -19,10 +19,9 @@ Source: org.apache.kafka.connect.runtime.SubmittedRecords; KIP-416 and KIP-910 f
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeGuard
 
@@ -245,18 +244,21 @@ def _rows_by_partition(
     partitions = list(map(_partition_of, records))
     if partitions and partitions.count(partitions[0]) == len(partitions) and _one_kind(partitions):
         return {identify(partitions[0]): (partitions[0], [])}
+    # What a partition identifies is worked out once for each object or, where a task makes a new map for each record,
+    # for each text: telling 1 from True as the identity does, but made in C.
+    keys: list[Hashable] = list(map(id, partitions))
+    if len(set(keys)) > len(keys) // 4:
+        keys = list(map(repr, partitions))
+    rows_of_key: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        rows_of_key[key].append(row)
     grouped: dict[Hashable, tuple[Partition, list[int]]] = {}
-    # Tasks often use one map object for a source partition: what it identifies is worked out once for each object.
-    known: dict[int, Hashable] = {}
-    row = 0
-    for key, run in groupby(partitions, id):
-        length = sum(1 for _ in run)
-        identity = known.get(key)
-        if identity is None:
-            identity = known[key] = identify(partitions[row])
-        _, rows = grouped.setdefault(identity, (partitions[row], []))
-        rows.extend(range(row, row + length))
-        row += length
+    for rows in rows_of_key.values():
+        first = partitions[rows[0]]
+        _, known = grouped.setdefault(identify(first), (first, []))
+        known.extend(rows)
+    for _, rows in grouped.values():
+        rows.sort()
     return grouped
 
 
