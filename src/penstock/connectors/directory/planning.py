@@ -264,7 +264,7 @@ def assign(remaining: Mapping[str, int], previous: Sequence[Sequence[str]], max_
     groups: list[list[str]] = [[] for _ in range(min(max_tasks, len(remaining)))]
     placed: set[str] = set()
     for group, files in zip(groups, previous, strict=False):
-        kept = [path for path in files if path in remaining and path not in placed]
+        kept = [path for path in dict.fromkeys(files) if path in remaining and path not in placed]
         group += kept
         placed.update(kept)
     loads = [sum(remaining[path] for path in group) for group in groups]
