@@ -143,13 +143,25 @@ class TestTask:
         assert pump(task, clock) == [("f", ["two"], {"position": 8, "size": 8, "bytes": 4})]
         task.stop()
 
-    def test_poll_of_an_idle_task_waits_and_ends_at_once_when_the_task_stops(self, tmp_path):
+    def test_poll_of_an_idle_task_waits_until_the_task_stops(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(task_module, "POLL_LIMIT_S", 60)
         task = task_over(tmp_path / "absent")
         task._clock = time.monotonic
-        threading.Timer(0.05, task.context.stopping.set).start()
+        timer = threading.Timer(0.05, task.context.stopping.set)
+        timer.start()
         started = time.monotonic()
         assert task.poll() is None
-        assert 0.04 < time.monotonic() - started < 0.9
+        assert task.context.stopping.is_set()
+        assert time.monotonic() - started < 30
+        timer.join()
+
+    def test_poll_of_an_idle_task_waits_for_a_limited_time(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(task_module, "POLL_LIMIT_S", 0.02)
+        task = task_over(tmp_path / "absent")
+        task._clock = time.monotonic
+        started = time.monotonic()
+        assert task.poll() is None
+        assert time.monotonic() - started >= 0.02
 
     def test_a_file_that_vanished_before_it_was_read_is_a_warning(self, tmp_path, caplog):
         clock = Clock()
