@@ -30,7 +30,7 @@ _SHOWN: Final = 300
 def judge(vector: Vector, outcome: Outcome) -> Verdict:
     """Compares an outcome with what the vector recorded."""
     if isinstance(outcome, Failure) and outcome.unusable is not None:
-        return Verdict(vector, outcome.unusable)
+        return Verdict(vector, outcome.unusable, unusable=True)
     if vector.error is not None:
         return _judge_error(vector, vector.error, outcome)
     if isinstance(outcome, Failure):

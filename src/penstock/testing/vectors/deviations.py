@@ -48,6 +48,8 @@ class Deviation:
 
     def covers(self, verdict: Verdict) -> bool:
         """Whether a failed vector failed because of this."""
+        if verdict.unusable:
+            return False
         vector = verdict.vector
         written = json.dumps(vector.input)
         return (

@@ -88,12 +88,14 @@ class Verdict:
     Attributes:
         vector: The vector.
         reason: Why it is not; None = it is.
+        unusable: There was no answer at all (no such class of ours, the whole batch failed): never a deviation on purpose.
         same_message: For errors whose text may be compared: whether the texts are equal.
     """
 
     vector: Vector
     reason: str | None
     same_message: bool | None = None
+    unusable: bool = False
 
     @property
     def passed(self) -> bool:

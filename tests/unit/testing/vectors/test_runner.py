@@ -138,6 +138,7 @@ def test_a_deviation_covers_what_all_its_conditions_say() -> None:
     assert not rule.covers(Verdict(vector(given=covered.input, config=covered.config, cls="HoistField$Key"), "x"))
     assert not Deviation("b", "r", classes=["*"], error="none").covers(Verdict(covered, "x"))
     assert not Deviation("b", "r", found="other").covers(Verdict(covered, "x"))
+    assert not rule.covers(Verdict(covered, "unknown class", unusable=True))
 
 
 def test_a_deviation_without_conditions_is_refused() -> None:
