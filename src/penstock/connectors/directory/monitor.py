@@ -6,6 +6,7 @@ Main types: `DirectoryMonitor`, one for each start of the connector, which owns 
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -83,7 +84,9 @@ class DirectoryMonitor:
         self._watch = StallWatch(settings.stall_timeout_s)
         self._complaints: dict[str, str] = {}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="directory-monitor", daemon=True)
+        # In a copy of the connector's context, so that log lines name the connector.
+        watching = contextvars.copy_context()
+        self._thread = threading.Thread(target=watching.run, args=(self._run,), name="directory-monitor", daemon=True)
         # Guards what the two threads share.
         self._changed = threading.Condition()
         self._work: Work | None = None
