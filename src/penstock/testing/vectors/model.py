@@ -88,7 +88,7 @@ class Verdict:
     Attributes:
         vector: The vector.
         reason: Why it is not; None = it is.
-        unusable: There was no answer at all (no such class of ours, the whole batch failed): never a deviation on purpose.
+        unusable: There was no answer at all (no such class, the whole batch failed): never a deviation on purpose.
         same_message: For errors whose text may be compared: whether the texts are equal.
     """
 
