@@ -1,6 +1,6 @@
 """Free TCP ports of this machine, for brokers and servers that must be told their port.
 
-Main functions: `free_port`, `free_ports`.
+Main functions: `free_port`, `free_ports`, `is_free`.
 
 Thread: any.
 """
@@ -31,3 +31,15 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 def free_port(host: str = "127.0.0.1") -> int:
     """One port that nobody listens on (see `free_ports`)."""
     return free_ports(1, host)[0]
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen on the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        # Connections of an earlier server that linger do not keep a new one away.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError:
+            return False
+        return True

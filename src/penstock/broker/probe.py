@@ -1,6 +1,6 @@
 """Asking a broker whether it serves, without a Kafka client.
 
-Main function: `served_brokers`, one Metadata request (version 1, without topics) over a fresh connection.
+Main function: `ask_cluster`, one Metadata request (version 2, without topics) over a fresh connection.
 
 Source: the Kafka protocol guide, Metadata API key 3.
 Thread: any.
@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 _METADATA = 3
-_VERSION = 1
+_VERSION = 2
 _CORRELATION = 7
 _CLIENT_ID = b"penstock-probe"
 
@@ -24,8 +24,15 @@ class BrokerAddress(NamedTuple):
     port: int
 
 
-def served_brokers(host: str, port: int, timeout_s: float) -> list[BrokerAddress]:
-    """The brokers that are alive in the cluster's metadata; empty while the node is still being registered.
+class ClusterView(NamedTuple):
+    """What a broker says about its cluster; no brokers while the node is still being registered."""
+
+    cluster_id: str | None
+    brokers: tuple[BrokerAddress, ...]
+
+
+def ask_cluster(host: str, port: int, timeout_s: float) -> ClusterView:
+    """The cluster of the broker at this address, with the brokers that are alive.
 
     Raises:
         OSError: nobody listens, or the peer closed the connection or was silent for too long.
@@ -38,11 +45,11 @@ def served_brokers(host: str, port: int, timeout_s: float) -> list[BrokerAddress
         (size,) = struct.unpack(">i", _read(connection, 4))
         if not 8 <= size <= 1 << 20:
             raise ValueError(f"the peer at {host}:{port} does not speak Kafka's protocol")
-        return parse_brokers(_read(connection, size))
+        return parse_metadata(_read(connection, size))
 
 
-def parse_brokers(response: bytes) -> list[BrokerAddress]:
-    """The broker list of a Metadata v1 response.
+def parse_metadata(response: bytes) -> ClusterView:
+    """The first part of a Metadata v2 response.
 
     Raises:
         ValueError: the bytes are not such a response.
@@ -61,7 +68,9 @@ def parse_brokers(response: bytes) -> list[BrokerAddress]:
             (port, rack_length) = struct.unpack_from(">ih", response, position)
             position += 6 + max(rack_length, 0)
             brokers.append(BrokerAddress(node_id, host, port))
-        return brokers
+        (length,) = struct.unpack_from(">h", response, position)
+        cluster_id = response[position + 2 : position + 2 + length].decode() if length >= 0 else None
+        return ClusterView(cluster_id, tuple(brokers))
     except struct.error as error:
         raise ValueError("the metadata answer ends too early") from error
 

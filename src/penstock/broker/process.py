@@ -19,8 +19,8 @@ from penstock.broker import storage
 from penstock.broker.guard import OwnerGuard
 from penstock.broker.jars import BROKER_COORDINATES, resolve_jars
 from penstock.broker.java import find_java
-from penstock.broker.ports import free_ports
-from penstock.broker.probe import served_brokers
+from penstock.broker.ports import free_ports, is_free
+from penstock.broker.probe import ask_cluster
 from penstock.broker.storage import BrokerException
 
 __all__ = ["BrokerException", "EmbeddedBroker"]
@@ -28,6 +28,8 @@ __all__ = ["BrokerException", "EmbeddedBroker"]
 _HOST = "127.0.0.1"
 _OUTPUT = "server.out"
 _POLL_S = 0.05
+# Python warns of a process object that is dropped while its process runs; these are meant to run on.
+_LEFT_RUNNING: list[subprocess.Popen[bytes]] = []
 
 
 class EmbeddedBroker:
@@ -90,12 +92,20 @@ class EmbeddedBroker:
         """Whether the JVM runs (not whether it serves already)."""
         return self.pid is not None
 
+    def leave_running(self) -> int:
+        """Let a broker that may outlive this process go; returns the JVM's process id."""
+        assert self._process is not None
+        pid = self._process.pid
+        _LEFT_RUNNING.append(self._process)
+        self._process = None
+        return pid
+
     @property
     def log_file(self) -> Path:
         """The server's log."""
         return self.data_dir / storage.SERVER_LOG
 
-    def start(self, timeout_s: float = 60.0) -> "EmbeddedBroker":
+    def start(self, timeout_s: float = 120.0) -> "EmbeddedBroker":
         """Start the JVM and wait until the broker answers a Metadata request with itself in it.
 
         The jars are fetched first when the cache lacks them; that time is not part of the timeout.
@@ -114,11 +124,14 @@ class EmbeddedBroker:
         data_dir = self.data_dir.absolute()
         properties = storage.node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
         configuration = storage.write_configuration(data_dir, properties, self._log_level)
-        if not storage.is_formatted(properties):
-            storage.format_storage(java, class_path, configuration, [])
+        cluster_id = storage.stored_cluster_id(properties)
+        if cluster_id is None:
+            cluster_id = storage.format_storage(java, class_path, configuration, [])
+        if not is_free(self._port, _HOST):
+            raise BrokerException(f"The broker cannot listen on {self.bootstrap_servers}: the port is in use")
         self._launch(java, class_path, configuration)
         try:
-            self._await_serving(timeout_s)
+            self._await_serving(cluster_id, timeout_s)
         except BaseException:
             self.kill()
             raise
@@ -178,10 +191,9 @@ class EmbeddedBroker:
         if self._guard is not None:
             self._guard.watch(self._process.pid)
 
-    def _await_serving(self, timeout_s: float) -> None:
+    def _await_serving(self, cluster_id: str, timeout_s: float) -> None:
         assert self._process is not None
-        process = self._process
-        await_serving(_HOST, self._port, timeout_s, process.poll, self.log_tail)
+        await_serving(_HOST, self._port, cluster_id, timeout_s, self._process.poll, self.log_tail)
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines of the server's output and log."""
@@ -205,6 +217,7 @@ class EmbeddedBroker:
 def await_serving(
     host: str,
     port: int,
+    cluster_id: str,
     timeout_s: float,
     exit_code: Callable[[], int | None],
     log_tail: Callable[[], str],
@@ -214,6 +227,7 @@ def await_serving(
     """Wait until the broker at this address names itself in its metadata.
 
     Args:
+        cluster_id: tells the broker from a stranger on its port.
         exit_code: of its process, None while it runs.
         log_tail: text for the error message.
 
@@ -227,9 +241,10 @@ def await_serving(
         if (code := exit_code()) is not None:
             raise BrokerException(f"The broker on {host}:{port} ended with exit code {code}:\n{log_tail()}")
         try:
-            if any(broker.port == port for broker in served_brokers(host, port, 2.0)):
+            view = ask_cluster(host, port, 2.0)
+            if view.cluster_id == cluster_id and any(broker.port == port for broker in view.brokers):
                 return
-            reason = "the broker is not registered yet"
+            reason = "it is not registered yet" if view.cluster_id == cluster_id else "another cluster answers there"
         except (OSError, ValueError) as error:
             reason = str(error)
         if clock() >= deadline:

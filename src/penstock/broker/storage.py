@@ -1,6 +1,6 @@
 """The files of a KRaft node: its properties, its log configuration and the formatted storage.
 
-Main functions: `node_properties` (pure), `write_configuration`, `format_storage`.
+Main functions: `node_properties` (pure), `write_configuration`, `format_storage`, `stored_cluster_id`.
 
 Thread: the one that starts the broker.
 """
@@ -105,9 +105,16 @@ def logging_option(data_dir: Path) -> str:
     return f"-Dlog4j2.configurationFile={(data_dir / _LOGGING_PROPERTIES).as_uri()}"
 
 
-def is_formatted(properties: Mapping[str, str]) -> bool:
-    """Whether the node has storage from an earlier start."""
-    return (Path(properties["log.dirs"].split(",")[0]) / "meta.properties").is_file()
+def stored_cluster_id(properties: Mapping[str, str]) -> str | None:
+    """The cluster that the node's storage belongs to; None when it has none yet."""
+    path = Path(properties["log.dirs"].split(",")[0]) / "meta.properties"
+    if not path.is_file():
+        return None
+    for line in path.read_text(encoding="utf-8").splitlines():
+        name, _, text = line.partition("=")
+        if name.strip() == "cluster.id":
+            return text.strip()
+    raise BrokerException(f"{path} names no cluster; use another data directory")
 
 
 def format_storage(java: Path, class_path: str, configuration: Path, options: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ outlives the command.
 Thread: the main thread of the command.
 """
 
-import contextlib
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 import click
 
 from penstock.broker import EmbeddedBroker
-from penstock.broker.probe import served_brokers
+from penstock.broker.probe import ask_cluster
 from penstock.errors import ConnectException
 
 _PID_FILE = "broker.pid"
@@ -83,7 +82,7 @@ def broker() -> None:
 @broker.command()
 @_data_dir
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Where clients connect.")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait until it serves.")
+@click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait until it serves.")
 def start(data_dir: Path, port: int, timeout: float) -> None:
     """Start the broker in the background and wait until it serves."""
     if (running := read_running(data_dir)) is not None:
@@ -94,13 +93,11 @@ def start(data_dir: Path, port: int, timeout: float) -> None:
         click.echo(f"Kafka runs already at {running.bootstrap_servers} (pid {running.pid})")
         return
     node = EmbeddedBroker(data_dir, port=port, outlive=True)
-    _refuse_taken_port(port)
     try:
         node.start(timeout)
     except ConnectException as error:
         raise click.ClickException(str(error)) from error
-    assert node.pid is not None
-    running = RunningBroker(node.pid, port)
+    running = RunningBroker(node.leave_running(), port)
     (data_dir / _PID_FILE).write_text(json.dumps(asdict(running)), encoding="utf-8")
     click.echo(f"Kafka runs at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
 
@@ -128,20 +125,13 @@ def status(data_dir: Path) -> None:
         click.echo(f"no broker runs on {data_dir}")
         raise SystemExit(_EXIT_NOT_RUNNING)
     try:
-        serving = bool(served_brokers("127.0.0.1", running.port, 5.0))
+        serving = bool(ask_cluster("127.0.0.1", running.port, 5.0).brokers)
     except (OSError, ValueError):
         serving = False
     state = "serves" if serving else "runs but does not answer"
     click.echo(f"Kafka {state} at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
     if not serving:
         raise SystemExit(_EXIT_NOT_RUNNING)
-
-
-def _refuse_taken_port(port: int) -> None:
-    """A stranger on the port would answer the readiness question in the new broker's place."""
-    with contextlib.suppress(OSError, ValueError):
-        served_brokers("127.0.0.1", port, 1.0)
-        raise click.ClickException(f"a Kafka broker of somebody else serves on port {port}; choose another with --port")
 
 
 def _end(pid: int, timeout_s: float) -> None:

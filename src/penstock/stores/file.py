@@ -230,8 +230,8 @@ class FileOffsetStore:
         except JavaFormatError as error:
             raise OffsetStoreException(
                 f"The offsets file {self.path} is corrupt or is not an offsets file: {error}. The worker does not "
-                "start, because without offsets all sources would begin again. Restore the file from a copy, or move it "
-                "away to begin again on purpose."
+                "start, because without offsets all sources would begin again. Restore the file from a copy, or move "
+                "it away to begin again on purpose."
             ) from error
         return {key: value for key, value in found.items() if key is not None and value is not None}
 
