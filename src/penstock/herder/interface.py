@@ -49,6 +49,9 @@ class Herder(Protocol):
     ) -> Future[Created]:
         """Creates a connector, or with ``replace`` changes one that is there."""
 
+    def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Future[Created]:
+        """Changes some settings of a connector; None removes one."""
+
     def delete_connector(self, name: str) -> Future[None]:
         """Ends a connector and forgets it."""
 

@@ -104,6 +104,10 @@ class StandaloneHerder:
         """
         return self._loop.submit(lambda: self._put(name, dict(config), target, replace))
 
+    def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Future[Created]:
+        """Changes some settings of a connector; None removes one."""
+        return self._loop.submit(lambda: self._patch(name, dict(patch)))
+
     def delete_connector(self, name: str) -> Future[None]:
         """Ends a connector and forgets it; its offsets stay."""
         return self._loop.submit(lambda: self._delete(name))
@@ -200,6 +204,11 @@ class StandaloneHerder:
         self._registry.publish(name)
         await self._start_instance(worker, entry, resolved)
         return Created(old is None, entry.view().info())
+
+    async def _patch(self, name: str, patch: dict[str, str | None]) -> Created:
+        await self._ready()
+        merged: dict[str, str | None] = {**self._entry(name, f"Connector {name} not found").config, **patch}
+        return await self._put(name, {key: value for key, value in merged.items() if value is not None}, None, True)
 
     async def _settled(self, name: str) -> ConnectorEntry | None:
         """The entry of that name, after a deletion under way has ended."""

@@ -44,6 +44,15 @@ def test_all_faults_are_told_at_once() -> None:
     assert "Must configure one of topics or topics.regex" in message
 
 
+def test_names_are_neither_empty_nor_with_control_characters() -> None:
+    assert "\nInvalid value  for configuration name: String may not be empty\n" in refusal(
+        name="", connector_class=SOURCE
+    )
+    assert "name: String may not contain control sequences but had the following ASCII chars: 10" in refusal(
+        name="a\nb", connector_class=SOURCE
+    )
+
+
 def test_a_null_is_a_fault() -> None:
     message = refusal(connector_class=SOURCE, anything=None)
     assert "anything: Null value can not be supplied as the configuration value." in message

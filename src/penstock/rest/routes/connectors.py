@@ -92,6 +92,16 @@ async def put_config(request: Request) -> Response:
     return json_response(done.info.to_json(), 201 if done.created else 200, headers)
 
 
+async def patch_config(request: Request) -> Response:
+    """Changes some settings; null removes one."""
+    name = connector_name(request.path_params["name"])
+    patch = config_map(await read_json(request))
+    same_name(name, patch)
+    s = services(request)
+    done = await s.answer(s.herder.patch_connector(name, patch))
+    return json_response(done.info.to_json())
+
+
 async def get_status(request: Request) -> Response:
     """State of the connector and its tasks."""
     missing = f"No status found for connector {request.path_params['name']}"
@@ -166,6 +176,7 @@ ENTRIES: list[Entry] = [
     ("DELETE", _C, delete_connector),
     ("GET", f"{_C}/config", get_config),
     ("PUT", f"{_C}/config", put_config),
+    ("PATCH", f"{_C}/config", patch_config),
     ("GET", f"{_C}/status", get_status),
     ("GET", f"{_C}/tasks", list_tasks),
     ("GET", f"{_C}/tasks/{{task}}/status", get_task_status),

@@ -1,0 +1,77 @@
+"""The command connect-standalone as a process, without a broker."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.cli.standalone import advertised_address
+from penstock.settings.worker import StandaloneSettings
+
+COMMAND = [sys.executable, "-m", "penstock.cli.standalone"]
+#: A port that nobody serves: a broker that is not reachable.
+NO_BROKER = "127.0.0.1:1"
+
+
+def worker_file(directory: Path, **changes: str | None) -> str:
+    """A worker file; ``rest_port`` stands for ``rest.port``, None leaves a setting out."""
+    settings: dict[str, str | None] = {
+        "bootstrap.servers": NO_BROKER,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "offset.storage.file.filename": str(directory / "offsets"),
+        "listeners": "http://127.0.0.1:0",
+        **{name.replace("_", "."): value for name, value in changes.items()},
+    }
+    path = directory / "worker.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items() if value is not None))
+    return str(path)
+
+
+def ended(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of a command that ends by itself."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_worker_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
+    code, output = ended(worker_file(tmp_path, key_converter=None, offset_flush_interval_ms="soon"))
+    assert code == 1
+    assert "contains the following 2 error(s)" in output
+    assert 'Missing required configuration "key.converter"' in output
+    assert "Invalid value soon for configuration offset.flush.interval.ms" in output
+    assert "Traceback" not in output
+
+
+def test_a_missing_worker_file_is_a_start_failure(tmp_path: Path) -> None:
+    code, output = ended(str(tmp_path / "gone.properties"))
+    assert code == 1
+    assert "gone.properties cannot be read: No such file or directory" in output
+
+
+def test_a_connector_file_without_a_name_is_a_connector_failure(tmp_path: Path) -> None:
+    (tmp_path / "c.properties").write_text("connector.class=FileStreamSource\n", encoding="utf-8")
+    code, output = ended(worker_file(tmp_path), str(tmp_path / "c.properties"))
+    assert code == 3
+    assert "c.properties has no name" in output
+
+
+def test_the_advertised_address_is_that_of_the_listener_unless_another_is_set() -> None:
+    properties = {
+        "bootstrap.servers": NO_BROKER,
+        "key.converter": "x.Y",
+        "value.converter": "x.Y",
+        "offset.storage.file.filename": "offsets",
+        "listeners": "http://127.0.0.1:0",
+    }
+    assert advertised_address(StandaloneSettings.parse(properties), 5000) == "127.0.0.1:5000"
+    other = {**properties, "rest.advertised.host.name": "worker-1", "rest.advertised.port": "80"}
+    assert advertised_address(StandaloneSettings.parse(other), 5000) == "worker-1:80"
+
+
+def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:
+    code = (
+        "import sys, penstock.cli.standalone;"
+        "print([name for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'confluent_kafka') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
