@@ -17,6 +17,7 @@ from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, I
 from penstock.converters.json_envelope import Envelopes, bad_syntax, lacks_envelope
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import first_json, parse_json, read_schema, read_value, schema_text, write_value
+from penstock.converters.json_texts import Guess, ReadJsonText, guess
 from penstock.converters.json_writing import WriteJson
 from penstock.converters.settings import TYPE_CONFIG, NullSettingError, define_type, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
@@ -26,6 +27,8 @@ from penstock.pipeline.step import ColumnConverter, SideName, Sorted, Step
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: After so many different first messages no more guesses are made.
+MAX_GUESSES: Final = 16
 _SCHEMAS: Final = "Schemas"
 _SERIALIZATION: Final = "Serialization"
 CONFIG: Final = (
@@ -102,6 +105,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._defaults = True
         self._content: Schema | None = None
         self._envelopes = Envelopes(1000, defaults=True)
+        self._guesses: set[Guess] = set()
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
         values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
@@ -132,12 +136,25 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
-        return ReadJson(side, cast("Any", hint), self._content, self._defaults)
+        known = None if isinstance(hint, Guess) else hint
+        return ReadJson(side, cast("Any", known), self._content, self._defaults)
+
+    def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
+        return None if self._schemas else ReadJsonText(side, hint if isinstance(hint, Guess) else None)
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
-        if not self._schemas or self._content is not None:
-            return Sorted(hints=(None,))
-        return self._envelopes.sort(column)
+        if self._schemas:
+            return Sorted(hints=(None,)) if self._content is not None else self._envelopes.sort(column)
+        return Sorted(hints=(self._guessed(column),))
+
+    def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
+        """The batch's guess, unless guesses change all the time: each costs a plan."""
+        if len(self._guesses) > MAX_GUESSES:
+            return None
+        found = guess(column[0].as_py()) if len(column) else None
+        if found is not None:
+            self._guesses.add(found)
+        return found
 
     # ------------------------------------------------------------------ one value
     def from_connect_data(

@@ -9,6 +9,7 @@ Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and L
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,7 +40,16 @@ if TYPE_CHECKING:
 _WIDE: Final = "decimal(38,0)"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _SPARK_WHOLE: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint"}
-_EXPECTED: Final = {Type.STRING: "STRING", Type.INT64: "BIGINT", Type.BOOLEAN: "BOOLEAN", Type.FLOAT64: "DOUBLE"}
+_EXPECTED: Final = {
+    Type.STRING: "STRING",
+    Type.INT8: "BIGINT",
+    Type.INT16: "BIGINT",
+    Type.INT32: "BIGINT",
+    Type.INT64: "BIGINT",
+    Type.BOOLEAN: "BOOLEAN",
+    Type.FLOAT64: "DOUBLE",
+}
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 MILLIS_PER_DAY: Final = 86_400_000
 
@@ -86,6 +96,29 @@ def _holds_decimal(schema: Schema | None) -> bool:
             return False
 
 
+@dataclass(frozen=True, order=True)
+class Usual:
+    """What ``schema_of_variant`` says of values that need no leniency.
+
+    Attributes:
+        text: What it mostly says.
+        pattern: A regular expression of all it may say; nulls are ``VOID``.
+    """
+
+    text: str
+    pattern: str
+
+    def inside(self, name: str) -> Usual:
+        """The same for an object with such a value as its only field."""
+        return Usual(f"OBJECT<{name}: {self.text}>", f"OBJECT<{name}: {self.pattern}>")
+
+    def holds(self, kinds: Column) -> Column:
+        """Whether a text of kinds is of these."""
+        if self.text == self.pattern:
+            return kinds == self.text
+        return (kinds == self.text) | kinds.rlike(f"^{self.pattern}$")
+
+
 @dataclass(frozen=True)
 class Lenient:
     """How values are read.
@@ -99,22 +132,39 @@ class Lenient:
     numbers: Numbers
 
     # ------------------------------------------------------------------ the usual case
-    def expected(self, schema: Schema) -> str | None:
-        """What ``schema_of_variant`` says of a value that Spark may convert by itself; None = there is no such value."""
-        if self.numbers == "text" or logical_name(schema) is not None:
+    def usual(self, schema: Schema | None) -> Usual | None:
+        """The kinds that Spark may convert by itself; None = there are none."""
+        if schema is None or self.numbers == "text":
             return None
+        return self._usual(schema)
+
+    def _usual(self, schema: Schema) -> Usual | None:
+        if logical_name(schema) == Time.LOGICAL_NAME:
+            return None
+        found: Usual | None = None
         if schema.type in _EXPECTED:
-            return _EXPECTED[schema.type]
-        if schema.type is not Type.STRUCT:
-            return None
-        parts: list[tuple[str, str]] = []
+            found = Usual(_EXPECTED[schema.type], _EXPECTED[schema.type])
+        elif schema.type is Type.ARRAY and schema.value_schema is not None and schema.value_schema.optional:
+            item = self._usual(schema.value_schema)
+            found = None if item is None else Usual(f"ARRAY<{item.text}>", f"ARRAY<(?:{item.pattern}|VOID)>")
+        elif schema.type is Type.STRUCT:
+            found = self._usual_struct(schema)
+        if found is not None and schema.optional and (schema.default is None or not self.defaults):
+            return Usual(found.text, f"(?:{found.pattern}|VOID)")
+        return found
+
+    def _usual_struct(self, schema: Schema) -> Usual | None:
+        parts: list[tuple[str, Usual]] = []
         for field in schema.fields:
-            inner = self.expected(field.schema)
-            if inner is None or not field.name.replace("_", "").isalnum() or not field.name.isascii():
+            inner = self._usual(field.schema)
+            if inner is None or not _NAME.fullmatch(field.name):
                 return None
             parts.append((field.name, inner))
         # VARIANT keeps its keys in the order of their bytes.
-        return "OBJECT<" + ", ".join(f"{_quoted(name)}: {inner}" for name, inner in sorted(parts)) + ">"
+        parts.sort()
+        text = ", ".join(f"{name}: {inner.text}" for name, inner in parts)
+        pattern = ", ".join(f"{name}: {inner.pattern}" for name, inner in parts)
+        return Usual(f"OBJECT<{text}>", f"OBJECT<{pattern}>")
 
     # ------------------------------------------------------------------ values
     def read(self, column: Column, schema: Schema) -> Column:
@@ -320,10 +370,6 @@ class Lenient:
             .when(_kind(column) == "STRING", F.lit("STRING"))
             .otherwise(F.lit("NULL"))
         )
-
-
-def _quoted(name: str) -> str:
-    return name if not name[0].isdigit() else f"`{name}`"
 
 
 def _kind(column: Column) -> Column:

@@ -2,17 +2,21 @@
 
 Spark's ``parse_json`` and Jackson as JsonConverter sets it up differ in four things: a number with a decimal point is a decimal
 there (a double in Connect), a large integer is a decimal (it wraps to 64 bits), minus zero stays minus zero, leading zeros are
-refused. Text that may hold one of these is split into strings, numbers and the rest, and its numbers are rewritten first. All
-other text, nearly all of it, is parsed as it is.
+refused. What Spark made of a text tells whether it may hold one of these (regular expressions over all texts cost more than
+parsing them). Such a text is split into strings, numbers and the rest, its numbers are rewritten, and it is parsed again.
 
-Main functions: ``parse`` and ``is_blank``. Thread: pure functions that build expressions.
+Main functions: ``parse_quickly`` and ``parse_exactly``. Thread: pure functions that build expressions.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import functions as F
+
+from penstock.pipeline.expressions import rare
+from penstock.pipeline.step import Keep
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -23,7 +27,6 @@ Numbers = Literal["schemaless", "typed", "text"]
 #: Marks a number that is kept as text; no JSON text holds a raw control character.
 NUMBER_MARK: Final = "\x03"
 
-_SPECIAL: Final = "\\.[0-9]|[0-9]{19}|-0"
 _BLANK: Final = "^[ \\t\\r\\n]*$"
 _TOKENS: Final = '(?s)"[^"]*+"|-?[0-9]++(?:\\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|[^"0-9-]++|.'
 _BACKSLASH: Final = "\x01"
@@ -37,17 +40,34 @@ def is_blank(text: Column) -> Column:
     return text.rlike(_BLANK)
 
 
-def parse(text: Column, numbers: Numbers) -> Column:
-    """The VARIANT of the first JSON value of a text; null where it begins with none.
+@dataclass(frozen=True)
+class Parsed:
+    """A text as Spark parses it, which is mostly right.
 
-    ``text`` is used several times: name it first. It must be valid UTF-8.
+    Attributes:
+        value: The VARIANT; null where the text is no JSON to Spark.
+        kinds: What ``schema_of_variant`` says of it.
+        exact: Whether Java would read the same.
     """
-    if numbers == "text":
-        return F.try_parse_json(_rewritten(text, numbers))
-    quick = F.when(text.rlike(_SPECIAL), _rewritten(text, numbers)).otherwise(text)
-    # Rare enough to be tried only when the text did not parse.
-    lenient = F.when(text.rlike("^\ufeff|(?:^|[^0-9.eE+])0[0-9]"), _rewritten(text, numbers))
-    return F.coalesce(F.try_parse_json(quick), F.try_parse_json(lenient))
+
+    value: Column
+    kinds: Column
+    exact: Column
+
+
+def parse_quickly(text: Column, keep: Keep) -> Parsed:
+    """Parses a text as it is. ``text`` is used several times: name it first."""
+    value = keep(F.when(F.is_valid_utf8(text), F.try_parse_json(text)))
+    kinds = keep(F.schema_of_variant(value))
+    # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it.
+    plain = ~kinds.contains("DECIMAL") & ~kinds.contains("VARIANT")
+    minus_zero = F.when(text.contains("-0"), text.rlike("-0[0.]*[eE]")).otherwise(F.lit(False))
+    return Parsed(value, kinds, F.coalesce(plain & ~minus_zero, F.lit(False)))
+
+
+def parse_exactly(text: Column, numbers: Numbers) -> Column:
+    """The VARIANT of the first JSON value of a text, as Java reads it; null where it begins with none. Slow."""
+    return F.when(F.is_valid_utf8(text), F.try_parse_json(_rewritten(text, numbers)))
 
 
 def _rewritten(text: Column, numbers: Numbers) -> Column:
@@ -55,7 +75,8 @@ def _rewritten(text: Column, numbers: Numbers) -> Column:
     masked = F.replace(F.replace(bare, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
 
     def token(part: Column) -> Column:
-        return F.when(part.rlike("^-?[0-9]"), _number(part, numbers)).otherwise(part)
+        trimmed = F.regexp_replace(part, "^(-?)0+(?=[0-9])", "$1")
+        return F.when(part.rlike("^-?[0-9]"), rare(trimmed, lambda x: _number(x, numbers))).otherwise(part)
 
     joined = F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
     unmasked = F.replace(F.replace(joined, F.lit(_QUOTE), F.lit('\\"')), F.lit(_BACKSLASH), F.lit("\\\\"))
@@ -63,8 +84,7 @@ def _rewritten(text: Column, numbers: Numbers) -> Column:
     return F.when(~text.rlike("[\\x01-\\x03]"), unmasked)
 
 
-def _number(part: Column, numbers: Numbers) -> Column:
-    trimmed = F.regexp_replace(part, "^(-?)0+(?=[0-9])", "$1")
+def _number(trimmed: Column, numbers: Numbers) -> Column:
     if numbers == "text":
         return F.concat(F.lit(f'"\\u{ord(NUMBER_MARK):04x}'), trimmed, F.lit('"'))
     exponent = F.when(trimmed.contains("."), F.concat(trimmed, F.lit("E0"))).otherwise(trimmed)

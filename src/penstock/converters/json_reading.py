@@ -10,6 +10,7 @@ Source: org.apache.kafka.connect.json.JsonConverter.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,9 +19,10 @@ from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused
 from penstock.converters.json_lenient import Lenient, layout_of, lenient_numbers
-from penstock.converters.json_parsing import is_blank, parse
+from penstock.converters.json_parsing import is_blank, parse_exactly, parse_quickly
 from penstock.data import Schema
 from penstock.errors import DataException
+from penstock.pipeline.expressions import rare
 from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import spark_type
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _DATA_EXCEPTION: Final = DataException.java_name
+_SYNTAX, _SHAPE, _VALUE = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,11 @@ class ReadJson(Step):
     def _plan_plain(self, shape: Shape) -> StepPlan:
         def make(bag: Bag, keep: Keep) -> Made:
             text = keep(bag.side(self.side).cast("string"))
-            parsed = keep(F.when(F.is_valid_utf8(text), parse(text, "schemaless")))
-            bad = text.isNotNull() & parsed.isNull() & ~_blank(text)
-            return Made({self.side: parsed}, (Fault(bad, BAD_SYNTAX, _DATA_EXCEPTION),))
+            quick = parse_quickly(text, keep)
+            exact = rare(text, lambda x: parse_exactly(x, "schemaless"))
+            value = keep(F.when(quick.exact, quick.value).when(text.isNotNull(), exact))
+            bad = text.isNotNull() & value.isNull() & ~_blank(text)
+            return Made({self.side: value}, (Fault(bad, BAD_SYNTAX, _DATA_EXCEPTION),))
 
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, Side.of(None)), make, names, names)
@@ -88,61 +93,75 @@ class ReadJson(Step):
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     def _make_content(self, schema: Schema, head: int, bag: Bag, keep: Keep) -> Made:
-        lenient = Lenient(self.defaults, lenient_numbers(schema))
-        data = bag.side(self.side)
-        text = keep(data.cast("string"))
-        parsed = keep(F.when(F.is_valid_utf8(text), parse(text, lenient.numbers)))
-        bad = Fault(text.isNotNull() & parsed.isNull() & ~_blank(text), BAD_SYNTAX, _DATA_EXCEPTION)
-        expected = lenient.expected(schema)
-        fast = None if expected is None else (F.schema_of_variant(parsed) == expected, parsed)
-        return self._typed(lenient, schema, data, parsed, fast, keep, [bad])
+        """A fixed schema: the message is the payload."""
+        text = keep(bag.side(self.side).cast("string"))
+
+        def by_itself(x: Column, lenient: Lenient) -> Column:
+            parsed = parse_exactly(x, lenient.numbers)
+            return rare(parsed, lambda payload: _judged(payload.isNull() & ~_blank(x), None, payload, lenient, schema))
+
+        return self._typed(text, schema, "$", by_itself, keep)
 
     def _make_payload(self, schema: Schema | None, head: int, bag: Bag, keep: Keep) -> Made:
         """What comes before the payload is known; the rest of the message is read as ``{"payload":...}``."""
-        lenient = Lenient(self.defaults, lenient_numbers(schema))
-        data = bag.side(self.side)
-        text = keep(F.concat(F.lit('{"payload":'), F.substring(data, head + 1, _ALL).cast("string")))
-        parsed = keep(F.when(F.is_valid_utf8(text), parse(text, lenient.numbers)))
-        kinds = keep(F.schema_of_variant(parsed))
-        only = F.size(F.map_keys(parsed.try_cast("map<string,variant>"))) == 1
-        clean = kinds.startswith("OBJECT<payload: ") & only
-        expected = None if schema is None else lenient.expected(schema)
-        exactly = None if expected is None else kinds == F.lit(f"OBJECT<payload: {expected}>")
-        if exactly is not None:
-            clean = exactly | clean
-        faults = [
-            Fault(text.isNotNull() & parsed.isNull(), BAD_SYNTAX, _DATA_EXCEPTION),
-            Fault(parsed.isNotNull() & ~clean, LACKS_ENVELOPE, _DATA_EXCEPTION, self._advice),
-        ]
-        payload = F.variant_get(parsed, "$.payload", "variant")
-        if schema is None:
-            return Made({self.side: payload}, faults)
-        fast = None if exactly is None else (exactly, parsed)
-        return self._typed(lenient, schema, data, payload, fast, keep, faults, "$.payload")
+        rest = F.substring(bag.side(self.side), head + 1, _ALL).cast("string")
+        text = keep(F.concat(F.lit('{"payload":'), rest))
+
+        def by_itself(x: Column, lenient: Lenient) -> Column:
+            def judged(document: Column) -> Column:
+                alone = F.size(F.map_keys(document.try_cast("map<string,variant>"))) == 1
+                clean = alone & F.schema_of_variant(document).startswith("OBJECT<payload: ")
+                payload = F.try_variant_get(document, "$.payload", "variant")
+                return rare(payload, lambda one: _judged(document.isNull(), ~clean, one, lenient, schema))
+
+            return rare(parse_exactly(x, lenient.numbers), judged)
+
+        return self._typed(text, schema, "$.payload", by_itself, keep)
 
     def _typed(
         self,
-        lenient: Lenient,
-        schema: Schema,
-        data: Column,
-        payload: Column,
-        fast: tuple[Column, Column] | None,
+        text: Column,
+        schema: Schema | None,
+        path: str,
+        by_itself: Callable[[Column, Lenient], Column],
         keep: Keep,
-        faults: list[Fault],
-        path: str = "$",
     ) -> Made:
-        """Takes the value out of the payload: at once where all kinds are as expected, else each by itself."""
-        problem = lenient.problem(payload, schema)
-        value = lenient.read(payload, schema)
-        if fast is not None:
-            expected, document = fast
-            whole = F.try_variant_get(document, path, spark_type(schema, layout_of(schema)).simpleString())
-            value = F.when(expected, whole).otherwise(value)
-            problem = None if problem is None else F.when(~expected, problem)
-        if problem is not None:
-            message = keep(F.when(data.isNotNull(), problem))
-            faults = [*faults, Fault(message.isNotNull(), message, _DATA_EXCEPTION)]
-        return Made({self.side: F.when(data.isNotNull(), value)}, faults)
+        """The value at once where all kinds are as the schema leads one to expect, else each part by itself."""
+        lenient = Lenient(self.defaults, lenient_numbers(schema))
+        usual = lenient.usual(schema)
+        slow = rare(text, lambda x: by_itself(x, lenient))
+        if usual is None:
+            found = keep(F.when(text.isNotNull(), slow))
+            value = found.getField("value")
+        else:
+            inside = usual if path == "$" else usual.inside("payload")
+            quick = parse_quickly(text, keep)
+            kind = spark_type(schema, layout_of(schema)).simpleString()
+            fits = quick.exact & inside.holds(quick.kinds)
+            whole = keep(F.when(fits, F.try_variant_get(quick.value, path, kind)))
+            found = keep(F.when(text.isNotNull() & whole.isNull(), slow))
+            value = keep(F.coalesce(whole, found.getField("value")))
+        fault = found.getField("fault")
+        return Made(
+            {self.side: value},
+            (
+                Fault(fault == _SYNTAX, BAD_SYNTAX, _DATA_EXCEPTION),
+                Fault(fault == _SHAPE, LACKS_ENVELOPE, _DATA_EXCEPTION, self._advice),
+                Fault(fault == _VALUE, found.getField("problem"), _DATA_EXCEPTION),
+            ),
+        )
+
+
+def _judged(syntax: Column, shape: Column | None, payload: Column, lenient: Lenient, schema: Schema | None) -> Column:
+    """``struct<value, fault, problem>`` of one payload."""
+    value = payload if schema is None else lenient.read(payload, schema)
+    found = None if schema is None else lenient.problem(payload, schema)
+    problem = F.lit(None).cast("string") if found is None else found
+    fault = F.when(syntax, F.lit(_SYNTAX))
+    if shape is not None:
+        fault = fault.when(shape, F.lit(_SHAPE))
+    fault = fault.when(problem.isNotNull(), F.lit(_VALUE))
+    return F.struct(value.alias("value"), fault.alias("fault"), problem.alias("problem"))
 
 
 def _blank(text: Column) -> Column:

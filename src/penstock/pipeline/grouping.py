@@ -58,7 +58,12 @@ def side_column(values: Sequence[object], schema: Schema | None) -> tuple[Side, 
 
 
 def group_records(
-    records: Sequence[ConnectRecord], positions: Sequence[int] | None, *, sink: bool, on_bad: OnBadValue
+    records: Sequence[ConnectRecord],
+    positions: Sequence[int] | None,
+    *,
+    sink: bool,
+    on_bad: OnBadValue,
+    any_value: bool = False,
 ) -> list[RecordGroup]:
     """Groups records by schemas and lays them out.
 
@@ -67,12 +72,27 @@ def group_records(
         positions: Their positions in the batch; None = 0, 1, 2, ...
         sink: Whether these are sink records.
         on_bad: Called for each value that fits no column; its record is left out of the groups.
+        any_value: Whether values that are not of their schema are taken as schemaless ones.
     """
     groups: list[RecordGroup] = []
+    misfits: dict[int, ConnectRecord] = {}
+    if any_value:
+        by_position = dict(zip(range(len(records)) if positions is None else positions, records, strict=True))
+        told = on_bad
+
+        def on_bad(seq: int, side: SideName, error: Exception) -> None:
+            record = by_position[seq]
+            if side == "value" and record.value_schema is not None:
+                misfits[seq] = record.new_record(value_schema=None)
+            else:
+                told(seq, side, error)
+
     for members in _by_schema(records):
         chosen = records if members is None else [records[index] for index in members]
         places = positions if members is None else _at(positions, members)
         groups += _lay_out(chosen, places, sink, on_bad)
+    if misfits:
+        groups += group_records(list(misfits.values()), list(misfits), sink=sink, on_bad=told)
     return groups
 
 

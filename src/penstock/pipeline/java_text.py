@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.pipeline import decimal_columns as decimals
+from penstock.pipeline.expressions import rare
 from penstock.pipeline.json_columns import to_json
 from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, logical_name
@@ -85,7 +86,7 @@ def _scalar_text(column: Column, schema: Schema) -> Column:
     if schema.type is Type.STRING:
         return column
     if schema.type is Type.BYTES:
-        return F.concat(F.lit("[B@"), F.lower(F.hex(F.hash(column))))
+        return F.when(column.isNotNull(), _bytes_text(column))
     return column.cast("string")
 
 
@@ -100,24 +101,21 @@ def _date_text(millis: Column) -> Column:
 # ------------------------------------------------------------------------------------------------ schemaless
 def variant_text(column: Column) -> Column:
     """The text of schemaless values. ``column`` is used several times: name it first."""
-    json = to_json(column)
-    kind = F.schema_of_variant(column)
     text = F.try_variant_get(column, "$", "string")
-    nested = kind.startswith("OBJECT<") | kind.startswith("ARRAY<")
-    return (
-        F.when(column.isNull() | F.is_variant_null(column), F.lit(None).cast("string"))
-        .when(nested, java_of_json(json))
-        .when(
-            kind == "BINARY", F.concat(F.lit("[B@"), F.lower(F.hex(F.hash(F.try_variant_get(column, "$", "binary")))))
-        )
-        .otherwise(F.coalesce(F.when(kind == "STRING", text), json, text))
-    )
+    # Strings and nulls need nothing else; a nested value is worked out from its JSON text.
+    kind = F.schema_of_variant(column)
+    plain = kind.isin("STRING", "BIGINT", "BOOLEAN", "VOID")
+    in_bytes = rare(column, lambda x: _bytes_text(F.try_variant_get(x, "$", "binary")))
+    return F.when(plain, text).when(kind == "BINARY", in_bytes).when(kind.isNotNull(), java_of_json(to_json(column)))
+
+
+def _bytes_text(column: Column) -> Column:
+    return F.concat(F.lit("[B@"), F.lower(F.hex(F.hash(column))))
 
 
 def java_of_json(json: Column) -> Column:
-    """Java's text of a map or list, from its JSON text as Spark prints it."""
-    simple = ~json.contains("\\") & ~json.contains("[")
-    return F.when(simple, flat_text(json)).otherwise(_nested_text(json))
+    """Java's text of a value, from its JSON text as Spark prints it. ``json`` may be costly: it is evaluated once."""
+    return rare(json, lambda x: F.when(x.contains("\\") | x.contains("["), _nested_text(x)).otherwise(flat_text(x)))
 
 
 def flat_text(json: Column) -> Column:

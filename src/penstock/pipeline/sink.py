@@ -28,7 +28,7 @@ from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, class_name, cut_transforms
 from penstock.pipeline.sink_frames import frames_of
-from penstock.pipeline.step import NOTHING, RAW, ColumnConverter, Shape, SideName, Sorted
+from penstock.pipeline.step import NOTHING, RAW, ColumnConverter, Shape, SideName, Sorted, Step
 
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
@@ -126,20 +126,32 @@ class SinkPipeline:
         groups: list[Group] = []
         for rows, hints in _pairs(found["key"], found["value"], table.num_rows):
             steps = self._reading(hints)
-            present = {side: columns[side] for side in _SIDES if not sides[side].absent}
+            present: dict[str, pa.ChunkedArray] = {side: columns[side] for side in _SIDES if not sides[side].absent}
             if rows is not None:
                 present = {side: column.take(pa.array(rows)) for side, column in present.items()}
             groups.append(Group(steps, Shape(sides["key"], sides["value"], sink=True), rows, present))
         return groups
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
+        short = self._short_cut(hints["value"])
         steps = [
-            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
+            Staged(
+                short if side == "value" and short is not None else converter.reading(side, hints[side]),
+                _STAGES[side],
+                self._names[side],
+            )
             for side, converter in self._converters.items()
             if isinstance(converter, ColumnConverter)
         ]
-        last = self._last if self._straight else ()
+        last = self._last if self._straight and short is None else ()
         return (*steps, *self._first, *last)
+
+    def _short_cut(self, hint: Hashable) -> Step | None:
+        """Bytes to text in one step, where nothing has to see the values in between."""
+        converter = self._converters["value"]
+        if not self._straight or self._first or self._form is not ValueForm.TEXT:
+            return None
+        return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
 
     # ------------------------------------------------------------------ records
     def _records(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> dict[int, ConnectRecord]:

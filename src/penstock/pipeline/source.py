@@ -63,6 +63,7 @@ class SourcePipeline:
         ]
         self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
+        self._has_transforms = bool(segments)
         if not self._own and segments and isinstance(segments[-1], Columns):
             self._last = Columns((*segments.pop().steps, *steps))  # type: ignore[union-attr]
         else:
@@ -145,7 +146,10 @@ class SourcePipeline:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
             failures.raised(seq, _STAGES[side], self._names[side], error)
 
-        found = group_records(live, positions, sink=False, on_bad=on_bad)
+        # A converter that ignores schemas takes any value, if no transform has to take it first.
+        last = self._converters["value"]
+        any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
+        found = group_records(live, positions, sink=False, on_bad=on_bad, any_value=any_value)
         return [Group(segment.steps, one.shape, one.rows, one.columns) for one in found]
 
     def _apply_columns(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from penstock.data import Schema, Type
 from penstock.pipeline.types import SCALAR, VARIANT, Form, Physical, default_physical
@@ -246,6 +246,9 @@ class Sorted:
 class ColumnConverter(ABC):
     """A converter that is carried out by Spark columns. Stock converters are both this and ``Converter``."""
 
+    #: Whether it writes a value that is not of its schema's type just as well.
+    ignores_schema: ClassVar[bool] = False
+
     @abstractmethod
     def writing(self, side: SideName) -> Step:
         """The step that turns the column of ``side`` into bytes."""
@@ -253,6 +256,10 @@ class ColumnConverter(ABC):
     @abstractmethod
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """The step that turns bytes into a column, for the rows ``sort`` gave ``hint``."""
+
+    def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
+        """The step that turns bytes straight into Java's text of each value; None = there is no short cut."""
+        return None
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
         """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""

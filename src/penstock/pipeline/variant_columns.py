@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAP_OPEN: Final = '{"\\u0000map":'
 #: A tagged map that holds no other object: its braces can be found by a regular expression.
-_FLAT_MAP: Final = '\\{"\\\\u0000map":(\\[(?:[^{}"]|"[^"\\\\]*+(?:\\\\.[^"\\\\]*+)*+")*+\\])\\}'
+_FLAT_MAP: Final = '\\{"\\\\u0000map":((?:[^{}"]|"[^"\\\\]*+(?:\\\\.[^"\\\\]*+)*+")*+)\\}'
 _MAX_NESTED: Final = 4
 _TAGGED: Final = '"\\\\u0000(?:struct|time|decimal)":'
 _NO_SCHEMA_TYPE: Final = "does not have corresponding schema type."

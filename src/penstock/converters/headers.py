@@ -1,0 +1,47 @@
+"""SimpleHeaderConverter: header values as plain text, their schema guessed from the text. Class ``SimpleHeaderConverter``.
+
+It works on one value at a time, in Python: a batch has few different headers and the pipeline remembers what became of each
+(``penstock.pipeline.headers`` gives the reason in full).
+
+Thread: one instance a task, used on its pipeline thread.
+Source: org.apache.kafka.connect.storage.SimpleHeaderConverter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from penstock.api import HeaderConverter
+from penstock.config import ConfigDef
+from penstock.data import NULL_VALUE, Schema, SchemaAndValue, Values
+from penstock.errors import DataException
+
+CONFIG: Final = ConfigDef()
+
+
+class SimpleHeaderConverter(HeaderConverter):
+    """Writes Java's text of a value; reads the narrowest type a text fits."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Takes no settings."""
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        if value is None:
+            return None
+        text = Values.convert_to_string(schema, value)
+        return None if text is None else text.encode("utf-8", "surrogatepass")
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        if data is None:
+            return NULL_VALUE
+        try:
+            # Java's parser gives no value at all for the text null; the header it makes of that holds null.
+            return Values.parse_string(data.decode("utf-8", "replace")) or NULL_VALUE
+        except (DataException, ValueError):
+            return SchemaAndValue(None, data)
