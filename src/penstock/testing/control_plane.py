@@ -125,9 +125,9 @@ class Setup:
         await_true(lambda: self.state(name) == (connector, tasks), lambda: f"{name} is {self.state(name)}")
 
 
-def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen") -> None:
-    """Waits up to ten seconds for something to become true."""
-    end = time.monotonic() + 10
+def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 10) -> None:
+    """Waits for something to become true."""
+    end = time.monotonic() + timeout_s
     pause = threading.Event()
     while not holds():
         assert time.monotonic() < end, what()

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -107,14 +107,9 @@ def process(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[Process]:
     made.close()
 
 
-def await_long(holds: object, log: Path, timeout_s: float = 90.0) -> None:
-    """As ``await_true`` for what needs Spark to be up."""
-    assert callable(holds)
-    end = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < end, log.read_text()[-3000:]
-        await_true(lambda: True)
-        time.sleep(0.05)
+def await_long(holds: Callable[[], bool], log: Path) -> None:
+    """Waits for what needs Spark to be up; shows the end of the log when it does not come."""
+    await_true(holds, lambda: log.read_text()[-3000:], timeout_s=90)
 
 
 @pytest.mark.broker
