@@ -72,7 +72,7 @@ def parse_connector_file(path: str, text: str) -> ConnectorFile:
     >>> parse_connector_file("a.properties", "name=a").config
     {'name': 'a'}
     >>> parse_connector_file("a.json", '{"name": "a", "config": {"tasks.max": 2}}').config
-    {'name': 'a', 'tasks.max': '2'}
+    {'tasks.max': '2', 'name': 'a'}
     """
     if text.lstrip().startswith("{") or path.endswith(".json"):
         return _from_json(path, text)

@@ -1,7 +1,7 @@
 """JsonConverter: JSON, with the schema in each message or without. Class ``JsonConverter``.
 
-Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds the settings. The methods for one
-value serve headers and callers outside of a pipeline.
+Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds the settings. The
+methods for one value serve headers and callers outside of a pipeline.
 
 Thread: one instance a task.
 Source: org.apache.kafka.connect.json.JsonConverter.

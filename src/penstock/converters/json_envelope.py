@@ -1,9 +1,9 @@
 """Finds the schema of each JSON message before Spark sees it: messages of one schema text begin with the same bytes.
 
-``{"schema":S,"payload":`` is the beginning of every message of one topic as writers make them. The first message that has no
-known beginning is scanned in Python for where its schema text ends; Arrow then finds all others that begin so. What is written
-in another order (payload first) is put into this form, one message at a time. So a batch of one schema costs one scan and one
-pass in C, and no Spark job has to find the groups.
+``{"schema":S,"payload":`` is the beginning of every message of one topic as writers make them. The first message that
+has no known beginning is scanned in Python for where its schema text ends; Arrow then finds all others that begin so.
+What is written in another order (payload first) is put into this form, one message at a time. So a batch of one
+schema costs one scan and one pass in C, and no Spark job has to find the groups.
 
 Main type: ``Envelopes`` (one converter's memory of schema texts). Hints: ``Envelope``, ``Refused``, ``NO_MESSAGE``.
 

@@ -1,7 +1,8 @@
-"""Values of a schema out of a JSON payload (a VARIANT), by JsonConverter's rules: it converts what it can and checks little.
+"""Values of a schema out of a JSON payload (a VARIANT), by JsonConverter's lenient rules.
 
-A number schema takes 0 from anything that is no number, boolean takes false, string and bytes take null; numbers are cut to
-their width; an object serves as an array of its values. Only nulls, structs, maps, base64 and the logical types can fail.
+A number schema takes 0 from anything that is no number, boolean takes false, string and bytes take null; numbers are
+cut to their width; an object serves as an array of its values. Only nulls, structs, maps, base64 and the logical
+types can fail.
 
 Main type: ``Lenient``. Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and LOGICAL_CONVERTERS.

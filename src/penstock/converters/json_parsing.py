@@ -1,9 +1,10 @@
 """JSON text to VARIANT exactly as Java's JsonConverter reads it.
 
-Spark's ``parse_json`` and Jackson as JsonConverter sets it up differ in four things: a number with a decimal point is a decimal
-there (a double in Connect), a large integer is a decimal (it wraps to 64 bits), minus zero stays minus zero, leading zeros are
-refused. What Spark made of a text tells whether it may hold one of these (regular expressions over all texts cost more than
-parsing them). Such a text is split into strings, numbers and the rest, its numbers are rewritten, and it is parsed again.
+Spark's ``parse_json`` and Jackson as JsonConverter sets it up differ in four things: a number with a decimal point is
+a decimal there (a double in Connect), a large integer is a decimal (it wraps to 64 bits), minus zero stays minus
+zero, leading zeros are refused. What Spark made of a text tells whether it may hold one of these (regular expressions
+over all texts cost more than parsing them). Such a text is split into strings, numbers and the rest, its numbers are
+rewritten, and it is parsed again.
 
 Main functions: ``parse_quickly`` and ``parse_exactly``. Thread: pure functions that build expressions.
 """

@@ -1,8 +1,9 @@
-"""Reading JSON: the step that turns bytes into keys or values, by JsonConverter's lenient rules. Main type: ``ReadJson``.
+"""Reading JSON: the step that turns bytes into keys or values, by JsonConverter's rules. Main type: ``ReadJson``.
 
-Without schema the whole text becomes a VARIANT. With a schema the payload does too, and each value is then taken by its schema:
-what JSON kind it really has decides (a string where a number should be is 0, and so on). The kinds of a whole struct are
-compared at once with what the schema leads one to expect; only where they differ is each field looked at by itself.
+Without schema the whole text becomes a VARIANT. With a schema the payload does too, and each value is then taken by
+its schema: what JSON kind it really has decides (a string where a number should be is 0, and so on). The kinds of a
+whole struct are compared at once with what the schema leads one to expect; only where they differ is each field
+looked at by itself.
 
 Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -89,10 +90,10 @@ class ReadJson(Step):
     def _plan_typed(self, shape: Shape, schema: Schema | None, head: int | None) -> StepPlan:
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})
-        make = partial(self._make_content if head is None else self._make_payload, schema, head or 0)
+        make = partial(self._make_content, schema) if head is None else partial(self._make_payload, schema, head)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _make_content(self, schema: Schema, head: int, bag: Bag, keep: Keep) -> Made:
+    def _make_content(self, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
         """A fixed schema: the message is the payload."""
         text = keep(bag.side(self.side).cast("string"))
 

@@ -1,7 +1,7 @@
-"""Connect schemas as JSON and back, as JsonConverter writes and reads them; and single values, for defaults and headers.
+"""Connect schemas as JSON and back, as JsonConverter has them; and single values, for defaults and headers.
 
-Main functions: ``schema_text``, ``read_schema``, ``write_value``, ``read_value``. They handle a schema once, or a header:
-records go through Spark columns (``json_columns``, ``json_reading``), which say the same.
+Main functions: ``schema_text``, ``read_schema``, ``write_value``, ``read_value``. They handle a schema once, or a
+header: records go through Spark columns (``json_columns``, ``json_reading``), which say the same.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -15,7 +15,7 @@ import decimal
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from functools import lru_cache
 from typing import Any, Final
@@ -224,7 +224,7 @@ def _write_timestamp(schema: Schema, value: Any, numeric: bool) -> str:
     return str(Timestamp.from_logical(schema, value))
 
 
-_LOGICAL_WRITERS: Final[dict[str | None, Any]] = {
+_LOGICAL_WRITERS: Final[dict[str | None, Callable[..., str]]] = {
     Decimal.LOGICAL_NAME: _write_decimal,
     Date.LOGICAL_NAME: _write_date,
     Time.LOGICAL_NAME: _write_time,
@@ -247,7 +247,7 @@ _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^"]+|"')
 
 
 def first_json(data: bytes) -> Any:
-    """The first JSON value in the bytes, as Jackson reads it: the rest is not looked at, leading zeros pass, blank is null.
+    """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros pass, blank is null.
 
     Raises:
         ValueError: They do not begin with a JSON value.
@@ -392,8 +392,7 @@ def _read_plain(schema: Schema, node: Any, defaults: bool) -> Any:
     if kind in _WIDTHS:
         return _whole(node, _WIDTHS[kind])
     if kind in (Type.FLOAT32, Type.FLOAT64):
-        number = float(node) + 0.0 if _is_number(node) else 0.0
-        return number
+        return float(node) + 0.0 if _is_number(node) else 0.0
     if kind is Type.BOOLEAN:
         return node is True
     if kind is Type.STRING:

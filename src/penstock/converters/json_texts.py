@@ -1,7 +1,8 @@
 """JSON messages straight to Java's text of their values, for sinks that write text. Main type: ``ReadJsonText``.
 
-The messages of a batch mostly look alike, so the first one tells which fields to expect (``Guess``); where the guess holds, the
-text is put together from the fields, in the order a Java ``HashMap`` of these keys has. All else goes the long way.
+The messages of a batch mostly look alike, so the first one tells which fields to expect (``Guess``); where the guess
+holds, the text is put together from the fields, in the order a Java ``HashMap`` of these keys has. All else goes the
+long way.
 
 Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 """

@@ -1,7 +1,7 @@
 """Puts the outcomes of a batch's jobs together again, row i for record i.
 
-Main types: ``Assembly`` (collects columns by position, makes the ``ProduceBatch``), ``LazyColumns`` (columns of a batch that
-are built only if a plan reads them).
+Main types: ``Assembly`` (collects columns by position, makes the ``ProduceBatch``), ``LazyColumns`` (columns of a
+batch that are built only if a plan reads them).
 
 Thread: one pipeline thread.
 """

@@ -1,11 +1,12 @@
 """Compiles a run of steps into Spark projections: once for each shape of records, kept and used for every batch.
 
-Main types: ``Staged`` (a step and where it stands), ``compile_steps`` (steps and a shape to ``Compiled``), ``Compiled`` (what
-to select, what comes back, what can go wrong).
+Main types: ``Staged`` (a step and where it stands), ``compile_steps`` (steps and a shape to ``Compiled``),
+``Compiled`` (what to select, what comes back, what can go wrong).
 
-A compiled run is a list of layers, each one projection, and one or more leaves. There is one leaf unless a step splits
-(its output schema depends on the record); then the later steps are compiled for each branch, and a record belongs to the
-leaf of its branch. Column names end in the suffix of their group, so that the groups of a batch can share one job.
+A compiled run is a list of layers, each one projection, and one or more leaves. There is one leaf unless a step
+splits (its output schema depends on the record); then the later steps are compiled for each branch, and a record
+belongs to the leaf of its branch. Column names end in the suffix of their group, so that the groups of a batch can
+share one job.
 
 Thread: made on a pipeline thread while a session is up; holds columns of that session and is immutable.
 """

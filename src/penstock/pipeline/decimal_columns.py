@@ -1,7 +1,8 @@
 """Decimals as Spark columns: unscaled bytes, own scale, Java's text.
 
-Main functions: ``unscaled_bytes`` and ``number_of_bytes`` (two's complement, as Java's ``BigInteger``), ``plain_parts`` (number
-text to unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``). Numbers of up to 38 digits; wider ones give null.
+Main functions: ``unscaled_bytes`` and ``number_of_bytes`` (two's complement, as Java's ``BigInteger``),
+``plain_parts`` (number text to unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``). Numbers of up to
+38 digits; wider ones give null.
 
 Thread: pure functions that build expressions.
 """
@@ -79,7 +80,7 @@ def java_text(data: Column, scale: Column) -> Column:
 
 
 def plain_parts(text: Column) -> Column:
-    """``struct<unscaled binary, scale int>`` of a JSON number's text, as ``BigDecimal`` reads it; null beyond 38 digits."""
+    """``struct<unscaled binary, scale int>`` of a JSON number's text, as Java has it; null beyond 38 digits."""
     mantissa = F.regexp_extract(text, "^(-?[0-9.]+)", 1)
     exponent = F.regexp_extract(text, "[eE]([+-]?[0-9]+)$", 1)
     fraction = F.length(F.regexp_extract(mantissa, "\\.([0-9]*)$", 1))

@@ -1,8 +1,8 @@
 """Building blocks of Spark expressions that keep the generated code small.
 
-Spark puts a projection into one Java method. Beyond 8,000 bytes of byte code the JVM only ever interprets a method, which makes
-everything in it some thirty times slower. So what is rarely needed must not be part of it: ``rare`` hands it to a part of Spark
-that evaluates expressions without generated code, behind one call.
+Spark puts a projection into one Java method. Beyond 8,000 bytes of byte code the JVM only ever interprets a method,
+which makes everything in it some thirty times slower. So what is rarely needed must not be part of it: ``rare`` hands
+it to a part of Spark that evaluates expressions without generated code, behind one call.
 
 Thread: pure functions that build expressions.
 """

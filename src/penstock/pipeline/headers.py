@@ -1,8 +1,8 @@
 """Header converters: run here in Python, once for each distinct header, and remembered.
 
-Why not in Spark: a batch has few different headers (names are fixed, values repeat), parsing one (``SimpleHeaderConverter``)
-is a small language of its own, and a header's schema depends on its text, record by record. Remembered, a header costs a
-dictionary look-up.
+Why not in Spark: a batch has few different headers (names are fixed, values repeat), parsing one
+(``SimpleHeaderConverter``) is a small language of its own, and a header's schema depends on its text, record by
+record. Remembered, a header costs a dictionary look-up.
 
 Main types: ``HeaderWriter`` (source path), ``HeaderReader`` (sink path). Thread: a task's pipeline thread.
 """

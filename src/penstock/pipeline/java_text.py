@@ -2,8 +2,8 @@
 
 Main function: ``java_text``. Main type: ``AsText`` (the last step of a pipeline whose task asks for text).
 
-What cannot be had: the order of a Java ``HashMap`` (maps print in the order they were read, or that of their keys), and what
-``byte[]`` prints (its address); bytes print as ``[B@`` and a hash of the content.
+What cannot be had: the order of a Java ``HashMap`` (maps print in the order they were read, or that of their keys),
+and what ``byte[]`` prints (its address); bytes print as ``[B@`` and a hash of the content.
 
 Thread: builds expressions, on a pipeline thread.
 Source: java.lang.Object.toString of the classes Connect uses.
@@ -119,7 +119,7 @@ def java_of_json(json: Column) -> Column:
 
 
 def flat_text(json: Column) -> Column:
-    """For objects without arrays and escapes: strings are marked, then what is outside of them is known by the marks."""
+    """For objects without arrays and escapes: strings are marked, so what is outside of them is known by the marks."""
     marked = F.regexp_replace(json, '"([^"]*+)"', f"{_OPEN}$1{_CLOSE}")
     keys = F.replace(marked, F.lit(f"{_CLOSE}:"), F.lit("="))
     commas = F.replace(keys, F.lit(f",{_OPEN}"), F.lit(", "))

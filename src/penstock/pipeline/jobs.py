@@ -1,11 +1,12 @@
 """Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
 
-Main types: ``Group`` (records of one shape, as Arrow), ``Outcome`` (what came of them), ``SparkJobs`` (keeps plans, runs jobs).
+Main types: ``Group`` (records of one shape, as Arrow), ``Outcome`` (what came of them), ``SparkJobs`` (keeps plans,
+runs jobs).
 
-Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share them.
-A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else. Small groups share one job: a plan costs some
-20 ms whatever it does, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
-shared input, null in the rows of the others, and the output picks by the number of the group.
+Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
+them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else. Small groups share one job: a plan
+costs some 20 ms whatever it does, so fifty tables in one poll must not cost fifty plans. Each group keeps its own
+columns in the shared input, null in the rows of the others, and the output picks by the number of the group.
 
 Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 """
@@ -273,7 +274,15 @@ class SparkJobs:
         parts = 1 if rows < SPLIT_ROWS else self._runtime.parallelism
         size = min(MAX_PARTITION_ROWS, -(-rows // parts)) if rows else 1
         table = table.combine_chunks()
-        return pa.concat_tables([table.slice(start, size) for start in range(0, rows, size)]) if size < rows else table
+        if size >= rows:
+            return table
+        # PySpark reads the offsets of a list as if it were not part of a longer one: nested parts are copies.
+        return pa.table(
+            {
+                name: pa.chunked_array([_own(column.chunk(0).slice(start, size)) for start in range(0, rows, size)])
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
+        )
 
 
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
@@ -283,6 +292,10 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     fields = [kind.field(index) for index in range(kind.num_fields)]
     parts = [_nulls(rows, one.type) if one.nullable else pa.repeat(pa.scalar(b"", one.type), rows) for one in fields]
     return pa.StructArray.from_arrays(parts, fields=fields, mask=pa.repeat(True, rows))
+
+
+def _own(part: pa.Array) -> pa.Array:
+    return pa.concat_arrays([part]) if pa.types.is_nested(part.type) else part
 
 
 def _project(frame: DataFrame, plan: _Plan) -> DataFrame:

@@ -1,8 +1,8 @@
 """Typed columns and VARIANT as JSON text, exactly as Connect's JsonConverter writes it.
 
-Main type: ``JsonText`` (the settings that matter, and the functions). A column whose Spark JSON text is already the right one
-is written by ``to_json`` in one go, after a rebuild where defaults or decimals ask for it; other layouts (maps with keys that
-are no strings, wide decimals written as numbers) are written piece by piece.
+Main type: ``JsonText`` (the settings that matter, and the functions). A column whose Spark JSON text is already the
+right one is written by ``to_json`` in one go, after a rebuild where defaults or decimals ask for it; other layouts
+(maps with keys that are no strings, wide decimals written as numbers) are written piece by piece.
 
 Thread: pure functions that build expressions.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql import functions as F
 
-from penstock.data import Field, Schema, Struct, Time, Type
+from penstock.data import Schema, Struct, Time, Type
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.types import (
     Form,
@@ -320,7 +320,7 @@ def has_struct_default(schema: Schema | None) -> bool:
         case Type.MAP:
             return has_struct_default(schema.key_schema) or has_struct_default(schema.value_schema)
         case Type.STRUCT:
-            fields = cast("tuple[Field, ...]", schema.fields)
+            fields = schema.fields
             return isinstance(schema.default, Struct) or any(has_struct_default(field.schema) for field in fields)
         case _:
             return False

@@ -1,7 +1,7 @@
 """Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
 
-Main types: ``Columns`` (one Spark plan, one collect), ``Classic`` (a user's ``Transformation``, once a record, in order);
-``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
+Main types: ``Columns`` (one Spark plan, one collect), ``Classic`` (a user's ``Transformation``, once a record, in
+order); ``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
 
 Thread: the segments of a task are used by its pipeline thread only.
 """

@@ -1,8 +1,8 @@
 """The sink path: consumed messages become records, or frames, for a sink task.
 
-Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need (the
-schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and transforms
-are Spark columns, except a user's own classes, which run here record by record.
+Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
+(the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
+transforms are Spark columns, except a user's own classes, which run here record by record.
 
 Thread: one instance a task, used by the task's pipeline thread.
 """
@@ -192,15 +192,15 @@ class SinkPipeline:
             if row in errors or (dropped is not None and dropped[place]):
                 continue
             record: SinkRecord = SinkRecord(
-                topics[row],  # type: ignore[arg-type]
-                partitions[row],  # type: ignore[arg-type]
-                offsets[row],  # type: ignore[arg-type]
+                topics[row],
+                partitions[row],
+                offsets[row],
                 values[place],
                 value_schema=value_schema,
                 key=keys[place],
                 key_schema=key_schema,
-                timestamp=timestamps[row],  # type: ignore[arg-type]
-                timestamp_type=_TIMESTAMP_TYPES[kinds[row]],  # type: ignore[index]
+                timestamp=timestamps[row],
+                timestamp_type=_TIMESTAMP_TYPES[kinds[row]],
                 headers=headers[row],
             )
             for side, column in raw.items():

@@ -1,8 +1,8 @@
 """The source path: what a task polled becomes bytes for Kafka.
 
-Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one shape
-of plan; transforms and converters are Spark columns, except a user's own classes, which run here record by record. The
-groups meet again by position: row i of the result is record i of the batch.
+Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one
+shape of plan; transforms and converters are Spark columns, except a user's own classes, which run here record by
+record. The groups meet again by position: row i of the result is record i of the batch.
 
 Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
 

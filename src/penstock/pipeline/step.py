@@ -1,15 +1,17 @@
 """What a step of a pipeline is: a schema function on the driver and column functions over a bag of columns.
 
-Main types: ``Side`` and ``Shape`` (what is known of a group of records before any record is seen), ``Bag`` (the columns
-of the group), ``StepPlan`` (what a step makes of them), ``Split`` (a step whose output schema depends on the record),
-``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (what stock transforms, converters and predicates are).
+Main types: ``Side`` and ``Shape`` (what is known of a group of records before any record is seen), ``Bag`` (the
+columns of the group), ``StepPlan`` (what a step makes of them), ``Split`` (a step whose output schema depends on the
+record), ``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (what stock transforms, converters and
+predicates are).
 
 The rules of a step:
 
 * Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
   earlier step still passes through; what comes out of it is thrown away.
-* What can go wrong is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value and
-  error written in terms of each other would double the plan with each step. The chain keeps a record's first fault.
+* What can go wrong is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value
+  and error written in terms of each other would double the plan with each step. The chain keeps a record's first
+  fault.
 * A result that is used more than once is named with ``Keep``, which ends a projection; plans grow linearly this way.
 
 Thread: plans are immutable. They are made and used on a task's pipeline thread while a Spark session is up.

@@ -1,7 +1,7 @@
 """Schemaless values (VARIANT) as Spark columns: what VARIANT cannot say is found and undone in JSON text.
 
-``penstock.pipeline.variant`` writes maps with other than string keys, and what has no JSON, as tagged objects; these functions
-know the tags.
+``penstock.pipeline.variant`` writes maps with other than string keys, and what has no JSON, as tagged objects; these
+functions know the tags.
 
 Thread: pure functions that build expressions.
 """

@@ -58,7 +58,7 @@ class Hoist(Step):
         return Made({self.side: F.struct(bag.side(self.side).alias(self.field or ""))})
 
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
-        return Made({self.side: object_of({self.field or "": bag.side(self.side)})})
+        return Made({self.side: object_of({self.field or "": bag.side(self.side).cast("variant")})})
 
 
 class _HoistField(ColumnTransform, Transformation):

@@ -1,7 +1,7 @@
 """InsertField: adds record metadata, or a fixed text, as fields of the key or value.
 
-Classes ``InsertFieldKey`` and ``InsertFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
-Source: org.apache.kafka.connect.transforms.InsertField.
+Classes ``InsertFieldKey`` and ``InsertFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline
+thread. Source: org.apache.kafka.connect.transforms.InsertField.
 """
 
 from __future__ import annotations

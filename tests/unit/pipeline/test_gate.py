@@ -18,7 +18,7 @@ def double(batch):
 
 def run_all(gate, jobs):
     """Runs (key, table, execute) jobs on threads; returns results or errors in order."""
-    results = [None] * len(jobs)
+    results: list[object] = [None] * len(jobs)
 
     def work(index, key, batch, execute):
         try:
@@ -53,7 +53,7 @@ def queue_behind_a_running_job(gate, jobs):
     first = threading.Thread(target=gate.run, args=("blocker", table(0), blocker))
     first.start()
     assert blocker.running.wait(10)
-    outcome = {}
+    outcome: dict[str, list[object]] = {}
     rest = threading.Thread(target=lambda: outcome.update(results=run_all(gate, jobs)))
     rest.start()
     with gate._changed:
