@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -68,8 +68,13 @@ def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> 
     _exit(run(worker_file, connector_files))
 
 
-def run(worker_file: str, connector_paths: Sequence[str]) -> int:
+def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[str], None] = lambda point: None) -> int:
     """Runs a worker from its start to its end.
+
+    Args:
+        worker_file: The worker's properties.
+        connector_paths: The connectors' files.
+        probe: Told the named points of the data path, for tests that end the process there.
 
     Returns:
         The exit code.
@@ -86,7 +91,7 @@ def run(worker_file: str, connector_paths: Sequence[str]) -> int:
         return EXIT_CONNECTOR_FAILED
     events = Events()
     events.install()
-    worker = StandaloneWorker(settings, plugins, transformer, files, events)
+    worker = StandaloneWorker(settings, plugins, transformer, files, events, probe=probe)
     try:
         worker.start()
     except (ConfigException, ConnectException) as error:
@@ -132,6 +137,7 @@ class StandaloneWorker:
         transformer: Resolves placeholders in connector configurations.
         files: Connectors to create.
         events: Told when the worker cannot go on.
+        probe: Told the named points of the data path.
 
     Thread: ``start`` and ``stop`` by the main thread.
     """
@@ -143,8 +149,11 @@ class StandaloneWorker:
         transformer: ConfigTransformer,
         files: Sequence[ConnectorFile],
         events: Events,
+        *,
+        probe: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._settings = settings
+        self._probe = probe
         self._plugins = plugins
         self._transformer = transformer
         self._files = list(files)
@@ -221,9 +230,9 @@ class StandaloneWorker:
         assert herder is not None
         self._runtime = runtime = SparkRuntime(settings.spark_settings())
         runtime.start()
-        self._store = store = FileOffsetStore(settings.offset_file)
+        self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)
         store.start()
-        builder = TaskBuilder(settings, self._plugins, runtime, store, self.metrics)
+        builder = TaskBuilder(settings, self._plugins, runtime, store, self.metrics, probe=self._probe)
         cluster_id = self._await_broker(herder)
         if cluster_id is None:
             return

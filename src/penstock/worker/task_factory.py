@@ -52,7 +52,7 @@ from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
 from penstock.worker.source_stages import BatchLimits
-from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings, no_probe
 from penstock.worker.task_parts import TaskParts, make_parts, new_task
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
@@ -71,6 +71,7 @@ class TaskBuilder:
         runtime: The Spark session.
         store: Where source offsets are.
         metrics: Gets the worker's counters.
+        probe: Told the named points of the data path, for kill tests.
     """
 
     def __init__(
@@ -80,8 +81,11 @@ class TaskBuilder:
         runtime: SparkRuntime,
         store: OffsetStore,
         metrics: Metrics,
+        *,
+        probe: Callable[[str], None] = no_probe,
     ) -> None:
         self._settings = settings
+        self._probe = probe
         self._plugins = plugins
         self._classes = InstalledPlugins(plugins)
         self._runtime = runtime
@@ -150,6 +154,7 @@ class TaskBuilder:
             read_configs=request.read_task_config,
             closers=(made.pop_all().close,),
             given_up=given_up,
+            probe=self._probe,
         )
         return SourceTaskRunner(
             request.id,
@@ -223,6 +228,7 @@ class TaskBuilder:
                 on_failure=lambda error: report(State.FAILED, stack_trace(error)),
                 on_stopped=lambda: report(State.UNASSIGNED, None),
             ),
+            probe=self._probe,
         )
 
     def _sink_reporters(
