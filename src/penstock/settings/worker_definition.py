@@ -103,7 +103,7 @@ _BASICS = (
         _LIST,
         "org.apache.kafka.common.metrics.JmxReporter",
         _LOW,
-        "Accepted for compatibility: metrics are served over HTTP.",
+        "Accepted for compatibility: Java reporters cannot be loaded.",
     ),
     _Row(
         "header.converter",

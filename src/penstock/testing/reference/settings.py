@@ -1,0 +1,220 @@
+"""Writes ``docs/configuration.md`` from the definitions of settings and from the table of client settings.
+
+Main function: ``page``. Run ``python -m penstock.testing.reference.settings FILE`` to write it again.
+
+Thread: pure functions, but for the command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.config import ConfigDef, ConfigKey
+from penstock.connectors.directory.settings import CONFIG as DIRECTORY_SOURCE
+from penstock.connectors.file.sink import CONFIG as FILE_SINK
+from penstock.connectors.file.source import CONFIG as FILE_SOURCE
+from penstock.converters.as_bytes import CONFIG as BYTES
+from penstock.converters.as_json import CONFIG as JSON
+from penstock.converters.as_string import CONFIG as STRING
+from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
+from penstock.plugins.kinds import PluginKind, simple_name
+from penstock.plugins.stock import STOCK
+from penstock.settings import CONNECTOR, SINK, SOURCE, STANDALONE, WORKER
+from penstock.settings.topics import default_group_definition, group_definition
+from penstock.transforms.hoist_field import CONFIG as HOIST_FIELD
+from penstock.transforms.insert_field import CONFIG as INSERT_FIELD
+
+#: Worker settings that are checked and then not used by anything, with the fields they are parsed to (None: not parsed
+#: to a field). A test fails when one of the fields is used after all.
+UNUSED_WORKER: Final[dict[str, str | None]] = {
+    "key.converter.plugin.version": None,
+    "value.converter.plugin.version": None,
+    "header.converter.plugin.version": None,
+    "plugin.discovery": None,
+    "metrics.sample.window.ms": None,
+    "metrics.num.samples": None,
+    "metrics.recording.level": None,
+    "metric.reporters": None,
+    "connector.client.config.override.policy": "override_policy",
+    "connector.client.config.override.allowlist": "override_allowlist",
+    "topic.tracking.enable": "topic_tracking_enable",
+    "topic.tracking.allow.reset": "topic_tracking_allow_reset",
+    "rest.advertised.listener": "advertised_protocol",
+    "access.control.allow.origin": "allow_origin",
+    "access.control.allow.methods": "allow_methods",
+    "response.http.headers.config": "response_headers",
+    "rest.extension.classes": "rest_extension_classes",
+    "admin.listeners": "admin_listeners",
+    "ssl.client.auth": "rest_tls_settings",
+}
+#: The same for settings of connectors.
+UNUSED_CONNECTOR: Final[dict[str, str | None]] = {
+    "connector.plugin.version": None,
+    "key.converter.plugin.version": None,
+    "value.converter.plugin.version": None,
+    "header.converter.plugin.version": None,
+    "config.action.reload": "reload_on_expiry",
+    "exactly.once.support": "exactly_once_required",
+    "transaction.boundary": "transaction_boundary",
+    "transaction.boundary.interval.ms": "transaction_boundary_interval_ms",
+    "offsets.storage.topic": "offsets_topic",
+}
+MARK: Final = "†"
+
+_HEAD: Final = f"""# Settings
+
+This page is made from the code by `python -m penstock.testing.reference.settings docs/configuration.md`; a test fails
+when it is out of date. Names, types, defaults and meanings are Kafka Connect's, except in the sections that say
+otherwise. What differs is in [compatibility.md](compatibility.md).
+
+"Required" stands where there is no default; `null` means: not set. {MARK} marks settings that are read and checked, so
+that a configuration of Java Connect is accepted, and then change nothing in this release.
+
+Values may hold placeholders, `${{provider:path:key}}`; see [operations.md](operations.md#secrets).
+"""
+
+_CLIENTS: Final = """Settings of Kafka's Java clients, with the prefix `producer.`, `consumer.` or `admin.` in the
+worker's file and `producer.override.`, `consumer.override.` or `admin.override.` in a connector's. The client here is
+librdkafka. Each Java name is translated, not needed, or refused:
+
+- *translated*: librdkafka is given the converted value, under the names in the last column;
+- *not needed*: it changes nothing here; when it is set, a warning says why;
+- *refused*: going on without it would do something else than asked, so the task (or worker) fails and says what to do.
+
+A name that is no Java setting is passed on as it is when librdkafka has it, so all of librdkafka's own settings can be
+used too; other names are left out with a warning. Where Java's defaults and librdkafka's differ, Java's count, except
+for the producer's batch size. The worker itself sets `acks=all`, `max.in.flight.requests.per.connection=1`,
+`enable.idempotence=false` and `delivery.timeout.ms=2147483647` for producers, `enable.auto.commit=false` and
+`auto.offset.reset=earliest` for consumers, as Java Connect does.
+"""
+
+
+def page() -> str:
+    """The whole page, Markdown."""
+    own = ConfigDef()
+    for name in ("batch.max.records", "batch.max.bytes"):
+        own.define_key(WORKER.keys[name])
+    standard = [key for key in STANDALONE.keys.values() if key.name not in own.keys]
+    parts = [
+        _HEAD,
+        "## Worker\n",
+        _table(standard, UNUSED_WORKER),
+        "### Penstock's own worker settings\n",
+        _table(own.keys.values()),
+        "Every setting that begins with `spark.` goes to the Spark session; see\n[operations.md](operations.md#spark).\n",
+        "## Connectors\n\nFor every connector:\n",
+        _table(_common(), UNUSED_CONNECTOR),
+        "### Source connectors\n",
+        _table(_beyond(SOURCE), UNUSED_CONNECTOR),
+        "Topic creation, active as soon as a setting below `topic.creation.` is there. For the default group,\n"
+        "`topic.creation.default.`:\n",
+        _table(default_group_definition().keys.values()),
+        "For each group named in `topic.creation.groups`, `topic.creation.<group>.` (further settings of a group are\n"
+        "settings of the topic, such as `cleanup.policy`); partitions and replication factor default to the default\n"
+        "group's:\n",
+        _table(_group_keys()),
+        "### Sink connectors\n",
+        _table(_beyond(SINK), UNUSED_CONNECTOR),
+        "### Transforms and predicates\n",
+        "Below `transforms.<alias>.` and `predicates.<alias>.` the class is named by `type`; `predicate` and `negate`\n"
+        "say for which records a transform runs. The other settings are the class's own.\n",
+        "## Built-in connectors\n",
+        *_section("FileStreamSource", FILE_SOURCE, PluginKind.SOURCE),
+        *_section("FileStreamSink", FILE_SINK, PluginKind.SINK),
+        *_section("DirectorySource", DIRECTORY_SOURCE, PluginKind.SOURCE),
+        "## Converters\n",
+        "Below `key.converter.`, `value.converter.` or `header.converter.`, of the worker or of a connector that names\n"
+        "the converter itself. The worker sets `converter.type`.\n",
+        *_section("JsonConverter", JSON, PluginKind.CONVERTER),
+        *_section("StringConverter", STRING, PluginKind.CONVERTER),
+        *_section("ByteArrayConverter", BYTES, PluginKind.CONVERTER),
+        "### SimpleHeaderConverter\n",
+        "`org.apache.kafka.connect.storage.SimpleHeaderConverter`, for headers only. It has no settings.\n",
+        "## Transforms\n\nEach has a form for keys and one for values, `$Key` and `$Value`.\n",
+        *_section("HoistField", HOIST_FIELD, PluginKind.TRANSFORMATION),
+        *_section("InsertField", INSERT_FIELD, PluginKind.TRANSFORMATION),
+        "## Config providers\n",
+        *[f"- `{one.name}`\n" for one in STOCK if one.kind is PluginKind.CONFIG_PROVIDER],
+        "\n## Kafka clients\n",
+        _CLIENTS,
+        *[_client_table(kind) for kind in ClientKind],
+    ]
+    return "\n".join(part.rstrip("\n") + "\n" if not part.startswith("- ") else part.rstrip("\n") for part in parts)
+
+
+def _common() -> list[ConfigKey]:
+    return [key for key in CONNECTOR.sorted_keys() if key.name in SOURCE.keys and key.name in SINK.keys]
+
+
+def _beyond(definition: ConfigDef) -> list[ConfigKey]:
+    return [key for key in definition.sorted_keys() if key.name not in CONNECTOR.keys]
+
+
+def _group_keys() -> list[ConfigKey]:
+    return list(group_definition(-1, -1).keys.values())
+
+
+def _section(title: str, definition: ConfigDef, kind: PluginKind) -> list[str]:
+    names = [one.name for one in STOCK if one.kind is kind and simple_name(one.name).startswith(title)]
+    return [f"### {title}\n", ", ".join(f"`{name}`" for name in names) + "\n", _table(definition.keys.values())]
+
+
+def _table(keys: Iterable[ConfigKey], unused: dict[str, str | None] | None = None) -> str:
+    rows = [
+        (
+            f"`{key.name}`" + (f" {MARK}" if unused and key.name in unused else ""),
+            key.type.value.lower(),
+            _default(key),
+            key.importance.value.lower(),
+            _cell(key.doc) + (f" Valid: {_cell(str(key.validator)).rstrip('.')}." if key.validator is not None else ""),
+        )
+        for key in keys
+    ]
+    return _markdown(("setting", "type", "default", "importance", "meaning"), rows)
+
+
+def _default(key: ConfigKey) -> str:
+    if not key.has_default:
+        return "required"
+    text = key.default_text()
+    return "null" if text is None else '""' if text == "" else f"`{_cell(text)}`"
+
+
+def _client_table(kind: ClientKind) -> str:
+    rows = [_client_row(row) for row in sorted(SETTINGS, key=lambda row: row.name) if kind in row.clients]
+    return f"### {kind.value.title()}\n\n" + _markdown(("Java setting", "here", "librdkafka's name, or why"), rows)
+
+
+def _client_row(row: Setting) -> tuple[str, ...]:
+    if row.treatment is not Treatment.TRANSLATED:
+        return f"`{row.name}`", row.treatment.value, _cell(row.reason)
+    if row.family is not None:
+        return f"`{row.name}`", "translated", f"together with the other {row.family.value} settings"
+    if not row.targets:
+        return f"`{row.name}`", "translated", "decides the partitioner"
+    return f"`{row.name}`", "translated", ", ".join(f"`{target}`" for target in row.targets)
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page to a file, or to standard output."""
+    if not arguments:
+        sys.stdout.write(page())
+    else:
+        Path(arguments[0]).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
