@@ -76,6 +76,7 @@ _JAVA_DEFAULTS: Mapping[ClientKind, Mapping[str, str]] = {
 _WORKER_PRODUCER = {
     "enable.idempotence": "false",
     "acks": "all",
+    # Invariant 3.
     "max.in.flight.requests.per.connection": "1",
     "delivery.timeout.ms": _MAX_INT,
 }

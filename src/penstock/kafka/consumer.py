@@ -177,6 +177,7 @@ class RecordConsumer:
             # Without it the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,
             **settings,
+            # Invariant 2: whatever the user asks for, the client commits and stores nothing by itself.
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": False,

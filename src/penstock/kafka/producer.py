@@ -186,7 +186,7 @@ class RecordProducer:
         rows: pa.Array | None = None,
         metadata: bool = False,
     ) -> None:
-        """Hand rows over to the client, in order. Waits while too much is under way.
+        """Hand rows over to the client, in order. Waits while too much is under way. Invariant 3.
 
         Args:
             batch: converted records.
@@ -391,7 +391,7 @@ class RecordProducer:
 
 
 class _Chunk:
-    """Rows that were handed over together. Only the producer's thread counts."""
+    """Rows that were handed over together. Only the producer's thread counts, by delivery reports. Invariant 1."""
 
     __slots__ = ("alone", "batch", "done", "errors", "left", "metadata", "nbytes", "number", "receipts", "rows")
 

@@ -82,6 +82,7 @@ def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[PublishSta
     match event:
         case CancelAsked():
             return TaskPhase.CANCELLED, []
+        # Invariant 4: what a cancelled task says does not count.
         case _ if phase is TaskPhase.CANCELLED:
             return phase, []
         case Built():

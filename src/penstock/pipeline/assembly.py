@@ -43,7 +43,7 @@ class LazyColumns(Mapping[str, Column]):
 
 
 class Assembly:
-    """The result of one batch while it is put together.
+    """The result of one batch while it is put together: row i becomes record i. Invariant 3.
 
     Args:
         rows: How many records the batch has.

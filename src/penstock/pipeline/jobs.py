@@ -3,6 +3,8 @@
 Main types: ``Group`` (records of one shape, as Arrow), ``Outcome`` (what came of them), ``SparkJobs`` (keeps plans,
 runs jobs).
 
+Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
+
 Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
 them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else. Small groups share one job: a plan
 costs some 20 ms whatever it does, so fifty tables in one poll must not cost fifty plans. Each group keeps its own

@@ -125,7 +125,7 @@ class SparkRuntime:
         return self._await(timeout_s)[0]
 
     def run(self, job: Callable[[SparkSession], T]) -> T:
-        """Runs a job on the session; when the session is lost meanwhile, again on the next one.
+        """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
 
         Args:
             job: a pure function of its captured Arrow data; it may be run more than once.

@@ -40,7 +40,7 @@ class _Write:
 
 
 class FileOffsetStore:
-    """An `OffsetStore` in a file.
+    """An `OffsetStore` in a file. Invariant 5.
 
     A missing or empty file counts as empty. A character device (`/dev/null`) keeps the offsets in memory only.
 

@@ -34,7 +34,7 @@ class JavaFormatError(ValueError):
 
 
 def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
-    """Serialize the entries as Java does for a map that got them in this order.
+    """Serialize the entries as Java does for a map that got them in this order. Invariant 5.
 
     >>> encode({b"k": b"v"})[-17:].hex(" ")
     '00 00 00 01 6b 75 71 00 7e 00 02 00 00 00 01 76 78'
@@ -67,7 +67,7 @@ def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
 
 
 def decode(data: bytes) -> dict[bytes | None, bytes | None]:
-    """The entries of a serialized map, in stored order.
+    """The entries of a serialized map, in stored order; anything else is refused. Invariant 5.
 
     Raises:
         JavaFormatError: the bytes end too early, hold another class, or are something else altogether.

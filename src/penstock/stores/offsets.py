@@ -42,7 +42,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
 
 
 def key_bytes(connector: str, partition: Partition) -> bytes:
-    """The key of a source partition.
+    """The key of a source partition, as Java writes it. Invariant 5.
 
     Raises:
         DataException: the partition holds something that the format cannot carry.
@@ -56,7 +56,7 @@ def key_bytes(connector: str, partition: Partition) -> bytes:
 
 
 def value_bytes(offset: Offset) -> bytes | None:
-    """The value of a source offset; None (a tombstone) for no offset.
+    """The value of a source offset, as Java writes it; None (a tombstone) for no offset. Invariant 5.
 
     Raises:
         DataException: the offset holds something that the format cannot carry.
@@ -230,7 +230,7 @@ class OffsetReader(OffsetStorageReader):
 class OffsetWriter:
     """Collects the newest offset of each source partition of one connector and writes them together.
 
-    What a failed write held stays and is written next time; a newer offset of the same partition wins.
+    What a failed write held stays and is written next time; a newer offset of the same partition wins. Invariant 1.
 
     Args:
         store: where to write.
@@ -284,7 +284,7 @@ class OffsetWriter:
             self._write_lock.release()
 
     def fence(self, timeout_s: float) -> bool:
-        """Allow no further write.
+        """Allow no further write. Invariant 4.
 
         Returns:
             True when no write is under way any more; False when one had not ended within the time.

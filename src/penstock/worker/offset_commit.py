@@ -78,7 +78,7 @@ class OffsetCommitter:
             self.run()
 
     def run(self, timeout_s: float | None = None) -> bool:
-        """Commit what is acknowledged now.
+        """Commit what is acknowledged now, and nothing else. Invariant 1.
 
         Args:
             timeout_s: the longest wait; None for ``offset.flush.timeout.ms``.

@@ -38,7 +38,7 @@ class AcceptedOffsets:
 def accept_offsets(
     returned: Offsets, *, asked: Offsets, committed: Offsets, assigned: Collection[TopicPartition]
 ) -> AcceptedOffsets:
-    """Check what ``pre_commit`` returned.
+    """Check what ``pre_commit`` returned. Invariant 2.
 
     Args:
         returned: The task's answer.

@@ -126,6 +126,8 @@ class SinkCommitter:
         offsets = None if failed or cancelled() else self._to_commit(returned, asked)
         if offsets is not None:
             failed = not self._commit_and_wait(offsets)
+        self._probe("sink.closing")
+        # Invariant 4: the task may have been cancelled while it closed.
         self._progress.end(sequence, failed=failed)
 
     def _pre_commit(
@@ -176,7 +178,7 @@ class SinkCommitter:
         return True
 
     def _reports_stored(self, partitions: Collection[TopicPartition]) -> bool:
-        """Wait for reports of failed records: a committed offset never passes one that is not stored."""
+        """Wait for reports of failed records: a committed offset never passes one that is not stored. Invariant 2."""
         wanted = list(partitions)
         stored = all(reporter.await_reports(wanted, self._timeout_s) for reporter in self._reporters)
         if not stored:

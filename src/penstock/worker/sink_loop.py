@@ -207,6 +207,7 @@ class SinkLoop:
         fatal = self._parts.errors.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
         whole = table
         if fatal is not None:
+            # Invariant 2: what is put, and committed, ends in front of the record that ends the task.
             table = whole.slice(0, fatal.seq)
             ends = prefix_ends(whole, fatal.seq)
             records = None if records is None else records[: fatal.seq]
@@ -258,6 +259,7 @@ class SinkLoop:
         self._count_put(started, size)
         self._probe("sink.after_put")
         self._raise_if_exceeded()
+        # Invariant 2: after the whole batch was put, never before.
         self._partitions.end_delivery()
         self._drop_delivery()
         if delivery.fatal is not None:
@@ -273,6 +275,7 @@ class SinkLoop:
             self._deliver()
 
     def _keep_for_retry(self, failure: Exception) -> None:
+        """The batch in hand comes before any other. Invariant 3."""
         now = self._clock()
         wait = self._context.take_timeout_ms()
         self._retry_at_ms = now + (self._parts.progress.wait_ms(now) if wait is None else wait)

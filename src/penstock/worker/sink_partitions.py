@@ -72,7 +72,7 @@ class SinkPartitions:
         return position.current.offset if position.delivering is None else position.delivering
 
     def stale(self, partitions: Iterable[TopicPartition], epoch: int) -> set[TopicPartition]:
-        """Those of the partitions whose records, fetched in ``epoch``, must not be delivered."""
+        """Those of the partitions whose records, fetched in ``epoch``, must not be delivered. Invariant 2."""
         return {
             partition
             for partition in partitions
@@ -86,7 +86,7 @@ class SinkPartitions:
                 position.delivering = end
 
     def end_delivery(self) -> None:
-        """The batch was delivered: what it covered may be committed."""
+        """The batch was delivered: what it covered may be committed. Invariant 2."""
         for position in self._positions.values():
             if position.delivering is not None:
                 position.current = OffsetAndMetadata(position.delivering)

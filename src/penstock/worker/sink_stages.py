@@ -154,7 +154,7 @@ class StageLimits:
 
 
 class SinkStages:
-    """Queues between the threads of one sink task."""
+    """Queues between the threads of one sink task; order is kept. Invariant 3."""
 
     def __init__(self, limits: StageLimits) -> None:
         self.limits = limits
@@ -301,6 +301,7 @@ class SinkStages:
         """Have the fetch thread call the consumer, between two fetches or inside a rebalance. Thread: task."""
         future: Future[T] = Future()
         with self._changed:
+            # Invariant 4: a cancelled task has its stages closed, so no call of it reaches the consumer.
             if self._closed:
                 future.set_exception(StagesClosed("The consumer of this task is closed"))
             else:

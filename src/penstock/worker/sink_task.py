@@ -231,7 +231,7 @@ class SinkTaskRunner:
         self._stages.wake_task()
 
     def cancel(self) -> None:
-        """Abandon the task: it commits and reports nothing more, and its partitions go to others at once."""
+        """Abandon the task: it commits and reports nothing more, its partitions go to others at once. Invariant 4."""
         self._cancelled.set()
         self._stop_asked.set()
         if (errors := self._errors) is not None:

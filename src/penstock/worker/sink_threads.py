@@ -196,7 +196,8 @@ class SinkConverter:
                     continue
                 converted = self._convert(work)
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
-                    return  # Retrying was cut short: whether those records fail is not known.
+                    # Invariant 2: retrying was cut short, so whether those records fail is not known.
+                    return
                 while (answer := self._stages.offer_converted(converted)) is not True:
                     if isinstance(answer, bool):
                         return

@@ -87,7 +87,7 @@ class SourceConverter:
         self._errors = errors
 
     def convert(self, source: Batch) -> Outgoing:
-        """Convert one batch; retriable errors of records are retried here, so later batches wait.
+        """Convert one batch; retriable errors of records are retried here, so later batches wait. Invariant 3.
 
         Raises:
             ConnectException: the batch cannot be run at all.
@@ -144,6 +144,7 @@ class SourceConverter:
 
 def rows_to_send(batch: ProduceBatch, errors: Iterable[int], limit: int) -> tuple[pa.Array | None, list[int]]:
     """Which rows before `limit` are sent (None: all of the batch), and which are settled without being sent."""
+    # Invariant 1: rows from the limit on, where the task ends, are in neither set.
     settled = {row for row in errors if row < limit}
     if batch.has_dropped:
         dropped = pc.indices_nonzero(pc.fill_null(batch.table.column("dropped"), False)).to_pylist()

@@ -113,6 +113,7 @@ class SourceDelivery:
         else:
             submission = Submission.of_records(source.records, partition_identity)
         sends = outgoing.size > 0 and (outgoing.rows is None or len(outgoing.rows) > 0)
+        # Invariant 1: the batch is queued below before its first row is sent.
         if sends:
             self._topics.ensure(_topics(outgoing))
         self._hooks.add(source, submission)
@@ -142,6 +143,7 @@ class SourceDelivery:
         """A chunk of a batch has its answers. Thread: the producer's."""
         first, end = chunk
         sent = end - first - (bisect_left(outgoing.settled, end) - bisect_left(outgoing.settled, first))
+        # Invariant 1: a row that Kafka refused settles only when that is tolerated.
         lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
         self._hooks.acknowledged(submission, sent - len(failures), metadata)
         if lost:

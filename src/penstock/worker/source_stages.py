@@ -76,7 +76,7 @@ def frame_bytes(frame: SourceFrame) -> int:
 
 
 class Batcher:
-    """Polls on their way to Spark.
+    """Polls on their way to Spark. Invariant 3.
 
     Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are never joined.
 
@@ -183,7 +183,7 @@ class Batcher:
 
 
 class Handover(Generic[T]):
-    """A queue bounded by number and size.
+    """A queue bounded by number and size, in order. Invariant 3.
 
     Args:
         max_items: how many may wait.

@@ -228,7 +228,7 @@ class SourceTaskRunner:
         self._end_polling()
 
     def cancel(self) -> None:
-        """Abandon the task: it commits nothing more, reports nothing more, and its producer gives up."""
+        """Abandon the task: it commits and reports nothing more, and its producer gives up. Invariant 4."""
         self._cancelled.set()
         self._services.errors.abandon()
         self._services.offset_writer.fence(0)

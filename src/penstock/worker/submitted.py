@@ -121,7 +121,7 @@ class Submission:
 
     @classmethod
     def of_frame(cls, frame: SourceFrame, rows: int, identify: Callable[[Partition], Hashable]) -> Submission:
-        """A frame of `rows` rows. Its inner positions are known only if it has `offset_after`."""
+        """A frame of `rows` rows. Its inner positions are known only if it has `offset_after`. Invariant 1."""
         submission = cls(rows)
         offset_after = frame.offset_after
 
@@ -137,7 +137,7 @@ class Submission:
 
 
 class SubmittedOffsets:
-    """The batches of one task between poll and acknowledgement."""
+    """The batches of one task between poll and acknowledgement. Invariant 1."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -179,7 +179,7 @@ class SubmittedOffsets:
             return self._mark(submission, rows)
 
     def take_committable(self) -> list[tuple[Partition, Offset]]:
-        """The newest committable offset of each source partition that moved since the last call."""
+        """The newest committable offset of each source partition that moved since the last call. Invariant 1."""
         with self._lock:
             for identity in list(self._queues):
                 self._scan(identity)
