@@ -104,7 +104,8 @@ def page() -> str:
         _table(standard, UNUSED_WORKER),
         "### Penstock's own worker settings\n",
         _table(own.keys.values()),
-        "Every setting that begins with `spark.` goes to the Spark session; see\n[operations.md](operations.md#spark).\n",
+        "Every setting that begins with `spark.` goes to the Spark session; see\n"
+        "[operations.md](operations.md#spark).\n",
         "## Connectors\n\nFor every connector:\n",
         _table(_common(), UNUSED_CONNECTOR),
         "### Source connectors\n",
@@ -126,8 +127,8 @@ def page() -> str:
         *_section("FileStreamSink", FILE_SINK, PluginKind.SINK),
         *_section("DirectorySource", DIRECTORY_SOURCE, PluginKind.SOURCE),
         "## Converters\n",
-        "Below `key.converter.`, `value.converter.` or `header.converter.`, of the worker or of a connector that names\n"
-        "the converter itself. The worker sets `converter.type`.\n",
+        "Below `key.converter.`, `value.converter.` or `header.converter.`, of the worker or of a connector that\n"
+        "names the converter itself. The worker sets `converter.type`.\n",
         *_section("JsonConverter", JSON, PluginKind.CONVERTER),
         *_section("StringConverter", STRING, PluginKind.CONVERTER),
         *_section("ByteArrayConverter", BYTES, PluginKind.CONVERTER),

@@ -1,0 +1,47 @@
+"""A transform for one record at a time: hides all but the end of a text field."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from penstock.api import ConnectRecord, Transformation
+from penstock.config import ConfigDef, ConfigType, NonEmptyString, Range
+from penstock.data import Struct
+from penstock.errors import DataException
+
+CONFIG = (
+    ConfigDef()
+    .define("field", ConfigType.STRING, validator=NonEmptyString(), doc="The field to hide.")
+    .define("visible", ConfigType.INT, default=4, validator=Range.at_least(0), doc="Characters to leave at its end.")
+)
+R = TypeVar("R", bound=ConnectRecord)
+
+
+class Mask(Transformation):
+    def configure(self, props: Mapping[str, object]) -> None:
+        settings = CONFIG.parse(props)
+        self.field, self.visible = str(settings["field"]), int(str(settings["visible"]))
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def apply(self, record: R) -> R | None:
+        value = record.value
+        masked: object
+        if value is None:
+            return record  # A tombstone.
+        if isinstance(value, Struct):  # With schema. The record that came in must not change.
+            copy = Struct(value.schema)
+            for field in value.schema.fields:
+                copy.put(field, value.get_without_default(field))
+            masked = copy.put(self.field, self.hidden(value.get(self.field)))
+        elif isinstance(value, dict):  # Without.
+            masked = {name: self.hidden(item) if name == self.field else item for name, item in value.items()}
+        else:
+            raise DataException(f"Mask needs a struct or a map with the field {self.field}, not {type(value).__name__}")
+        return record.new_record(value=masked)  # type: ignore[return-value] # the same kind of record
+
+    def hidden(self, text: object) -> object:
+        if not isinstance(text, str):
+            return text
+        shown = max(0, len(text) - self.visible)
+        return "*" * shown + text[shown:]
