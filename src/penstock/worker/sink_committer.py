@@ -123,11 +123,10 @@ class SinkCommitter:
             failed = True
         finally:
             self._task.close(list(asked))
+        # Invariant 4: the task may have been cancelled while it closed.
         offsets = None if failed or cancelled() else self._to_commit(returned, asked)
         if offsets is not None:
             failed = not self._commit_and_wait(offsets)
-        self._probe("sink.closing")
-        # Invariant 4: the task may have been cancelled while it closed.
         self._progress.end(sequence, failed=failed)
 
     def _pre_commit(
