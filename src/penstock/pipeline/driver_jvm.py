@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,10 @@ class SessionRefusedException(SparkUnavailableException):
 class DriverJvm:
     """The driver JVM of a classic session with its process, heartbeat and log. Owned by the session thread."""
 
-    def __init__(self, conf: Mapping[str, str]) -> None:
+    def __init__(
+        self, conf: Mapping[str, str], on_launch: Callable[[subprocess.Popen[bytes]], None] = lambda process: None
+    ) -> None:
+        """Starts the JVM and its session; `on_launch` gets the process as soon as it is there."""
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
@@ -108,6 +111,7 @@ class DriverJvm:
         os.close(writer)
         self._process = gateway.proc
         self._gateway = gateway
+        on_launch(gateway.proc)
         try:
             context = SparkContext(conf=spark_conf, gateway=gateway)
             context.setLogLevel("ERROR")

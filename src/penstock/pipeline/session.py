@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -71,6 +72,7 @@ class SparkRuntime:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._jvm: DriverJvm | None = None
+        self._booting: subprocess.Popen[bytes] | None = None
 
     @property
     def generation(self) -> int:
@@ -110,6 +112,8 @@ class SparkRuntime:
             self._stopping = True
             self._changed.notify_all()
             thread = self._thread
+            if self._booting is not None:
+                self._booting.kill()
         if thread is not None:
             thread.join(30)
 
@@ -210,6 +214,8 @@ class SparkRuntime:
                 session = self._connect()
             except Exception as error:
                 cause = error
+                if self._stopping:
+                    return False
                 log.error("Spark session start, attempt %d of %d: %s", attempt, BOOT_ATTEMPTS, brief(error))
                 self._tear_down()
                 with self._changed:
@@ -219,6 +225,7 @@ class SparkRuntime:
                     break
                 continue
             with self._changed:
+                self._booting = None
                 self._session = session
                 self._generation += 1
                 self._failure = None
@@ -237,7 +244,7 @@ class SparkRuntime:
         if self._remote:
             session = _connect_remote(self._remote, self._conf)
         else:
-            self._jvm = jvm = DriverJvm(self._conf)
+            self._jvm = jvm = DriverJvm(self._conf, self._launched)
             session = jvm.session
         # PySpark and Py4J log what they also raise; the raised error is handled where it belongs.
         for name in ("SQLQueryContextLogger", "py4j"):
@@ -245,6 +252,13 @@ class SparkRuntime:
         # The first query loads a few thousand classes; better here than in the first batch.
         session.range(1).select("id").toArrow()
         return session
+
+    def _launched(self, process: subprocess.Popen[bytes]) -> None:
+        """The JVM is there, its session is not: from here on a stop need not wait for it."""
+        with self._changed:
+            self._booting = process
+            if self._stopping:
+                process.kill()
 
     def _watch(self) -> None:
         """Returns when the session is lost or the runtime stops."""
@@ -274,6 +288,7 @@ class SparkRuntime:
             session, self._session = self._session, None
             self._lost_generation = self._generation
             jvm, self._jvm = self._jvm, None
+            self._booting = None
             self._changed.notify_all()
         if jvm is not None:
             jvm.close()

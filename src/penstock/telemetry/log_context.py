@@ -70,6 +70,11 @@ _QUIET = {
 }
 
 
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Py4J writes a line of its own, with a trace, to the root logger for an error that it raises as well."""
+    return record.name != "root" or "py4j" not in record.pathname
+
+
 def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None:
     """Sends all log lines to one stream in the worker's format.
 
@@ -79,6 +84,7 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stdout)
     handler.setFormatter(ContextFormatter())
+    handler.addFilter(_not_py4j)
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

@@ -35,6 +35,7 @@ class SinkCommitter:
         progress: Numbers the commits.
         reporters: Their reports are waited for before offsets pass the reported records.
         timeout_s: How long reports and the last commit are waited for (``offset.flush.timeout.ms``).
+        probe: Called at ``sink.closing``, between the task's ``close`` and the last commit; for kill tests.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class SinkCommitter:
         *,
         reporters: Sequence[ErrorReporter],
         timeout_s: float,
+        probe: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._name = name
+        self._probe = probe
         self._task = task
         self._context = context
         self._partitions = partitions
@@ -123,6 +126,7 @@ class SinkCommitter:
             failed = True
         finally:
             self._task.close(list(asked))
+        self._probe("sink.closing")
         # Invariant 4: the task may have been cancelled while it closed.
         offsets = None if failed or cancelled() else self._to_commit(returned, asked)
         if offsets is not None:

@@ -151,8 +151,9 @@ class SinkTaskRunner:
         services: What it uses.
         callbacks: Who is told its states. A cancelled task reports nothing more.
         timing: Clock and randomness.
-        probe: Called at ``sink.after_put`` (before the offsets of the batch count as delivered), ``sink.closed`` (after
-            a closing commit) and ``sink.started``; for tests that end the process there.
+        probe: Called at ``sink.started``, ``sink.after_put`` (before the offsets of the batch count as delivered),
+            ``sink.closing`` and ``sink.closed`` (before and after the last commit of partitions that go away); for
+            tests that end the process there.
 
     Example::
 
@@ -343,6 +344,7 @@ class SinkTaskRunner:
             self._progress,
             reporters=reporters,
             timeout_s=spec.commit_timeout_ms / 1000,
+            probe=self._probe,
         )
         return SinkParts(
             self._name,

@@ -1,0 +1,234 @@
+"""A standalone worker as a process of its own, in a directory of its own, for tests that signal and kill it.
+
+Main type: `WorkerProcess`; `children` and `is_running` look at processes by their ids. Thread: the test's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from penstock.broker import free_port
+
+_POLL_S = 0.05
+
+
+class WorkerProcess:
+    """One worker after another with the same files: what they print is in `log`.
+
+    Args:
+        directory: where its files are, and its working directory.
+        bootstrap_servers: Kafka.
+        settings: more worker properties.
+        endable: whether `end_at` may be used.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        bootstrap_servers: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        endable: bool = False,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.log = directory / "log"
+        self.port = free_port()
+        self.running: subprocess.Popen[bytes] | None = None
+        self.arguments: list[str] = []
+        self._orders = directory / "end-at"
+        self._endable = endable
+        self._copying: threading.Thread | None = None
+        self.add(
+            "worker.properties",
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+                "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+                "offset.storage.file.filename": str(directory / "offsets"),
+                "offset.flush.interval.ms": "500",
+                "listeners": f"http://127.0.0.1:{self.port}",
+                **(settings or {}),
+            },
+        )
+
+    # ---------------------------------------------------------------- files
+    def add(self, name: str, settings: Mapping[str, str]) -> None:
+        """Writes a properties file and adds it to the command."""
+        path = self.directory / name
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        self.arguments.append(str(path))
+
+    def text(self) -> str:
+        """All that was printed so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    # ---------------------------------------------------------------- life
+    def start(self, *, piped: bool = False) -> None:
+        """Starts the worker.
+
+        Args:
+            piped: what it prints goes through a pipe, for `limit_files`.
+        """
+        module = ["penstock.testing.ending_worker", str(self._orders)] if self._endable else ["penstock.cli.standalone"]
+        command = [sys.executable, "-m", *module, *self.arguments]
+        if not piped:
+            with self.log.open("ab") as out:
+                self.running = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.directory)
+            return
+        self.running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.directory, bufsize=0
+        )
+        self._copying = threading.Thread(target=self._copy, args=(self.running.stdout,), name="log-copy", daemon=True)
+        self._copying.start()
+
+    def limit_files(self, size: int) -> None:
+        """From now on the worker can write no file beyond so many bytes, as on a full disk; -1 ends that."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def _copy(self, output: IO[bytes]) -> None:
+        with output, self.log.open("ab", buffering=0) as log:
+            while data := output.read(65536):
+                log.write(data)
+
+    @property
+    def pid(self) -> int:
+        """Of the worker."""
+        assert self.running is not None
+        return self.running.pid
+
+    def wait_running(self, *connectors: str, timeout_s: float = 90) -> None:
+        """Waits until these connectors and their tasks run."""
+        for name in connectors:
+            self.wait(lambda: _all_running(self.states(name)), f"{name} runs", timeout_s)  # noqa: B023
+
+    def wait(self, holds: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+        """Waits for something; fails with the end of the log when it does not come, or the worker ends."""
+        deadline = time.monotonic() + timeout_s
+        pause = threading.Event()
+        while not holds():
+            assert self.running is not None
+            ended = self.running.poll()
+            assert ended is None or holds(), f"{what}: the worker ended with {ended}\n{self.text()[-4000:]}"
+            assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s\n{self.text()[-4000:]}"
+            pause.wait(_POLL_S)
+
+    def wait_ended(self, timeout_s: float = 60) -> int:
+        """Waits for the end; the exit code, negative for a signal."""
+        assert self.running is not None
+        return self.running.wait(timeout_s)
+
+    def end(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 60) -> int:
+        """Signals the worker and waits for its end; its exit code."""
+        assert self.running is not None
+        self.running.send_signal(number)
+        return self.wait_ended(timeout_s)
+
+    def end_at(self, point: str) -> None:
+        """The worker kills itself the next time it passes this point (see `penstock.testing.ending_worker`)."""
+        assert self._endable
+        draft = self._orders.with_suffix(".draft")
+        draft.write_text(point)
+        draft.rename(self._orders)
+
+    def jvm(self) -> int | None:
+        """The process id of the worker's Spark JVM."""
+        return next((pid for pid in children(self.pid) if _command(pid)[:1] and "java" in _command(pid)[0]), None)
+
+    def resident_kb(self) -> int:
+        """Memory of the worker's own process, without the JVM."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        if self.running is not None and self.running.poll() is None:
+            self.running.send_signal(signal.SIGCONT)
+            self.running.kill()
+            self.running.wait(10)
+        if self._copying is not None:
+            self._copying.join(10)
+
+    # ---------------------------------------------------------------- REST
+    def get(self, path: str) -> tuple[int, object]:
+        """Status and body; status 0 when nobody answers."""
+        return self.ask("GET", path)
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
+        """Status and body of any request; status 0 when nobody answers."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                content = reply.read()
+                return reply.status, json.loads(content) if content else None
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"null")
+        except OSError:
+            return 0, None
+
+    def states(self, name: str) -> list[str]:
+        """State of a connector, then those of its tasks."""
+        status, body = self.get(f"/connectors/{name}/status")
+        if status != 200 or not isinstance(body, dict):
+            return []
+        return [body["connector"]["state"], *(task["state"] for task in body["tasks"])]
+
+    def trace(self, name: str, task: int = 0) -> str:
+        """Why a task has failed; empty when it has not."""
+        status, body = self.get(f"/connectors/{name}/status")
+        if status != 200 or not isinstance(body, dict) or len(body["tasks"]) <= task:
+            return ""
+        return str(body["tasks"][task].get("trace", ""))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended (a zombie has)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_gone(pids: Sequence[int], timeout_s: float) -> list[int]:
+    """Waits until none of the processes runs; those that still do when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
+        pause.wait(_POLL_S)
+    return left
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return [part.decode(errors="replace") for part in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    except OSError:
+        return []
+
+
+def _all_running(states: Sequence[str]) -> bool:
+    return len(states) > 1 and set(states) == {"RUNNING"}
