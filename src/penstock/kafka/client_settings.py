@@ -12,13 +12,13 @@ Thread: any; apart from asking librdkafka for names that no Java client has, eve
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import confluent_kafka as ck
 
 from penstock.errors import ConfigException
 from penstock.kafka.client_families import Part, compression, sasl, tls
-from penstock.kafka.client_table import ClientKind, Family, Setting, Treatment, setting_for
+from penstock.kafka.client_table import ClientKind, Family, Setting, Treatment, setting_for, setting_names
 from penstock.kafka.client_values import RdValue, java_number
 
 __all__ = [
@@ -221,14 +221,14 @@ def admin_settings(
 ) -> ClientSettings:
     """An admin client of a connector or task, or of the worker itself when `connector` is None.
 
-    The worker's keys without a prefix apply too, those of the worker itself are no client's settings and fall away. So
-    do those that change nothing here: they were written for the worker, and nobody asked for them to have an effect.
+    The worker's keys without a prefix apply too, those of the worker itself are no client's settings and fall away.
+    Nothing is said of those that change nothing here: they were written for the worker.
     """
-    plain = {name: text for name, text in worker.items() if _of_worker_and_admin(name)}
-    java = {**_bootstrap(worker), "client.id": client_id, **plain}
-    if connector is not None:
-        java |= _own(worker, connector, "admin")
-    return translate(ClientKind.ADMIN, java)
+    names = setting_names(ClientKind.ADMIN)
+    plain = {name: text for name, text in worker.items() if name in names}
+    own = {} if connector is None else _own(worker, connector, "admin")
+    given = translate(ClientKind.ADMIN, {**_bootstrap(worker), "client.id": client_id, **plain, **own})
+    return replace(given, unused=tuple(left for left in given.unused if left.name in own or left.name not in plain))
 
 
 def translate(
@@ -302,11 +302,6 @@ def _bootstrap(worker: Mapping[str, str]) -> dict[str, str]:
 def _own(worker: Mapping[str, str], connector: Mapping[str, str], client: str) -> dict[str, str]:
     """What the worker's file and then the connector say about one kind of client."""
     return _with_prefix(worker, f"{client}.") | _with_prefix(connector, f"{client}.override.")
-
-
-def _of_worker_and_admin(name: str) -> bool:
-    row = setting_for(ClientKind.ADMIN, name)
-    return row is not None and row.treatment is not Treatment.NOT_NEEDED
 
 
 def _with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -266,6 +266,14 @@ def test_an_admin_client_takes_the_workers_own_client_settings_too() -> None:
     assert given.api_timeout_s == 9.0
 
 
+def test_an_admin_client_says_nothing_of_settings_that_were_meant_for_the_worker() -> None:
+    worker = {"bootstrap.servers": "a:1", "config.providers": "file", "metrics.num.samples": "2"}
+
+    assert admin_settings(worker, {}, client_id="a").unused == ()
+    own = admin_settings(worker, {"admin.override.metrics.num.samples": "3"}, client_id="a").unused
+    assert [(left.name, left.value) for left in own] == [("metrics.num.samples", "3")]
+
+
 def test_client_ids_are_connects() -> None:
     assert admin_client_id("c") == "connector-adminclient-c"
     assert dead_letter_producer_id("c", 2) == "connector-dlq-producer-c-2"

@@ -68,7 +68,7 @@ class TestLife:
         assert sink.consumer.sync_commits == [{T0: 2}]
         assert sink.consumer.closed
         assert sink.states == ["RUNNING", "UNASSIGNED"]
-        assert sink.points == ["sink.started", "sink.after_put", "sink.closed"]
+        assert sink.points == ["sink.started", "sink.after_put", "sink.closing", "sink.closed"]
         assert sink.topics == ["t"]
         assert sink.reporter.closed
 
