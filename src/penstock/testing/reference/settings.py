@@ -7,25 +7,19 @@ Thread: pure functions, but for the command.
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from penstock.config import ConfigDef, ConfigKey
-from penstock.connectors.directory.settings import CONFIG as DIRECTORY_SOURCE
-from penstock.connectors.file.sink import CONFIG as FILE_SINK
-from penstock.connectors.file.source import CONFIG as FILE_SOURCE
-from penstock.converters.as_bytes import CONFIG as BYTES
-from penstock.converters.as_json import CONFIG as JSON
-from penstock.converters.as_string import CONFIG as STRING
 from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
-from penstock.plugins.kinds import PluginKind, simple_name
+from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
 from penstock.settings import CONNECTOR, SINK, SOURCE, STANDALONE, WORKER
 from penstock.settings.topics import default_group_definition, group_definition
-from penstock.transforms.hoist_field import CONFIG as HOIST_FIELD
-from penstock.transforms.insert_field import CONFIG as INSERT_FIELD
 
 #: Worker settings that are checked and then not used by anything, with the fields they are parsed to (None: not parsed
 #: to a field). A test fails when one of the fields is used after all.
@@ -123,20 +117,16 @@ def page() -> str:
         "Below `transforms.<alias>.` and `predicates.<alias>.` the class is named by `type`; `predicate` and `negate`\n"
         "say for which records a transform runs. The other settings are the class's own.\n",
         "## Built-in connectors\n",
-        *_section("FileStreamSource", FILE_SOURCE, PluginKind.SOURCE),
-        *_section("FileStreamSink", FILE_SINK, PluginKind.SINK),
-        *_section("DirectorySource", DIRECTORY_SOURCE, PluginKind.SOURCE),
+        *_plugins(PluginKind.SOURCE),
+        *_plugins(PluginKind.SINK),
         "## Converters\n",
         "Below `key.converter.`, `value.converter.` or `header.converter.`, of the worker or of a connector that\n"
         "names the converter itself. The worker sets `converter.type`.\n",
-        *_section("JsonConverter", JSON, PluginKind.CONVERTER),
-        *_section("StringConverter", STRING, PluginKind.CONVERTER),
-        *_section("ByteArrayConverter", BYTES, PluginKind.CONVERTER),
-        "### SimpleHeaderConverter\n",
-        "`org.apache.kafka.connect.storage.SimpleHeaderConverter`, for headers only. It has no settings.\n",
-        "## Transforms\n\nEach has a form for keys and one for values, `$Key` and `$Value`.\n",
-        *_section("HoistField", HOIST_FIELD, PluginKind.TRANSFORMATION),
-        *_section("InsertField", INSERT_FIELD, PluginKind.TRANSFORMATION),
+        *_plugins(PluginKind.CONVERTER),
+        *_plugins(PluginKind.HEADER_CONVERTER),
+        "## Transforms\n",
+        *_plugins(PluginKind.TRANSFORMATION),
+        *(["## Predicates\n", *predicates] if (predicates := _plugins(PluginKind.PREDICATE)) else []),
         "## Config providers\n",
         *[f"- `{one.name}`\n" for one in STOCK if one.kind is PluginKind.CONFIG_PROVIDER],
         "\n## Kafka clients\n",
@@ -158,9 +148,29 @@ def _group_keys() -> list[ConfigKey]:
     return list(group_definition(-1, -1).keys.values())
 
 
-def _section(title: str, definition: ConfigDef, kind: PluginKind) -> list[str]:
-    names = [one.name for one in STOCK if one.kind is kind and simple_name(one.name).startswith(title)]
-    return [f"### {title}\n", ", ".join(f"`{name}`" for name in names) + "\n", _table(definition.keys.values())]
+def _plugins(kind: PluginKind) -> list[str]:
+    """A section for each class of a kind; the forms for keys and values share one, and converters come once."""
+    found: dict[str, list[PluginDescriptor]] = {}
+    for one in STOCK:
+        if one.kind is kind and (kind is not PluginKind.HEADER_CONVERTER or not _is_converter(one)):
+            found.setdefault(simple_name(one.name).partition("$")[0], []).append(one)
+    parts: list[str] = []
+    for title, forms in found.items():
+        parts += [f"### {title}\n", ", ".join(f"`{one.name}`" for one in forms) + "\n"]
+        keys = definition_of(forms[0]).keys.values()
+        parts.append(_table(keys) if keys else "It has no settings.\n")
+    return parts
+
+
+def definition_of(plugin: PluginDescriptor) -> ConfigDef:
+    """What a plugin's class says about its settings."""
+    module, _, name = plugin.target.partition(":")
+    definition: ConfigDef = getattr(importlib.import_module(module), name)().config()
+    return definition
+
+
+def _is_converter(plugin: PluginDescriptor) -> bool:
+    return any(one.kind is PluginKind.CONVERTER and one.target == plugin.target for one in STOCK)
 
 
 def _table(keys: Iterable[ConfigKey], unused: dict[str, str | None] | None = None) -> str:
@@ -205,7 +215,8 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+    plain = re.sub(r"</?code>", "`", " ".join(text.split()))
+    return plain.replace("|", "\\|").replace("<", "\\<")
 
 
 def main(arguments: Sequence[str]) -> int:
