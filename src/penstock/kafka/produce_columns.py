@@ -40,6 +40,11 @@ class ProduceColumns:
     timestamps: Sequence[int]
     headers: Sequence[Headers | None]
 
+    def bytes_at(self, row: int) -> int:
+        """Size of a row's key and value."""
+        key = self.keys[0] if isinstance(self.keys, tuple) else self.keys[row]
+        return len(self.values[row] or b"") + len(key or b"")
+
 
 def spread(column: Sequence[object], first: int) -> Iterable[object]:
     """A column's values from row `first` on; without end for a constant.

@@ -69,7 +69,6 @@ _UNKNOWN_TOPIC: Final = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN
 #: Errors after which this client never sends again.
 _FATAL: Final = frozenset({KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED})
 _JAVA_NAMES: Final = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "RecordTooLargeException",
     KafkaError._MSG_TIMED_OUT: "TimeoutException",
     KafkaError.REQUEST_TIMED_OUT: "TimeoutException",
     KafkaError._UNKNOWN_TOPIC: "UnknownTopicOrPartitionException",
@@ -87,6 +86,12 @@ _JAVA_NAMES: Final = {
 
 class ProducerClosedException(KafkaException):
     """The producer was closed or aborted while records were being sent."""
+
+
+class RecordTooLargeException(KafkaException):
+    """A record that is larger than the client, the broker or the topic takes."""
+
+    java_name = "org.apache.kafka.common.errors.RecordTooLargeException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +285,12 @@ class RecordProducer:
                 return
             except BufferError:
                 at = end - length_hint(values) - 1
-                self._wait_for_reports()
+                if (size := columns.bytes_at(at)) <= self._limit:
+                    self._wait_for_reports()
+                    continue
+                # No amount of waiting makes room for this one.
+                self._rejected.append((chunk, at, _too_large(size, "buffer.memory", self._limit)))
+                at += 1
             except (ClientException, ValueError, TypeError) as error:
                 # This row only; the producer's thread counts it off, because only that thread counts.
                 at = end - length_hint(values)
@@ -443,7 +453,10 @@ class _Chunk:
             return []
         topics = self.batch.table.column("topic").to_pylist()
         found = self._by_index()
-        return [_failure(self.rows[index], topics[index], found[index]) for index in sorted(found)]
+        columns = columns_of(self.batch)
+        return [
+            _failure(self.rows[index], topics[index], found[index], columns.bytes_at(index)) for index in sorted(found)
+        ]
 
     def row(self, index: int) -> ProduceBatch:
         """One row as a batch."""
@@ -505,12 +518,28 @@ def _timestamp_of(message: Message) -> int | None:
     return timestamp if kind else None
 
 
-def _failure(row: int, topic: str, error: Exception | KafkaError) -> FailedDelivery:
+def _too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:
+    """Java's words, and what to do."""
+    value = "" if limit is None else f" ({limit})"
+    return RecordTooLargeException(
+        f"The message is {size} bytes when serialized which is larger than {setting}{value} allows. Raise "
+        "producer.override.max.request.size and producer.override.buffer.memory of the connector and max.message.bytes "
+        "of the topic, or set errors.tolerance=all to leave such records out"
+    )
+
+
+def _failure(row: int, topic: str, error: Exception | KafkaError, size: int) -> FailedDelivery:
+    if isinstance(error, RecordTooLargeException):
+        return FailedDelivery(row, topic, error, error.java_name)
+    local = isinstance(error, ClientException)
     if isinstance(error, ClientException) and error.args and isinstance(error.args[0], KafkaError):
         error = error.args[0]
     if not isinstance(error, KafkaError):
         return FailedDelivery(row, topic, KafkaException(str(error)), "java.lang.IllegalArgumentException")
     code = error.code()
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        where = "the producer's max.request.size" if local else "the broker's or topic's max.message.bytes"
+        return FailedDelivery(row, topic, _too_large(size, where, None), RecordTooLargeException.java_name)
     name = _JAVA_NAMES.get(code)
     kind = KafkaRetriableException if error.retriable() else KafkaException
     return FailedDelivery(

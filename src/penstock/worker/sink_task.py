@@ -321,6 +321,7 @@ class SinkTaskRunner:
             clock=timing.clock,
             random=timing.random,
             cancelled=self._stop_asked,
+            owner=str(spec.id),
         )
         self._errors = errors
         if self._cancelled.is_set():

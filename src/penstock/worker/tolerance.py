@@ -20,9 +20,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from penstock.api import SourceRecord
 from penstock.errors import ConnectException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batches import RecordError
-from penstock.worker.error_report import ErrorCounts, ErrorReporter, FailedRecord, exception_of
+from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord, exception_of
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ class ErrorHandler:
         clock: Milliseconds since the epoch.
         random: Uniform in [0, 1).
         cancelled: Set when the task is to end at once: ends waiting for a retry.
+        owner: The task, for the exceptions it fails with.
 
     Thread: see the module; the reporters are called outside of the lock.
     """
@@ -145,8 +147,10 @@ class ErrorHandler:
         clock: Callable[[], int],
         random: Callable[[], float],
         cancelled: threading.Event,
+        owner: str = "",
     ) -> None:
         self.policy = policy
+        self._owner = owner
         self.counts = counts
         self._reporters = list(reporters)
         self._clock = clock
@@ -199,7 +203,7 @@ class ErrorHandler:
         self.report(FailedRecord(error, origin, attempt))
         if decision is Verdict.SKIP:
             return None
-        return _caused(TOLERANCE_EXCEEDED if decision is Verdict.EXCEEDED else UNHANDLED, exception_of(error))
+        return self._caused(TOLERANCE_EXCEEDED if decision is Verdict.EXCEEDED else UNHANDLED, error, origin)
 
     def execute_failed(self, error: RecordError, origin: object) -> list[Future[None]]:
         """Report an error found outside of the pipeline: asynchronous send errors and what a sink task reports.
@@ -215,7 +219,7 @@ class ErrorHandler:
         self._count_failure(skipped=False)
         futures = self.report(FailedRecord(error, origin))
         if not self.policy.tolerance_all:
-            raise _caused(TOLERANCE_EXCEEDED, exception_of(error))
+            raise self._caused(TOLERANCE_EXCEEDED, error, origin)
         return futures
 
     def retry(
@@ -279,6 +283,15 @@ class ErrorHandler:
                 futures.append(future)
         return futures
 
+    def _caused(self, text: str, error: RecordError, origin: object) -> ConnectException:
+        """What the task fails with: Kafka's words, and where it happened."""
+        owner = f"task {self._owner}, " if self._owner else ""
+        message = f"{text.removesuffix('.')} ({owner}stage {error.stage}, {place_of(origin)})"
+        exception: ConnectException
+        exception = ToleranceExceededException(message) if text == TOLERANCE_EXCEEDED else ConnectException(message)
+        exception.__cause__ = exception_of(error)
+        return exception
+
     def _wait_for_retry(self, attempt: int, started_ms: int, records: int) -> bool:
         """Count the failed attempt and wait; False when there is no further attempt."""
         now = self._clock()
@@ -327,8 +340,17 @@ def retriable_positions(errors: Mapping[int, RecordError], *, tolerance_all: boo
     return found
 
 
-def _caused(text: str, cause: BaseException) -> ConnectException:
-    exception: ConnectException
-    exception = ToleranceExceededException(text) if text == TOLERANCE_EXCEEDED else ConnectException(text)
-    exception.__cause__ = cause
-    return exception
+def place_of(origin: object) -> str:
+    """Where a record came from, for messages: never its content.
+
+    >>> place_of(ConsumedMessage("t", 1, 2))
+    'topic t, partition 1, offset 2'
+    >>> place_of(SourceRecord({"file": "a"}, {"line": 3}, "t", "text"))
+    "topic t, source partition {'file': 'a'}, source offset {'line': 3}"
+    """
+    if isinstance(origin, ConsumedMessage):
+        return f"topic {origin.topic}, partition {origin.partition}, offset {origin.offset}"
+    if isinstance(origin, SourceRecord):
+        source = f"source partition {origin.source_partition}, source offset {origin.source_offset}"
+        return f"topic {origin.topic}, {source}"
+    return "an unknown record" if origin is None else str(origin)

@@ -121,9 +121,26 @@ def test_a_row_the_client_refuses_is_named_and_the_others_go(mock: RecordProduce
     assert sorted(answers.places) == [0, 2]
     first = answers.failures[0]
     assert first.java_name == "org.apache.kafka.common.errors.RecordTooLargeException"
+    assert "is 3000 bytes when serialized which is larger than the producer's max.request.size" in str(first.error)
     assert first.topic == "t"
     assert not first.fatal
     assert not first.unknown_topic
+
+
+def test_a_row_larger_than_the_whole_queue_is_named_and_the_others_go() -> None:
+    made = RecordProducer({**MOCK, "queue.buffering.max.kbytes": 64, "message.max.bytes": 1_000_000}, name="c-0")
+    answers = Answers()
+    try:
+        made.send(batch(["a", "x" * 70_000, "b"]), answers, metadata=True)
+        assert made.wait_delivered(WAIT_S)
+    finally:
+        made.close(0)
+    assert [failed.row for failed in answers.failures] == [1]
+    assert sorted(answers.places) == [0, 2]
+    assert answers.failures[0].java_name == "org.apache.kafka.common.errors.RecordTooLargeException"
+    assert "The message is 70000 bytes when serialized which is larger than buffer.memory (65536)" in str(
+        answers.failures[0].error
+    )
 
 
 def test_the_clients_queue_being_full_only_delays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,8 @@ class TestErrors:
         assert sink.values == ["a", "b"]
         assert sink.consumer.sync_commits == [{T0: 2}]
         assert isinstance(sink.failure, ToleranceExceededException)
-        assert str(sink.failure) == "Tolerance exceeded in error handler"
+        where = "(task sink-0, stage VALUE_CONVERTER, topic t, partition 0, offset 2)"
+        assert str(sink.failure) == f"Tolerance exceeded in error handler {where}"
         assert [message.offset for message in sink.reporter.messages] == [2]
 
     def test_without_tolerance_a_frame_task_gets_the_frame_before_the_first_error(self, run: Sinks) -> None:

@@ -78,7 +78,8 @@ def test_without_tolerance_the_first_failed_record_ends_the_task_and_is_reported
     errors = handler(ErrorPolicy(), reporter)
     fatal = errors.handle_batch({7: failure(7), 3: failure(3)}, message)
     assert fatal is not None
-    assert (fatal.seq, str(fatal.exception)) == (3, "Tolerance exceeded in error handler")
+    where = "(stage VALUE_CONVERTER, topic t, partition 0, offset 3)"
+    assert (fatal.seq, str(fatal.exception)) == (3, f"Tolerance exceeded in error handler {where}")
     assert isinstance(fatal.exception, ToleranceExceededException)
     assert isinstance(fatal.exception.__cause__, DataException)
     assert [reported.offset for reported in reporter.messages] == [3]
@@ -95,7 +96,7 @@ def test_with_tolerance_all_failed_records_are_reported_in_order_and_skipped() -
 
 def test_an_error_outside_of_the_tolerable_stages_is_unhandled() -> None:
     fatal = handler(ErrorPolicy(tolerance_all=True)).handle_failure(failure(0, stage="TASK_POLL"), None)
-    assert str(fatal) == "Unhandled exception in error handler."
+    assert str(fatal) == "Unhandled exception in error handler (stage TASK_POLL, an unknown record)"
 
 
 def test_errors_found_outside_of_the_pipeline_are_tolerated_or_raised_after_their_report() -> None:
