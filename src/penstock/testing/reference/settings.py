@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +21,13 @@ from penstock.plugins.stock import STOCK
 from penstock.settings import CONNECTOR, SINK, SOURCE, STANDALONE, WORKER
 from penstock.settings.topics import default_group_definition, group_definition
 
-#: Worker settings that are checked and then not used by anything, with the fields they are parsed to (None: not parsed
-#: to a field). A test fails when one of the fields is used after all.
-UNUSED_WORKER: Final[dict[str, str | None]] = {
+#: Settings that are read and checked and may change nothing, with the fields they are parsed to (None: never a field).
+#: One whose field is used nowhere is marked on the page.
+FIELDS: Final[dict[str, str | None]] = {
     "key.converter.plugin.version": None,
     "value.converter.plugin.version": None,
     "header.converter.plugin.version": None,
+    "connector.plugin.version": None,
     "plugin.discovery": None,
     "metrics.sample.window.ms": None,
     "metrics.num.samples": None,
@@ -43,13 +44,6 @@ UNUSED_WORKER: Final[dict[str, str | None]] = {
     "rest.extension.classes": "rest_extension_classes",
     "admin.listeners": "admin_listeners",
     "ssl.client.auth": "rest_tls_settings",
-}
-#: The same for settings of connectors.
-UNUSED_CONNECTOR: Final[dict[str, str | None]] = {
-    "connector.plugin.version": None,
-    "key.converter.plugin.version": None,
-    "value.converter.plugin.version": None,
-    "header.converter.plugin.version": None,
     "config.action.reload": "reload_on_expiry",
     "exactly.once.support": "exactly_once_required",
     "transaction.boundary": "transaction_boundary",
@@ -88,6 +82,7 @@ for the producer's batch size. The worker itself sets `acks=all`, `max.in.flight
 
 def page() -> str:
     """The whole page, Markdown."""
+    unused = without_effect()
     own = ConfigDef()
     for name in ("batch.max.records", "batch.max.bytes"):
         own.define_key(WORKER.keys[name])
@@ -95,15 +90,15 @@ def page() -> str:
     parts = [
         _HEAD,
         "## Worker\n",
-        _table(standard, UNUSED_WORKER),
+        _table(standard, unused),
         "### Penstock's own worker settings\n",
         _table(own.keys.values()),
         "Every setting that begins with `spark.` goes to the Spark session; see\n"
         "[operations.md](operations.md#spark).\n",
         "## Connectors\n\nFor every connector:\n",
-        _table(_common(), UNUSED_CONNECTOR),
+        _table(_common(), unused),
         "### Source connectors\n",
-        _table(_beyond(SOURCE), UNUSED_CONNECTOR),
+        _table(_beyond(SOURCE), unused),
         "Topic creation, active as soon as a setting below `topic.creation.` is there. For the default group,\n"
         "`topic.creation.default.`:\n",
         _table(default_group_definition().keys.values()),
@@ -112,7 +107,7 @@ def page() -> str:
         "group's:\n",
         _table(_group_keys()),
         "### Sink connectors\n",
-        _table(_beyond(SINK), UNUSED_CONNECTOR),
+        _table(_beyond(SINK), unused),
         "### Transforms and predicates\n",
         "Below `transforms.<alias>.` and `predicates.<alias>.` the class is named by `type`; `predicate` and `negate`\n"
         "say for which records a transform runs. The other settings are the class's own.\n",
@@ -134,6 +129,14 @@ def page() -> str:
         *[_client_table(kind) for kind in ClientKind],
     ]
     return "\n".join(part.rstrip("\n") + "\n" if not part.startswith("- ") else part.rstrip("\n") for part in parts)
+
+
+def without_effect() -> frozenset[str]:
+    """Settings that nothing outside of ``penstock.settings`` looks at."""
+    root = Path(__file__).parents[2]
+    files = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in ("settings", "testing")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    return frozenset(name for name, field in FIELDS.items() if field is None or not re.search(rf"\.{field}\b", code))
 
 
 def _common() -> list[ConfigKey]:
@@ -173,10 +176,10 @@ def _is_converter(plugin: PluginDescriptor) -> bool:
     return any(one.kind is PluginKind.CONVERTER and one.target == plugin.target for one in STOCK)
 
 
-def _table(keys: Iterable[ConfigKey], unused: dict[str, str | None] | None = None) -> str:
+def _table(keys: Iterable[ConfigKey], unused: Set[str] = frozenset()) -> str:
     rows = [
         (
-            f"`{key.name}`" + (f" {MARK}" if unused and key.name in unused else ""),
+            f"`{key.name}`" + (f" {MARK}" if key.name in unused else ""),
             key.type.value.lower(),
             _default(key),
             key.importance.value.lower(),

@@ -1,0 +1,63 @@
+"""``docs/architecture.md`` names what there is: threads, layers, modules."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+from collections.abc import Iterator
+
+from tests.unit.docs.pages import ROOT
+
+SOURCE = ROOT / "src/penstock"
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+#: What makes a thread.
+MAKERS = ("OwnedThread", "threading.Thread", "in_thread", "self._loop.off_loop")
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def thread_names() -> Iterator[str]:
+    """What threads of the worker are called, as far as it does not depend on a value."""
+    for path in SOURCE.rglob("*.py"):
+        if "testing" in path.parts or "cli/quickstart" in str(path):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "OwnedThread",
+                "threading.Thread",
+                "in_thread",
+            ):
+                for part in [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "name")]:
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        yield part.value
+                    elif isinstance(part, ast.JoinedStr) and isinstance(part.values[0], ast.Constant):
+                        yield str(part.values[0].value)
+
+
+def test_the_table_of_threads_has_every_thread() -> None:
+    table = section("Threads")
+
+    assert {name for name in thread_names() if f"`{name}" not in table} == set()
+
+
+def test_the_table_of_layers_is_that_of_the_import_linter() -> None:
+    contract = configparser.ConfigParser()
+    contract.read(ROOT / ".importlinter")
+    layers = contract["importlinter:contract:layers"]["layers"].split("\n")
+    expected = [{part.strip() for part in layer.split("|")} for layer in layers if layer.strip()]
+    table = re.findall(r"^\| `.*$", section("Where things live"), re.M)
+    rows = [set(re.findall(r"`(\w+)`", row.split("|")[1])) for row in table]
+
+    assert rows == [*expected, {"testing"}]
+
+
+def test_the_modules_on_the_page_exist() -> None:
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", PAGE)
+
+    assert named
+    assert [name for name in named if not (SOURCE / name).is_file()] == []

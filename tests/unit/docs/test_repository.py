@@ -1,0 +1,52 @@
+"""The repository stands alone: it names no place, machine or service of those who work on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TOP = ["README.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".importlinter", ".gitignore", ".ci"]
+TREES = ["src", "tests", "docs", "examples", "config", "benchmarks", "bin"]
+SKIPPED = {"__pycache__", ".pytest_cache"}
+# Recorded answers of Java Connect hold whatever text the recording was made with.
+RECORDED = ROOT / "tests/data"
+# Put together here, so that this file does not find itself.
+HOMES = re.compile("/(?:" + "|".join(("home", "root", "Users", "work", "mnt")) + r")/\w")
+HOSTS = ("pypi" + r"\.org", "python" + "hosted", "repo1" + r"\.maven", "repo" + r"\.maven\.apache")
+REGISTRIES = re.compile("|".join(HOSTS))
+OUTSIDE = re.compile(r"\.\./" + "shared" + r"\b")
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    for top in [*TOP, *TREES]:
+        path = ROOT / top
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and not SKIPPED & set(file.parts) and RECORDED not in file.parents:
+                try:
+                    yield file, file.read_text(encoding="utf-8")
+                except UnicodeDecodeError:
+                    continue
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern"), [("a home or work folder", HOMES), ("a registry", REGISTRIES), ("a neighbour", OUTSIDE)]
+)
+def test_no_file_names(what: str, pattern: re.Pattern[str]) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file, text in texts()
+        for number, line in enumerate(text.split("\n"), start=1)
+        if pattern.search(line)
+    ]
+
+    assert found == [], what
+
+
+def test_the_search_reads_the_repository() -> None:
+    names = {str(file.relative_to(ROOT)) for file, _ in texts()}
+
+    assert {"README.md", "src/penstock/api/source.py", "bin/test", "config/connect-standalone.properties"} <= names
