@@ -12,7 +12,7 @@ Source: SourceTaskOffsetCommitter and WorkerSourceTask.commitOffsets of Kafka Co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import DataException, OffsetStoreException
@@ -89,14 +89,16 @@ class OffsetCommitter:
         if self._writer.fenced:
             return False
         started = self._clock()
+        taken = self._submitted.take_committable()
         try:
-            for partition, offset in self._submitted.take_committable():
+            for partition, offset in taken:
                 self._writer.put(partition, offset)
             self._probe(AFTER_ACK_BEFORE_OFFSETS)
             written = self._writer.flush(self._timeout_s if timeout_s is None else timeout_s)
         except (OffsetStoreException, DataException) as error:
             self.counts.failures += 1
-            logger.error("The offset commit failed; the offsets are kept and written with the next one: %s", error)
+            text = "The offset commit failed; the offsets are kept and written with the next one (%s): %s"
+            logger.error(text, _shown(taken), error)
             return False
         finally:
             now = self._clock()
@@ -114,3 +116,10 @@ class OffsetCommitter:
             self._after_commit()
         except Exception:
             logger.exception("The task's commit() raised; the offsets are committed all the same")
+
+
+def _shown(taken: Sequence[tuple[object, object]], most: int = 3) -> str:
+    """What was to be committed, for an error."""
+    places = [f"source partition {partition} up to source offset {offset}" for partition, offset in taken[:most]]
+    more = [f"{len(taken) - most} more"] if len(taken) > most else []
+    return "; ".join([*places, *more]) or "nothing new since the last one"

@@ -79,6 +79,20 @@ def prefix_ends(table: pa.Table, rows: int) -> dict[TopicPartition, int]:
     }
 
 
+def place_of(table: pa.Table, most: int = 5) -> str:
+    """Which messages these are, for an error.
+
+    >>> place_of(pa.table({"topic": ["t", "t"], "partition": [0, 0], "offset": [7, 9]}))
+    't-0 from offset 7 to 9'
+    """
+    if table.num_rows == 0:
+        return "no records"
+    grouped = table.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    places = [f"{at['topic']}-{at['partition']} from offset {at['offset_min']} to {at['offset_max']}" for at in grouped]
+    more = f" and {len(places) - most} more partitions" if len(places) > most else ""
+    return ", ".join(places[:most]) + more
+
+
 def message_at(table: pa.Table, row: int) -> ConsumedMessage:
     """The message of one row, as it was fetched."""
     found = table.slice(row, 1).to_pylist()[0]

@@ -31,7 +31,7 @@ from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_delivery import Delivery, message_at, prefix_ends, rows_of
+from penstock.worker.sink_delivery import Delivery, message_at, place_of, prefix_ends, rows_of
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_stages import (
     Assigned,
@@ -254,7 +254,8 @@ class SinkLoop:
             return
         except Exception as failure:
             raise ConnectException(
-                f"{self._parts.name}: exiting due to unrecoverable exception: {failure}"
+                f"{self._parts.name}: exiting due to unrecoverable exception in put of {place_of(delivery.table)}: "
+                f"{failure}"
             ) from failure
         self._count_put(started, size)
         self._probe("sink.after_put")
