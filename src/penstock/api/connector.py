@@ -34,14 +34,20 @@ __all__ = [
 
 
 class ExactlyOnceSupport(Enum):
-    """Whether a source connector can deliver exactly once with a given configuration."""
+    """Whether a source connector can deliver exactly once with a given configuration.
+
+    Source: org.apache.kafka.connect.source.ExactlyOnceSupport, KIP-618.
+    """
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
 
 
 class ConnectorTransactionBoundaries(Enum):
-    """Whether a source connector can say itself where transactions end."""
+    """Whether a source connector can say itself where transactions end.
+
+    Source: org.apache.kafka.connect.source.ConnectorTransactionBoundaries, KIP-618.
+    """
 
     SUPPORTED = "SUPPORTED"
     UNSUPPORTED = "UNSUPPORTED"
@@ -109,7 +115,14 @@ class Connector(ABC):
     _context: ConnectorContext | None = None
 
     def initialize(self, context: ConnectorContext) -> None:
-        """Takes the context. Called once, before ``start``. Must not block. Overriding it: call this one too."""
+        """Takes the context.
+
+        Called once, before ``start``, also when the connector begins its life paused or stopped. Must not block.
+        Overriding it: call this one too.
+
+        Args:
+            context: A ``SourceConnectorContext`` for sources, a ``SinkConnectorContext`` for sinks.
+        """
         self._context = context
 
     def context(self) -> ConnectorContext:
@@ -126,9 +139,14 @@ class Connector(ABC):
     def start(self, props: Mapping[str, str]) -> None:
         """Begins: reads its settings, starts monitor threads.
 
-        Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. ``props``
-        is the whole connector configuration with ``name`` and ``connector.class``, placeholders replaced. Must not
+        Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. Must not
         block for long: a connector is RUNNING, and its tasks are configured, only after it returns.
+
+        Args:
+            props: The whole connector configuration with ``name`` and ``connector.class``, placeholders replaced.
+
+        Raises:
+            Exception: Any makes the connector FAILED; creating it over REST answers with the error.
         """
 
     @abstractmethod
@@ -140,16 +158,22 @@ class Connector(ABC):
         """Divides the job: one configuration for each task, at most ``max_tasks`` (``tasks.max``).
 
         Called after each ``start`` and after each ``request_task_reconfiguration``, so often; may read the source, and
-        should give the same answer while nothing changed, since another answer restarts the tasks. An empty list means
-        nothing to do now. More than ``max_tasks`` fails the connector (unless ``tasks.max.enforce=false``).
+        should give the same answer while nothing changed, since another answer restarts the tasks.
+
+        Args:
+            max_tasks: The most tasks there may be, 1 or more.
+
+        Returns:
+            What each task's ``start`` is given; an empty list means nothing to do now. More than ``max_tasks`` fails
+            the connector (unless ``tasks.max.enforce=false``).
         """
 
     @abstractmethod
     def stop(self) -> None:
         """Ends: stops monitor threads, releases resources.
 
-        Called on pause, stop, delete and shutdown, if it was started. All connectors of a worker share five seconds to
-        stop; one that takes longer is abandoned. ``start`` may follow on the same instance.
+        Called on pause, stop, delete, restart and shutdown, if it was started. It has five seconds; one that takes
+        longer is abandoned when it is to end for good. ``start`` may follow on the same instance.
         """
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
@@ -158,6 +182,12 @@ class Connector(ABC):
         Called before a connector is created or changed, and by the REST validation, on any thread and often on a fresh
         instance. May connect to the source to check. Report problems in the result, not by an exception: an exception
         is an internal error (500). The default checks against ``config()``.
+
+        Args:
+            connector_configs: The configuration, placeholders replaced.
+
+        Returns:
+            A ``ConfigValue`` for each setting of ``config()``; those with error messages refuse the configuration.
         """
         return Config(self.config().validate(connector_configs))
 
@@ -166,7 +196,7 @@ class Connector(ABC):
         """The settings this connector knows. Called at any time, on fresh instances. Must not block."""
 
     def version(self) -> str:
-        """The version, as shown by the REST API."""
+        """The version, as shown by the REST API. Called at any time, on fresh instances. Must not block."""
         return "undefined"
 
 
@@ -187,12 +217,22 @@ class SourceConnector(Connector):
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
         """Whether it delivers exactly once with this configuration; None: not stated.
 
-        Called before ``start``, on a fresh instance, when the configuration has ``exactly.once.support=required``.
+        For workers that deliver exactly once, which ask before ``start`` and on a fresh instance when the configuration
+        has ``exactly.once.support=required``. A standalone worker does not ask.
+
+        Args:
+            props: The configuration, placeholders replaced.
         """
         return None
 
     def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Whether its tasks use the transaction context. Asked when ``transaction.boundary=connector``."""
+        """Whether its tasks use the transaction context.
+
+        For workers that deliver exactly once, which ask when ``transaction.boundary=connector``.
+
+        Args:
+            props: The configuration, placeholders replaced.
+        """
         return ConnectorTransactionBoundaries.UNSUPPORTED
 
     def alter_offsets(

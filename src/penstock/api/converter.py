@@ -31,7 +31,16 @@ class Converter(ABC):
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        """The bytes for Kafka; None for a tombstone. Must not block for long. May add to ``headers`` of the record.
+        """The bytes for Kafka. Must not block for long.
+
+        Args:
+            topic: The topic, after transforms.
+            schema: Schema of the value; None = schemaless.
+            value: The key or value.
+            headers: The record's headers; not to be changed.
+
+        Returns:
+            The bytes; None for a tombstone.
 
         Raises:
             DataException: (or SerializationException) This record cannot be converted: skipped when errors are

@@ -26,7 +26,7 @@ class ValueForm(Enum):
     """How a ``FrameSinkTask`` is given values.
 
     COLUMNS: as typed columns. TEXT: as one string column, each value printed as Java's ``toString`` does, worked out by
-    Spark; for sinks that write text.
+    Spark; for sinks that write text. Source: Penstock's own.
     """
 
     COLUMNS = "columns"
@@ -40,6 +40,8 @@ class Frame(Protocol):
     ``partition`` int, ``offset`` long (sinks), ``timestamp`` long (ms), ``headers`` array of struct<key string, schema
     int, value variant> (``schema`` counts into ``header_schemas``, -1 = none), ``key``, ``value``, ``dropped`` boolean,
     ``error`` struct<stage, exception, message>. Every field at every depth may be null; defaults are in the schemas.
+
+    Source: Penstock's own.
     """
 
     @property
@@ -69,7 +71,14 @@ class Frame(Protocol):
         key_schema: Schema | None = ...,
         value_schema: Schema | None = ...,
     ) -> Frame:
-        """A frame with other columns or schemas; what is left out stays."""
+        """A frame with other columns or schemas; what is left out stays. Lazy.
+
+        Args:
+            dataframe: All the columns named above, those it does not change as they were; rows in any order, since
+                ``seq`` says where each belongs.
+            key_schema: What the column ``key`` holds now; None = schemaless.
+            value_schema: What the column ``value`` holds now; None = schemaless.
+        """
         ...
 
 
@@ -77,10 +86,14 @@ class Frame(Protocol):
 class SourceFrame:
     """A batch from a ``FrameSourceTask``.
 
+    An Arrow table goes into the plan of the chain as it is. A Spark DataFrame must be lazy; the worker adds the chain's
+    columns to it and runs one job, again after the session was lost, so its plan must give the same rows in the same
+    order each time.
+
     Attributes:
-        data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic``, ``partition``,
-            ``timestamp`` (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>), which
-            override the constants below where they are there.
+        data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic`` (string), ``partition``
+            (int32), ``timestamp`` (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>),
+            which override the constants below where they are there. Columns are cast to what their schema needs.
         topic: The topic of all rows; None: there is a column ``topic``.
         value_schema: Schema of the values; None = schemaless.
         source_partition: What part of the source the rows are from: a map of primitives.
@@ -90,6 +103,8 @@ class SourceFrame:
         partition: Kafka partition of all rows; None: the producer chooses.
         offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered,
             so that they are not sent again; without it the whole frame is.
+
+    Source: Penstock's own.
     """
 
     data: DataFrame | pa.Table
@@ -114,11 +129,15 @@ class SinkFrame:
     """A batch for a ``FrameSinkTask``: rows of equal schemas, in order of their offsets within each partition.
 
     Attributes:
-        table: Columns ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type``, ``key``, ``value``,
-            ``headers``. Temporal values are real dates and timestamps.
+        table: Columns ``topic`` string and ``partition`` int32 (as transforms left them), ``offset`` int64 (as read),
+            ``timestamp`` int64 (milliseconds), ``timestamp_type`` int8 (see ``TimestampType``), ``key`` and ``value``
+            (typed by their schemas; schemaless: VARIANT; with ``ValueForm.TEXT`` the value is a string), ``headers``
+            list of struct<key string, value binary>. Date, Time and Timestamp are real dates, times and timestamps.
         key_schema: Schema of the keys; None = schemaless.
         value_schema: Schema of the values; None = schemaless.
         spark: Gives the worker's Spark session, for ``dataframe``.
+
+    Source: Penstock's own.
     """
 
     table: pa.Table

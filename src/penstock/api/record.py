@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Unchanged(Enum):
-    """Says "as in the original" in ``new_record``, where None is a value."""
+    """Says "as in the original" in ``new_record``, where None is a value. Source: Penstock's own."""
 
     UNCHANGED = "unchanged"
 
@@ -41,7 +41,7 @@ _Keep = Literal[Unchanged.UNCHANGED]
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a Kafka topic."""
+    """A partition of a Kafka topic. Source: org.apache.kafka.common.TopicPartition."""
 
     topic: str
     partition: int
@@ -51,14 +51,26 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A consumer position (the next offset to read), and text kept with it."""
+    """A consumer position (the next offset to read), and text kept with it.
+
+    Source: org.apache.kafka.clients.consumer.OffsetAndMetadata.
+    """
 
     offset: int
     metadata: str = ""
 
 
 class RecordMetadata(NamedTuple):
-    """Where Kafka put a record, after transforms (which may have changed its topic)."""
+    """Where Kafka put a record, after transforms (which may have changed its topic).
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        offset: The record's offset there.
+        timestamp: Milliseconds since 1970 UTC, or None.
+
+    Source: org.apache.kafka.clients.producer.RecordMetadata.
+    """
 
     topic: str
     partition: int
@@ -67,7 +79,10 @@ class RecordMetadata(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """What a consumed record's timestamp is; the numbers are Kafka's."""
+    """What a consumed record's timestamp is; the numbers are Kafka's.
+
+    Source: org.apache.kafka.common.record.TimestampType.
+    """
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0

@@ -30,6 +30,14 @@ class ErrantRecordReporter(ABC):
         Does not wait: the future is done when the report is stored. Offsets past the record are not committed before
         that.
 
+        Args:
+            record: As it was given to ``put``. The message it came from is repeated as it was read, where the worker
+                still has it, else the record is converted again.
+            error: Why; its class and text are in the report.
+
+        Returns:
+            Done when every reporter has stored the report. It never holds an exception.
+
         Raises:
             ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
         """
@@ -187,7 +195,7 @@ class AnySinkTask(Task):
 
 
 class SinkTask(AnySinkTask):
-    """Puts records into a system."""
+    """Puts records into a system, one list at a time. Source: org.apache.kafka.connect.sink.SinkTask."""
 
     @abstractmethod
     def put(self, records: Sequence[SinkRecord]) -> None:
@@ -209,6 +217,8 @@ class FrameSinkTask(AnySinkTask):
 
     Attributes:
         value_form: How values are given; see ``ValueForm``.
+
+    Source: Penstock's own; Java Connect has no columnar tasks.
     """
 
     value_form: ClassVar[ValueForm] = ValueForm.COLUMNS
@@ -217,6 +227,7 @@ class FrameSinkTask(AnySinkTask):
     def put(self, frame: SinkFrame) -> None:
         """Takes a frame. Need not make it durable: ``flush`` does.
 
-        Called for each run of records with equal schemas; not called when there is nothing. Errors are as for
+        Called for each run of records with equal schemas; not called when there is nothing. ``frame.table`` is there
+        already; ``frame.dataframe()`` is lazy, and an action on it runs a Spark job of its own. Errors are as for
         ``SinkTask.put``: after RetriableException the same frame comes again.
         """

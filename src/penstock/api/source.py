@@ -20,7 +20,10 @@ __all__ = ["FrameSourceTask", "SourceTask", "SourceTaskContext", "TransactionBou
 
 
 class TransactionBoundary(Enum):
-    """Where transactions end with exactly-once delivery: the values of ``transaction.boundary``."""
+    """Where transactions end with exactly-once delivery: the values of ``transaction.boundary``.
+
+    Source: org.apache.kafka.connect.source.SourceTask.TransactionBoundary, KIP-618.
+    """
 
     POLL = "poll"
     INTERVAL = "interval"
@@ -28,9 +31,9 @@ class TransactionBoundary(Enum):
 
 
 class TransactionContext(ABC):
-    """Lets a task say where transactions end.
+    """Lets a task say where transactions end. A worker implements it that delivers exactly once.
 
-    Thread: the task's. Source: org.apache.kafka.connect.source.TransactionContext.
+    Thread: the task's. Source: org.apache.kafka.connect.source.TransactionContext, KIP-618.
     """
 
     @abstractmethod
@@ -63,11 +66,15 @@ class SourceTaskContext(ABC):
     def offset_storage_reader(self) -> OffsetStorageReader:
         """A reader of committed source offsets: where to resume.
 
-        Fails with ConnectException once the task is abandoned.
+        Raises:
+            ConnectException: From the reader, once the task is abandoned.
         """
 
     def transaction_context(self) -> TransactionContext | None:
-        """How to say where transactions end; None unless ``transaction.boundary=connector``."""
+        """How to say where transactions end; None unless ``transaction.boundary=connector``.
+
+        A standalone worker has no transactions and always answers None.
+        """
         return None
 
 
@@ -123,9 +130,10 @@ class SourceTask(Task):
         """The worker is done with a record: Kafka acknowledged it, a transform dropped it, or it failed and was
         skipped.
 
-        Called once for each record that ``poll`` returned (the same object), in any order between source partitions, on
-        a worker's thread; must be quick. It is not called for records that are still on their way when the task fails,
-        nor for those a crash loses. An exception is logged and does no harm. Only called if it is overridden.
+        Called once for each record that ``poll`` returned (the same object), in the order of polls (a record that is
+        done early waits for those before it), on a worker's thread; must be quick. It is not called for records that
+        are still on their way when the task fails, nor for those a crash loses. An exception is logged and does no
+        harm. Only called if it is overridden.
         Source: KIP-416.
         """
 
@@ -136,13 +144,18 @@ class SourceTask(Task):
         ``metadata`` has the topic after transforms. Called on a worker's thread; must be quick. An exception is logged
         and does no harm. Only called if it is overridden.
         Source: KIP-416.
+
+        Args:
+            record: As ``poll`` returned it.
+            metadata: Topic and partition after transforms, offset, and timestamp in milliseconds.
         """
 
     def commit_batch(self, frame: SourceFrame, acknowledged: int) -> None:
         """The worker is done with a frame: what ``commit_record`` is for frames, without a call for each row.
 
-        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. An exception
-        is logged and does no harm.
+        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. It is not
+        called for a frame of which a row is still on its way when the task fails. An exception is logged and does no
+        harm.
 
         Args:
             frame: The frame as ``poll`` returned it.
@@ -162,6 +175,8 @@ class FrameSourceTask(SourceTask):
 
     Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame``, and that ``commit_batch`` takes
     the place of ``commit_record`` and ``record_acknowledged``.
+
+    Source: Penstock's own; Java Connect has no columnar tasks.
     """
 
     @abstractmethod

@@ -36,8 +36,9 @@ class Task(ABC):
         """Ends: releases what ``start`` opened.
 
         Called once, on the task's thread, when nothing else of the task runs or will run; also when ``start`` failed
-        half way, so nothing may be taken to exist. All tasks of a worker share ``task.shutdown.graceful.timeout.ms`` to
-        end.
+        half way, so nothing may be taken to exist. A task that has not ended within
+        ``task.shutdown.graceful.timeout.ms`` is abandoned: it commits nothing more. An exception is logged and does no
+        harm.
         """
 
     def version(self) -> str:

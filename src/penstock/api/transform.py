@@ -61,7 +61,12 @@ class Transformation(_Configured):
 
 
 class FrameTransformation(_Configured):
-    """Changes a whole batch as columns, lazily, in the Spark plan."""
+    """Changes a whole batch as columns, lazily, in the Spark plan.
+
+    No worker of this release runs one: a chain takes classes of ``Transformation`` and those that are built in.
+
+    Source: Penstock's own.
+    """
 
     @abstractmethod
     def apply(self, frame: Frame) -> Frame:

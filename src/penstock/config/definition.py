@@ -23,7 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class Recommender(Protocol):
-    """Offers values for a setting, and says if it has a meaning, given the other values."""
+    """Offers values for a setting, and says if it has a meaning, given the other values.
+
+    Source: ConfigDef.Recommender of Kafka 4.3.
+    """
 
     def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
         """The values to offer.
@@ -44,6 +47,8 @@ class ConfigKey:
         default: The parsed default, or `NO_DEFAULT` when the setting is required.
         group: The heading it is shown under, with `order` inside of it.
         dependents: Settings whose recommended values and visibility depend on this one.
+
+    Source: ConfigDef.ConfigKey of Kafka 4.3.
     """
 
     name: str
@@ -105,6 +110,20 @@ class ConfigDef:
     ) -> ConfigDef:
         """Adds a setting and returns this definition.
 
+        Args:
+            name: The setting.
+            type: What its text is parsed to.
+            default: The default, as text or as a value of the type; None is a real default. Left out: required.
+            validator: Checks the parsed value, and the default.
+            importance: How much it matters.
+            doc: Text for people.
+            group: The heading it is shown under.
+            order: Its place in the group.
+            width: Of the input field.
+            display_name: What people see; the name where it is left out.
+            dependents: Settings whose recommended values and visibility depend on this one.
+            recommender: Offers values.
+
         Raises:
             ConfigException: The setting exists, or its default does not fit its type or validator.
         """
@@ -143,7 +162,7 @@ class ConfigDef:
         return self
 
     def embed(self, key_prefix: str, group_prefix: str, starting_order: int, child: ConfigDef) -> ConfigDef:
-        """Adds the settings of another definition under a prefix.
+        """Adds the settings of another definition under a prefix, and returns this definition.
 
         Validators and recommenders of the child see names without the prefix, so their messages have none.
         """
@@ -215,7 +234,15 @@ class ConfigDef:
     def validate(
         self, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None
     ) -> list[ConfigValue]:
-        """Checks every setting and collects all faults instead of raising the first."""
+        """Checks every setting and collects all faults instead of raising the first.
+
+        Args:
+            properties: The configuration. A null counts as given: the default is not used.
+            resolve_class: Finds the classes of CLASS settings; without it their text is kept.
+
+        Returns:
+            A value for each setting, in the order of definition.
+        """
         return list(self.validate_all(properties, resolve_class=resolve_class).values())
 
     def validate_all(

@@ -27,7 +27,10 @@ class ConfigType(Enum):
 
 
 class Importance(Enum):
-    """How much a setting matters to somebody who reads the list of all settings."""
+    """How much a setting matters to somebody who reads the list of all settings.
+
+    Source: ConfigDef.Importance of Kafka 4.3.
+    """
 
     HIGH = "HIGH"
     MEDIUM = "MEDIUM"
@@ -40,7 +43,10 @@ class Importance(Enum):
 
 
 class Width(Enum):
-    """How wide the input field of a setting should be in a user interface."""
+    """How wide the input field of a setting should be in a user interface.
+
+    Source: ConfigDef.Width of Kafka 4.3.
+    """
 
     NONE = "NONE"
     SHORT = "SHORT"

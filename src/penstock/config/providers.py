@@ -33,6 +33,8 @@ class ConfigData:
     Attributes:
         data: The values by key.
         ttl: Milliseconds for which they stay valid; None for ever.
+
+    Source: org.apache.kafka.common.config.ConfigData.
     """
 
     data: Mapping[str, str]
@@ -43,6 +45,7 @@ class ConfigProvider(ABC):
     """A place that values are read from when a configuration is handed out.
 
     Thread: `get` may be called from several threads at once.
+    Source: org.apache.kafka.common.config.provider.ConfigProvider, KIP-297.
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -64,6 +67,8 @@ class FileConfigProvider(ConfigProvider):
     """Values out of Java properties files: `${file:/path/to/secrets.properties:key}`.
 
     The setting `allowed.paths` limits which files may be read.
+
+    Source: org.apache.kafka.common.config.provider.FileConfigProvider.
     """
 
     def __init__(self) -> None:
@@ -90,6 +95,8 @@ class DirectoryConfigProvider(ConfigProvider):
     """Values that are whole files, as mounted secrets are: `${dir:/path/to/secrets:file-name}`.
 
     The content is UTF-8 and is not trimmed. The setting `allowed.paths` limits which directories may be read.
+
+    Source: org.apache.kafka.common.config.provider.DirectoryConfigProvider.
     """
 
     def __init__(self) -> None:
@@ -126,6 +133,8 @@ class EnvVarConfigProvider(ConfigProvider):
 
     Args:
         environment: Used instead of the process's own.
+
+    Source: org.apache.kafka.common.config.provider.EnvVarConfigProvider.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -198,6 +207,8 @@ class ConfigTransformer:
 
     Args:
         providers: The configured providers by the name that placeholders use.
+
+    Source: org.apache.kafka.common.config.ConfigTransformer.
 
     >>> transformer = ConfigTransformer({"env": EnvVarConfigProvider({"USER": "ann"})})
     >>> transformer.transform({"a": "<${env:USER}>", "b": "${env:GONE} ${vault:x:y}"})

@@ -15,7 +15,7 @@ from penstock.errors import ConfigException
 
 
 class Validator(Protocol):
-    """A check of one parsed value."""
+    """A check of one parsed value. Source: ConfigDef.Validator of Kafka 4.3."""
 
     def ensure_valid(self, name: str, value: object) -> None:
         """Returns when the value is accepted.
@@ -28,6 +28,8 @@ class Validator(Protocol):
 @dataclass(frozen=True)
 class Range:
     """A number with a lower and an upper bound, each optional; null is refused.
+
+    Source: ConfigDef.Range of Kafka 4.3.
 
     >>> print(Range.at_least(1), Range.between(0, 3))
     [1,...] [0,...,3]
@@ -66,7 +68,10 @@ class Range:
 
 
 class ValidString:
-    """One of a few texts, letter case counts; null is refused unless it is listed."""
+    """One of a few texts, letter case counts; null is refused unless it is listed.
+
+    Source: ConfigDef.ValidString of Kafka 4.3.
+    """
 
     def __init__(self, *valid: str) -> None:
         self.valid = valid
@@ -82,6 +87,8 @@ class ValidString:
 
 class CaseInsensitiveValidString:
     """One of a few texts in any letter case; null is refused.
+
+    Source: ConfigDef.CaseInsensitiveValidString of Kafka 4.3.
 
     The texts are listed in upper case and in the order of a Java HashSet, as Java's message has them.
 
@@ -103,6 +110,8 @@ class CaseInsensitiveValidString:
 
 class ValidList:
     """A list without empty and repeated items, of listed texts or of any.
+
+    Source: ConfigDef.ValidList of Kafka 4.3.
 
     `ConfigDef.parse` removes repeated items before this check, `ConfigDef.validate` does not.
     """
@@ -153,14 +162,14 @@ class ValidList:
 
 
 class AnyNonDuplicate(ValidList):
-    """A list of any texts, none of them empty or repeated."""
+    """A list of any texts, none of them empty or repeated. Source: ConfigDef.ValidList of Kafka 4.3."""
 
     def __init__(self, *, empty_allowed: bool = True, null_allowed: bool = False) -> None:
         super().__init__((), empty_allowed=empty_allowed, null_allowed=null_allowed)
 
 
 class NonNull:
-    """Anything but null."""
+    """Anything but null. Source: ConfigDef.NonNullValidator of Kafka 4.3."""
 
     def ensure_valid(self, name: str, value: object) -> None:
         """Refuses null."""
@@ -172,7 +181,7 @@ class NonNull:
 
 
 class NonEmptyString:
-    """Null, or a text with at least one character."""
+    """Null, or a text with at least one character. Source: ConfigDef.NonEmptyString of Kafka 4.3."""
 
     def ensure_valid(self, name: str, value: object) -> None:
         """Refuses the empty text."""
@@ -184,7 +193,10 @@ class NonEmptyString:
 
 
 class NonEmptyStringWithoutControlChars:
-    """Null, or a text with at least one character and without control characters: a connector's name."""
+    """Null, or a text with at least one character and without control characters: a connector's name.
+
+    Source: ConfigDef.NonEmptyStringWithoutControlChars of Kafka 4.3.
+    """
 
     def ensure_valid(self, name: str, value: object) -> None:
         """Refuses the empty text and ISO control characters, whose codes the message lists."""
@@ -206,7 +218,7 @@ class NonEmptyStringWithoutControlChars:
 
 @dataclass(frozen=True)
 class ListSize:
-    """A list of at most this many items."""
+    """A list of at most this many items. Source: ConfigDef.ListSize of Kafka 4.3."""
 
     maximum: int
 
@@ -220,7 +232,10 @@ class ListSize:
 
 
 class CompositeValidator:
-    """Several checks; the first that refuses gives the message."""
+    """Several checks; the first that refuses gives the message.
+
+    Source: ConfigDef.CompositeValidator of Kafka 4.3.
+    """
 
     def __init__(self, *validators: Validator) -> None:
         self._validators = validators
@@ -235,7 +250,10 @@ class CompositeValidator:
 
 
 class LambdaValidator:
-    """A check made of a function, with the text that documents it."""
+    """A check made of a function, with the text that documents it.
+
+    Source: ConfigDef.LambdaValidator of Kafka 4.3.
+    """
 
     def __init__(self, check: Callable[[str, object], None], description: str = "") -> None:
         self._check = check

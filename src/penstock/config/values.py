@@ -15,6 +15,8 @@ HIDDEN: Final = "[hidden]"
 class Password:
     """A secret that does not show in logs, tracebacks and answers.
 
+    Source: org.apache.kafka.common.config.types.Password.
+
     >>> print(Password("s3cret"), repr(Password("s3cret")), Password("s3cret").value)
     [hidden] [hidden] s3cret
     """
@@ -49,6 +51,8 @@ class ConfigValue:
         recommended_values: Values that a user interface may offer.
         error_messages: Every fault found, in Java's words.
         visible: False when the setting has no meaning next to the other values.
+
+    Source: org.apache.kafka.common.config.ConfigValue.
     """
 
     name: str
@@ -64,7 +68,10 @@ class ConfigValue:
 
 @dataclass(frozen=True)
 class Config:
-    """The outcome of validating one configuration: a `ConfigValue` for each setting."""
+    """The outcome of validating one configuration: a `ConfigValue` for each setting.
+
+    Source: org.apache.kafka.common.config.Config.
+    """
 
     config_values: Sequence[ConfigValue]
 

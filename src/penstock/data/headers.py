@@ -34,7 +34,10 @@ __all__ = ["ConnectHeaders", "Header"]
 
 
 class Header(NamedTuple):
-    """One header: a key, and a value with its schema (None = schemaless)."""
+    """One header: a key, and a value with its schema (None = schemaless).
+
+    Source: org.apache.kafka.connect.header.Header.
+    """
 
     key: str
     value: object

@@ -42,7 +42,10 @@ __all__ = [
 
 
 class Type(Enum):
-    """The twelve types of Connect; ``value`` is the name used in JSON schemas and settings."""
+    """The twelve types of Connect; ``value`` is the name used in JSON schemas and settings.
+
+    Source: org.apache.kafka.connect.data.Schema.Type.
+    """
 
     INT8 = "int8"
     INT16 = "int16"
@@ -74,7 +77,10 @@ _COMPOSITE: Final = frozenset({Type.ARRAY, Type.MAP, Type.STRUCT})
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a struct: its name, its position, its schema."""
+    """One field of a struct: its name, its position (from 0), its schema.
+
+    Source: org.apache.kafka.connect.data.Field.
+    """
 
     name: str
     index: int

@@ -100,7 +100,11 @@ class Struct:
         return self.values[self._field(field).index]
 
     def get_int8(self, field: str) -> int | None:
-        """The value of an INT8 field; DataException for a field of another type, as for all the typed getters."""
+        """The value of an INT8 field.
+
+        Raises:
+            DataException: There is no such field, or it is of another type; so for all the typed getters.
+        """
         return cast("int | None", self._typed(field, Type.INT8))
 
     def get_int16(self, field: str) -> int | None:

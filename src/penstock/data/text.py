@@ -27,7 +27,11 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def round_to_float32(value: float) -> float:
-    """The float32 nearest to a float, infinite when it is out of range."""
+    """The float32 nearest to a float, infinite when it is out of range: Java's cast to ``float``.
+
+    >>> round_to_float32(0.1), round_to_float32(1e39)
+    (0.10000000149011612, inf)
+    """
     try:
         return float(binary.unpack(">f", binary.pack(">f", value))[0])
     except OverflowError:

@@ -13,7 +13,10 @@ __all__ = ["NULL_VALUE", "SchemaAndValue"]
 
 
 class SchemaAndValue(NamedTuple):
-    """A value with its schema; schema None = schemaless."""
+    """A value with its schema; schema None = schemaless.
+
+    Source: org.apache.kafka.connect.data.SchemaAndValue.
+    """
 
     schema: Schema | None
     value: object
