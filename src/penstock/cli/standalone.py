@@ -28,14 +28,17 @@ from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Health, StandaloneHerder
+from penstock.herder.override_checks import parse_policy
+from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.herder.validation import ConnectorValidator
-from penstock.model.payloads import PluginInfo
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.app import build_app
 from penstock.rest.server import Listener, RestServer, open_listeners
 from penstock.rest.services import Services
 from penstock.settings.worker import ProviderSettings, StandaloneSettings, resolve_placeholders
+from penstock.stores.connectors import FileConnectorStore, StoredConnector
 from penstock.telemetry import Metrics, configure_logging
+from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.threads import OwnedThread
 
 if TYPE_CHECKING:
@@ -164,6 +167,9 @@ class StandaloneWorker:
         self._herder: StandaloneHerder | None = None
         self._runtime: SparkRuntime | None = None
         self._store: FileOffsetStore | None = None
+        self._connectors: FileConnectorStore | None = None
+        self._stored: dict[str, StoredConnector] = {}
+        self._topics = ActiveTopics() if settings.topic_tracking_enable else None
         self.metrics = Metrics()
 
     def start(self) -> None:
@@ -175,9 +181,16 @@ class StandaloneWorker:
         sockets = open_listeners([Listener.parse(text) for text in self._settings.listeners])
         port = int(sockets[0].getsockname()[1])
         worker_id = advertised_address(self._settings, port)
-        self._herder = herder = StandaloneHerder(worker_id)
+        self._herder = herder = StandaloneHerder(worker_id, self._topics)
         herder.start()
-        services = Services(herder, CONNECT_VERSION, f"penstock-{__version__}", self._list_plugins)
+        services = Services(
+            herder,
+            CONNECT_VERSION,
+            f"penstock-{__version__}",
+            PluginCatalog(self._plugins),
+            topic_tracking=self._settings.topic_tracking_enable,
+            topic_reset=self._settings.topic_tracking_allow_reset,
+        )
         rest = RestServer(build_app(services), sockets)
         rest.start()
         self._opened.callback(rest.stop)
@@ -199,6 +212,8 @@ class StandaloneWorker:
             self._runtime.stop()
         if self._store is not None:
             self._store.stop()
+        if self._connectors is not None:
+            self._connectors.stop()
         self._transformer.close()
         if ending is not None:
             log.info("Stopped")
@@ -232,7 +247,11 @@ class StandaloneWorker:
         runtime.start()
         self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)
         store.start()
-        builder = TaskBuilder(settings, self._plugins, runtime, store, self.metrics, probe=self._probe)
+        self._connectors = self._open_connectors()
+        policy = parse_policy(settings.override_policy, settings.override_allowlist)
+        builder = TaskBuilder(
+            settings, self._plugins, runtime, store, self.metrics, probe=self._probe, topics=self._topics
+        )
         cluster_id = self._await_broker(herder)
         if cluster_id is None:
             return
@@ -242,10 +261,29 @@ class StandaloneWorker:
             transformer=self._transformer,
             offset_reader=builder.offset_reader,
             make_task=builder,
+            offsets=builder.connector_offsets(),
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
         )
-        herder.serve(Worker(parts, herder, herder), ConnectorValidator(self._plugins), cluster_id)
+        herder.serve(
+            Worker(parts, herder, herder),
+            ConnectorValidator(self._plugins, policy),
+            cluster_id,
+            store=self._connectors,
+            except_for=[file.name for file in self._files],
+        )
         log.info("The worker serves; Kafka cluster id %s", cluster_id)
+
+    def _open_connectors(self) -> FileConnectorStore | None:
+        """The store of connectors, read; None when they are to be forgotten."""
+        path, offsets = self._settings.connector_file, self._settings.offset_file
+        # Offsets in a device such as /dev/null are to be forgotten; connectors have no place beside it.
+        beside = self._settings.values["config.storage.file.filename"] is None
+        if path is None or (beside and os.path.exists(offsets) and not os.path.isfile(offsets)):
+            return None
+        store = FileConnectorStore(path)
+        store.start()
+        self._stored = store.connectors()
+        return store
 
     def _await_broker(self, herder: StandaloneHerder) -> str | None:
         """The id of the Kafka cluster, asked for until it answers; None when the worker is to stop first."""
@@ -269,10 +307,13 @@ class StandaloneWorker:
             admin.close()
 
     def _create(self, file: ConnectorFile) -> bool:
-        """Creates one connector of the command line; False when that ends the worker."""
+        """Creates one connector of the command line, or changes a stored one; False when that ends the worker."""
         assert self._herder is not None
+        # The file has the settings; what users have asked for since, to pause for example, outlives the worker.
+        stored = file.name in self._stored
+        target = None if stored else file.target
         try:
-            created = self._herder.put_connector(file.name, file.config, target=file.target, replace=False).result()
+            created = self._herder.put_connector(file.name, file.config, target=target, replace=stored).result()
         except Exception as error:
             reason = f"Stopping after an error of connector {file.name} ({file.path}): {error}"
             self._give_up(reason, EXIT_CONNECTOR_FAILED)
@@ -284,9 +325,6 @@ class StandaloneWorker:
         if not self._stopping.is_set():
             log.error("%s", reason)
             self._events.end(reason.splitlines()[0], exit_code)
-
-    def _list_plugins(self) -> list[PluginInfo]:
-        return [PluginInfo(one.name, one.kind.value, one.version) for one in self._plugins.descriptors()]
 
 
 def advertised_address(settings: StandaloneSettings, port: int) -> str:

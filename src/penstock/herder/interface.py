@@ -5,12 +5,14 @@ Main types: ``Herder`` (a protocol), ``Health``. Requests return futures at once
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.model import TargetState
 from penstock.model.payloads import ConnectorInfo, ConnectorView
 
@@ -74,3 +76,26 @@ class Herder(Protocol):
 
     def restart_task(self, name: str, task: int) -> Future[None]:
         """Replaces one task."""
+
+    # ------------------------------------------------------------------ offsets
+    def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
+        """The committed offsets of a connector."""
+
+    def alter_offsets(self, name: str, request: AlterRequest) -> Future[dict[str, object]]:
+        """Changes the offsets of a stopped connector; answers what to tell the caller."""
+
+    def reset_offsets(self, name: str, *, dry_run: bool) -> Future[dict[str, object]]:
+        """Removes the offsets of a stopped connector; answers what to tell the caller."""
+
+    # ------------------------------------------------------------------ the rest
+    def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
+        """Checks a configuration without creating anything."""
+
+    def active_topics(self, name: str) -> list[str]:
+        """The topics that a connector has used since they were reset; never waits."""
+
+    def reset_active_topics(self, name: str) -> None:
+        """Forgets them."""
+
+    def busy_with(self, name: str) -> str | None:
+        """What a request about this connector waits for now, with the time it began; None when nothing."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from penstock.herder.secrets import masked
 from penstock.herder.validation import Checked
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
@@ -51,14 +52,15 @@ class ConnectorEntry:
     bounded: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def view(self) -> ConnectorView:
-        """What readers may see, as it is now."""
+        """What readers may see, as it is now: without secrets."""
+        secrets = self.checked.secrets
         return ConnectorView(
             self.name,
-            MappingProxyType(dict(self.config)),
+            MappingProxyType(masked(self.config, secrets)),
             self.checked.type,
             self.target,
             self.status,
-            tuple(self.task_configs),
+            tuple(masked(config, secrets) for config in self.task_configs),
             tuple(self.tasks),
         )
 

@@ -1,4 +1,4 @@
-"""The herder of a standalone worker: everything runs here, configurations and states live in memory only.
+"""The herder of a standalone worker: everything runs here, configurations and target states are kept in a store.
 
 Main type: ``StandaloneHerder``. Thread: ``herder``, owned by its ``HerderLoop``, owns the state; the public methods are
 for any thread. It never waits for a user's code: requests that do are coroutines, and hold ``ConnectorEntry.bounded``
@@ -11,16 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from penstock.errors import AlreadyExistsException, ConnectException, NotFoundException, stack_trace
+from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.interface import Created, Health
 from penstock.herder.loop import HerderLoop
+from penstock.herder.offset_changes import OffsetChanges, PreparedChange
+from penstock.herder.offset_requests import AlterRequest, OffsetEntry, done_message, not_stopped
 from penstock.herder.registry import ConnectorEntry, Registry
+from penstock.herder.secrets import unmasked
 from penstock.herder.validation import Checked, Validator
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
+from penstock.stores.connectors import ConnectorStore, StoredConnector
+from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.task_configs import TooManyTasksException, changed, check_count, complete
 from penstock.worker.worker import TaskRequest, Worker
 
@@ -32,12 +40,17 @@ class StandaloneHerder:
 
     Args:
         worker_id: ``host:port`` of the worker.
-        validator: Checks configurations.
+        topics: Knows the topics that connectors use.
 
     Requests made before ``serve`` wait for it; reads are answered from the first moment.
     """
 
-    def __init__(self, worker_id: str) -> None:
+    def __init__(self, worker_id: str, topics: ActiveTopics | None = None) -> None:
+        self._topics = topics or ActiveTopics()
+        self._store: ConnectorStore | None = None
+        # Held while a change is stored and comes into force, so that both happen in the same order.
+        self._storing = asyncio.Lock()
+        self._stages: dict[str, str] = {}
         self._worker_id = worker_id
         self._loop = HerderLoop("herder")
         self._registry = Registry()
@@ -51,12 +64,35 @@ class StandaloneHerder:
         """Starts the thread."""
         self._loop.start()
 
-    def serve(self, worker: Worker, validator: Validator, kafka_cluster_id: str | None) -> None:
-        """Begins to serve requests with this worker."""
+    def serve(
+        self,
+        worker: Worker,
+        validator: Validator,
+        kafka_cluster_id: str | None,
+        *,
+        store: ConnectorStore | None = None,
+        except_for: Iterable[str] = (),
+    ) -> None:
+        """Begins to serve requests with this worker, and starts the connectors that are stored.
+
+        Args:
+            worker: Runs them.
+            validator: Checks configurations.
+            kafka_cluster_id: For readers.
+            store: Where connectors outlive the worker; None to forget them at its end.
+            except_for: Stored connectors that are not started: somebody is about to put another configuration.
+        """
+        skipped = set(except_for)
+        stored = {} if store is None else store.connectors()
 
         def begin() -> None:
             self._parts = (worker, validator)
+            self._store = store
             self._cluster_id = kafka_cluster_id
+            for name, one in stored.items():
+                self._add_stored(name, one)
+                if name not in skipped:
+                    self._loop.spawn(f"Starting the stored connector {name}", self._restorer(name))
             self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
             self._served.set()
 
@@ -92,6 +128,18 @@ class StandaloneHerder:
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits."""
         return self._registry.views
+
+    def active_topics(self, name: str) -> list[str]:
+        """The topics that a connector has used since they were reset; never waits."""
+        return self._topics.of(name)
+
+    def reset_active_topics(self, name: str) -> None:
+        """Forgets them."""
+        self._topics.reset(name)
+
+    def busy_with(self, name: str) -> str | None:
+        """What a request about this connector waits for now, with the time it began; None when nothing."""
+        return self._stages.get(name)
 
     # ------------------------------------------------------------------ requests
     def put_connector(
@@ -138,6 +186,28 @@ class StandaloneHerder:
         """Replaces one task."""
         return self._loop.submit(lambda: self._restart_one_task(name, task))
 
+    def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
+        """Checks a configuration without creating anything."""
+        return self._loop.submit(lambda: self._validate(dict(config)))
+
+    def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
+        """The committed offsets of a connector."""
+        return self._loop.submit(lambda: self._read_offsets(name))
+
+    def alter_offsets(self, name: str, request: AlterRequest) -> Future[dict[str, object]]:
+        """Changes the offsets of a stopped connector; done when every reader sees them."""
+        if request.dry_run:
+            return self._loop.submit(lambda: self._plan_offsets(name, lambda changes: changes.plan_alter(request)))
+        return self._loop.submit(
+            lambda: self._change_offsets(name, "altered", lambda changes: changes.prepare_alter(request))
+        )
+
+    def reset_offsets(self, name: str, *, dry_run: bool) -> Future[dict[str, object]]:
+        """Removes the offsets of a stopped connector; done when no reader sees them."""
+        if dry_run:
+            return self._loop.submit(lambda: self._plan_offsets(name, OffsetChanges.plan_reset))
+        return self._loop.submit(lambda: self._change_offsets(name, "reset", OffsetChanges.prepare_reset))
+
     # ------------------------------------------------------------------ from connectors and tasks, any thread
     def request_task_reconfiguration(self, connector: str) -> None:
         """Queues that the connector is asked for its task configurations again."""
@@ -183,31 +253,81 @@ class StandaloneHerder:
         self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool
     ) -> Created:
         worker, validator = await self._ready()
+        known = self._registry.entries.get(name)
         config = {**config, "name": name}
+        if known is not None:
+            config = unmasked(config, known.config, known.checked.secrets)
 
         def check() -> tuple[dict[str, str], dict[str, str], Checked]:
             given = {key: value for key, value in config.items() if value is not None}
             resolved = worker.resolve(given)
             return given, resolved, validator(config, {**config, **resolved})
 
-        given, resolved, checked = await self._loop.off_loop(f"validate-{name}", check)
-        old = await self._settled(name)
-        if old is not None and not replace:
-            raise AlreadyExistsException(f"Connector {name} already exists")
-        entry = ConnectorEntry(name, given, resolved, checked, target or TargetState.STARTED)
-        if old is None:
-            self._registry.entries[name] = entry
-        else:
-            entry = old
-            entry.config, entry.checked = given, checked
-            entry.target = target or entry.target
-        self._registry.publish(name)
+        with self._stage(name, "validating the configuration"):
+            given, resolved, checked = await self._loop.off_loop(f"validate-{name}", check)
+        while True:
+            await self._settled(name)
+            async with self._storing:
+                entry = self._registry.entries.get(name)
+                if entry is not None and entry.gone:
+                    continue
+                if entry is not None and not replace:
+                    raise AlreadyExistsException(f"Connector {name} already exists")
+                created = entry is None
+                state = target or (TargetState.STARTED if entry is None else entry.target)
+                await self._keep(name, StoredConnector(given, state, checked.secrets))
+                if entry is None:
+                    entry = ConnectorEntry(name, given, resolved, checked, state)
+                    self._registry.entries[name] = entry
+                entry.config, entry.checked, entry.target = given, checked, state
+                self._registry.publish(name)
+                break
         await self._start_instance(worker, entry, resolved)
-        return Created(old is None, entry.view().info())
+        return Created(created, entry.view().info())
+
+    async def _keep(self, name: str, connector: StoredConnector) -> None:
+        store = self._store
+        if store is not None:
+            await self._loop.off_loop(f"store-{name}", lambda: store.put(name, connector))
+
+    def _add_stored(self, name: str, stored: StoredConnector) -> None:
+        """Shows a stored connector; what it is, its validation tells."""
+        checked = Checked(ConnectorType.UNKNOWN, secrets=stored.secrets)
+        self._registry.entries[name] = entry = ConnectorEntry(name, dict(stored.config), {}, checked, stored.target)
+        entry.status = ConnectorStatus(name, State.UNASSIGNED, self._worker_id)
+        self._registry.publish(name)
+
+    def _restorer(self, name: str) -> Callable[[], Coroutine[object, object, None]]:
+        async def restore() -> None:
+            entry = self._registry.entries.get(name)
+            if entry is None or entry.gone:
+                return
+            try:
+                await self._put(name, dict(entry.config), None, True)
+            except Exception as error:
+                # What was taken once is kept, and shown with the reason why it does not run.
+                if entry.checked.type is ConnectorType.UNKNOWN and not entry.gone:
+                    self._note_connector(name, State.FAILED, stack_trace(error))
+                raise
+
+        return restore
+
+    @contextmanager
+    def _stage(self, name: str, doing: str) -> Iterator[None]:
+        """Says what requests about a connector wait for."""
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        text = f"{doing} of connector {name}, which began at {since}"
+        self._stages[name] = text
+        try:
+            yield
+        finally:
+            if self._stages.get(name) == text:
+                del self._stages[name]
 
     async def _patch(self, name: str, patch: dict[str, str | None]) -> Created:
         await self._ready()
-        merged: dict[str, str | None] = {**self._entry(name, f"Connector {name} not found").config, **patch}
+        entry = self._entry(name, f"Connector {name} not found")
+        merged = {**entry.config, **unmasked(patch, entry.config, entry.checked.secrets)}
         return await self._put(name, {key: value for key, value in merged.items() if value is not None}, None, True)
 
     async def _settled(self, name: str) -> ConnectorEntry | None:
@@ -229,7 +349,8 @@ class StandaloneHerder:
             target = entry.target
             started = worker.start_connector(entry.name, resolved, target)
         try:
-            await asyncio.wrap_future(started)
+            with self._stage(entry.name, "calling start()"):
+                await asyncio.wrap_future(started)
         except Exception:
             # A pause, stop or resume that came while it started decides on its own.
             if entry.instance == instance and entry.target is target:
@@ -256,7 +377,8 @@ class StandaloneHerder:
             return
         checked = entry.checked
         try:
-            plan = await asyncio.wrap_future(worker.task_plan(entry.name, checked.max_tasks))
+            with self._stage(entry.name, "calling task_configs()"):
+                plan = await asyncio.wrap_future(worker.task_plan(entry.name, checked.max_tasks))
             if checked.enforce_max_tasks:
                 check_count(entry.name, len(plan.configs), checked.max_tasks)
         except Exception as error:
@@ -317,28 +439,44 @@ class StandaloneHerder:
 
     async def _delete(self, name: str) -> None:
         worker, _ = await self._ready()
-        entry = self._entry(name, f"Connector {name} not found")
-        entry.gone = True
-        async with entry.bounded:
-            await self._end_tasks(worker, entry.task_ids())
-            await self._end_instance(worker, name)
-            self._registry.entries.pop(name, None)
-            self._registry.publish(name)
+        store = self._store
+        async with self._storing:
+            entry = self._entry(name, f"Connector {name} not found")
+            if store is not None:
+                await self._loop.off_loop(f"store-{name}", lambda: store.remove(name))
+            entry.gone = True
+        with self._stage(name, "ending the tasks"):
+            async with entry.bounded:
+                await self._end_tasks(worker, entry.task_ids())
+                await self._end_instance(worker, name)
+                self._registry.entries.pop(name, None)
+                self._registry.publish(name)
+                self._topics.reset(name)
         log.info("Deleted connector %s", name)
 
     async def _set_target(self, name: str, target: TargetState) -> None:
         worker, _ = await self._ready()
-        entry = self._entry(name, f"Unknown connector {name}")
-        entry.target = target
-        self._registry.publish(name)
+        async with self._storing:
+            entry = self._entry(name, f"Unknown connector {name}")
+            await self._keep(name, StoredConnector(entry.config, target, entry.checked.secrets))
+            entry.target = target
+            self._registry.publish(name)
+        if entry.instance == 0:
+            # It has never run: a stored one whose class is missing, or one that is about to start with this target.
+            if entry.checked.type is ConnectorType.UNKNOWN and target is not TargetState.STARTED:
+                self._note_connector(name, State(target.value), None)
+            elif entry.checked.type is ConnectorType.UNKNOWN:
+                self._loop.spawn(f"Resuming {name}", self._restorer(name))
+            return
         instance = entry.instance
         reached = worker.transition_connector(name, target)
         if target is TargetState.STOPPED:
-            async with entry.bounded:
-                if entry.target is target and not entry.gone:
-                    await self._end_tasks(worker, entry.task_ids())
-                    entry.task_configs, entry.applied_config, entry.tasks = [], None, []
-                    self._registry.publish(name)
+            with self._stage(name, "ending the tasks"):
+                async with entry.bounded:
+                    if entry.target is target and not entry.gone:
+                        await self._end_tasks(worker, entry.task_ids())
+                        entry.task_configs, entry.applied_config, entry.tasks = [], None, []
+                        self._registry.publish(name)
         for task in entry.task_ids():
             (worker.resume_task if target is TargetState.STARTED else worker.pause_task)(task)
 
@@ -349,9 +487,66 @@ class StandaloneHerder:
 
         self._loop.spawn(f"Changing the state of {name} to {target.value}", follow)
 
+    # ------------------------------------------------------------------ offsets and validation
+    async def _read_offsets(self, name: str) -> Sequence[OffsetEntry]:
+        changes = await self._offset_changes(name)
+        return await self._loop.off_loop(f"offsets-{name}", changes.read)
+
+    async def _plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
+        changes = await self._offset_changes(name)
+        return await self._loop.off_loop(f"offsets-{name}", lambda: plan(changes))
+
+    async def _change_offsets(
+        self, name: str, verb: str, prepare: Callable[[OffsetChanges], PreparedChange]
+    ) -> dict[str, object]:
+        """Asks the connector, then writes; only the writing keeps requests that start tasks waiting."""
+        await self._ready()
+        entry = self._stopped_entry(name)
+        changes = await self._offset_changes(name)
+        with self._stage(name, "changing the offsets"):
+            prepared = await self._loop.off_loop(f"offsets-{name}", lambda: prepare(changes))
+            async with entry.bounded:
+                if self._stopped_entry(name) is not entry:
+                    raise not_stopped(name)
+                await self._loop.off_loop(f"offsets-{name}", prepared.write)
+        log.info("The offsets of connector %s were %s", name, verb)
+        return done_message(verb, prepared.stated)
+
+    def _stopped_entry(self, name: str) -> ConnectorEntry:
+        entry = self._entry(name, f"Connector {name} not found")
+        if entry.target is not TargetState.STOPPED or entry.task_configs:
+            raise not_stopped(name)
+        return entry
+
+    async def _offset_changes(self, name: str) -> OffsetChanges:
+        worker, validator = await self._ready()
+        entry = self._entry(name, f"Connector {name} not found")
+        config = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
+        if entry.checked.type is ConnectorType.UNKNOWN:
+            # A stored connector whose class is missing: this says which.
+            await self._loop.off_loop(f"validate-{name}", lambda: validator.new_connector(config))
+        return OffsetChanges(name, entry.checked.type, config, worker.offsets, lambda: validator.new_connector(config))
+
+    async def _validate(self, config: dict[str, str | None]) -> ConfigInfos:
+        worker, validator = await self._ready()
+        known = self._registry.entries.get(config.get("name") or "")
+        if known is not None:
+            config = unmasked(config, known.config, known.checked.secrets)
+
+        def check() -> ConfigInfos:
+            resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
+            return validator.infos(config, {**config, **resolved})
+
+        name = config.get("name") or ""
+        with self._stage(name, "validating the configuration"):
+            return await self._loop.off_loop(f"validate-{name}", check)
+
     async def _restart_connector(self, name: str) -> None:
         worker, _ = await self._ready()
         entry = self._entry(name, f"Unknown connector: {name}")
+        if entry.checked.type is ConnectorType.UNKNOWN:
+            await self._restorer(name)()
+            return
         # A secret that cannot be read must not end what runs.
         resolved = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
         entry.mark_restarting(True, [])

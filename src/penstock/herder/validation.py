@@ -1,20 +1,23 @@
 """Checks connector configurations before anything is started.
 
-Main types: ``ConnectorValidator``, ``Checked``. Runs users' code (``config``, ``validate``), so it is called on a
-thread of its own. Stateless.
+Main types: ``ConnectorValidator``, ``Checked``, ``Examined``. Runs users' code (``config``, ``validate``,
+constructors), so it is called on a thread of its own. Stateless.
 
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.api import Connector, SinkConnector
-from penstock.config import Config, ConfigValue
+from penstock.config import Config, ConfigDef, ConfigValue
 from penstock.errors import BadRequestException, ConnectException
+from penstock.herder.config_infos import ConfigInfos, Finding, groups_of
+from penstock.herder.converter_checks import check_converters
+from penstock.herder.override_checks import OverridePolicy, check_overrides
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import SINK, SOURCE, InstalledPlugins, validate_connector
@@ -29,16 +32,18 @@ class Checked:
         version: The version of the connector's class.
         max_tasks: ``tasks.max``.
         enforce_max_tasks: ``tasks.max.enforce``.
+        secrets: The settings whose values must not be shown.
     """
 
     type: ConnectorType
     version: str | None = None
     max_tasks: int = 1
     enforce_max_tasks: bool = True
+    secrets: frozenset[str] = frozenset()
 
 
 class Validator(Protocol):
-    """Checks a configuration."""
+    """Checks configurations."""
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
         """Checks one configuration.
@@ -51,8 +56,39 @@ class Validator(Protocol):
             BadRequestException: it is wrong; the message has all faults.
         """
 
+    def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
+        """All settings of one configuration with their faults.
 
-def invalid(errors: list[str]) -> BadRequestException:
+        Raises:
+            BadRequestException: its class is missing or cannot be used.
+        """
+
+    def new_connector(self, config: Mapping[str, str]) -> Connector:
+        """A fresh instance of the class that a configuration names.
+
+        Raises:
+            BadRequestException: it cannot be made.
+        """
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Everything that a check found out, also about a configuration that is wrong.
+
+    Attributes:
+        type: Source or sink.
+        connector: The instance that was asked.
+        infos: All settings, with their faults.
+        values: The values of the framework's settings.
+    """
+
+    type: ConnectorType
+    connector: Connector
+    infos: ConfigInfos
+    values: Mapping[str, ConfigValue]
+
+
+def invalid(errors: Sequence[str]) -> BadRequestException:
     """The error for a configuration with faults.
 
     >>> print(invalid(["Missing required configuration \\"topic\\" which has no default value."]))
@@ -76,26 +112,60 @@ class ConnectorValidator:
 
     Args:
         plugins: Where classes come from.
+        policy: Which client settings connectors may override.
 
     Thread: any; each check makes instances of its own.
     """
 
-    def __init__(self, plugins: Plugins) -> None:
+    def __init__(self, plugins: Plugins, policy: OverridePolicy | None = None) -> None:
         self._plugins = plugins
         self._classes = InstalledPlugins(plugins)
+        self._policy = policy or OverridePolicy()
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
         """See ``Validator``."""
-        connector_type, connector = self.connector_of(resolved)
+        examined = self.examine(config, resolved)
         errors = [f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None]
-        found = self.validate(connector_type, connector, resolved)
-        for value in found.values():
-            errors += [message for message in value.error_messages if message not in errors]
+        for finding in examined.infos.findings:
+            errors += [message for message in finding.value.error_messages if message not in errors]
         if errors:
             raise invalid(errors)
-        maximum, enforce = found["tasks.max"].value, found["tasks.max.enforce"].value
+        maximum, enforce = examined.values["tasks.max"].value, examined.values["tasks.max.enforce"].value
         assert isinstance(maximum, int)
-        return Checked(connector_type, self._plugins.version(type(connector)), maximum, enforce is not False)
+        secrets = frozenset(finding.name for finding in examined.infos.findings if finding.secret)
+        version = self._plugins.version(type(examined.connector))
+        return Checked(examined.type, version, maximum, enforce is not False, secrets)
+
+    def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
+        """See ``Validator``."""
+        return self.examine(config, resolved).infos
+
+    def new_connector(self, config: Mapping[str, str]) -> Connector:
+        """See ``Validator``."""
+        return self.connector_of(config)[1]
+
+    def examine(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:
+        """Checks everything, without stopping at the first fault.
+
+        Raises:
+            BadRequestException: the class is missing or cannot be used.
+            ConnectException: the connector's ``config`` or ``validate`` itself failed.
+        """
+        connector_type, connector = self.connector_of(resolved)
+        base = SINK if connector_type is ConnectorType.SINK else SOURCE
+        definition, found = validate_connector(base, resolved, self._classes)
+        given = {name: value for name, value in resolved.items() if value is not None}
+        own_definition, own = _own_settings(connector, given)
+        from_converters, converter_definitions = check_converters(given, found, self._classes)
+        shown = {name: value for name, value in config.items() if value is not None}
+        findings = [
+            *_merged(definition, found, own_definition, own, shown),
+            *from_converters,
+            *check_overrides(given, connector_type, self._policy),
+        ]
+        groups = groups_of((definition, own_definition, *converter_definitions))
+        infos = ConfigInfos(given["connector.class"], groups, findings)
+        return Examined(connector_type, connector, infos, found)
 
     def connector_of(self, config: Mapping[str, str | None]) -> tuple[ConnectorType, Connector]:
         """The type of a connector and a fresh instance of its class.
@@ -122,26 +192,38 @@ class ConnectorValidator:
         kind = ConnectorType.SINK if isinstance(instance, SinkConnector) else ConnectorType.SOURCE
         return kind, instance
 
-    def validate(
-        self, connector_type: ConnectorType, connector: Connector, resolved: Mapping[str, str | None]
-    ) -> dict[str, ConfigValue]:
-        """All settings with their faults: the framework's, then the connector's own.
 
-        Raises:
-            ConnectException: the connector's ``validate`` itself failed.
-        """
-        base = SINK if connector_type is ConnectorType.SINK else SOURCE
-        _, found = validate_connector(base, resolved, self._classes)
-        given = {name: value for name, value in resolved.items() if value is not None}
-        name = type(connector).__name__
-        try:
-            own = connector.validate(given)
-        except Exception as error:
-            raise ConnectException(f"{name}.validate() raised {type(error).__name__}: {error}") from error
-        if not isinstance(own, Config):
-            raise BadRequestException(f"{name}.validate() must return a Config that is not None")
-        for value in own.config_values:
-            known = found.setdefault(value.name, value)
-            if known is not value:
-                known.error_messages += [text for text in value.error_messages if text not in known.error_messages]
-        return found
+def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[ConfigDef, Config]:
+    """What the connector itself knows and says about its settings."""
+    name = type(connector).__name__
+    try:
+        definition: object = connector.config()
+    except Exception as error:
+        raise ConnectException(f"{name}.config() raised {type(error).__name__}: {error}") from error
+    if not isinstance(definition, ConfigDef):
+        raise BadRequestException(f"{name}.config() must return a ConfigDef that is not None")
+    try:
+        own: object = connector.validate(given)
+    except Exception as error:
+        raise ConnectException(f"{name}.validate() raised {type(error).__name__}: {error}") from error
+    if not isinstance(own, Config):
+        raise BadRequestException(f"{name}.validate() must return a Config that is not None")
+    return definition, own
+
+
+def _merged(
+    definition: ConfigDef,
+    found: Mapping[str, ConfigValue],
+    own_definition: ConfigDef,
+    own: Config,
+    shown: Mapping[str, str],
+) -> list[Finding]:
+    """The framework's settings with the transforms', then the connector's own; one that both define has both faults."""
+    values = dict(found)
+    for value in own.config_values:
+        known = values.setdefault(value.name, value)
+        if known is not value:
+            known.error_messages += [text for text in value.error_messages if text not in known.error_messages]
+    keys = {**definition.keys, **own_definition.keys}
+    names = [*keys, *(name for name in values if name not in keys)]
+    return [Finding(keys.get(name), values.get(name) or ConfigValue(name), given=shown.get(name)) for name in names]

@@ -42,6 +42,16 @@ _PASSING = frozenset(
         _Error.NOT_CONTROLLER,
     }
 )
+# The group still has members: its offsets are theirs.
+_BUSY_GROUP = frozenset(
+    {
+        _Error.NON_EMPTY_GROUP,
+        _Error.UNKNOWN_MEMBER_ID,
+        _Error.REBALANCE_IN_PROGRESS,
+        _Error.GROUP_SUBSCRIBED_TO_TOPIC,
+        _Error.FENCED_INSTANCE_ID,
+    }
+)
 _RETRY_S = 0.1
 _TIMEOUTS = frozenset({_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN})
 
@@ -206,6 +216,28 @@ class TopicAdmin:
         """The offset of the first record that each partition still has."""
         level = ck.IsolationLevel.READ_UNCOMMITTED
         return self._offsets("reading beginning offsets", partitions, _EARLIEST, level)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition whose record is not older than this; its end when all are older."""
+        wanted = list(partitions)
+        spec = cast(Any, OffsetSpec).for_timestamp(timestamp_ms)
+        found = self._offsets("reading offsets by timestamp", wanted, spec, ck.IsolationLevel.READ_UNCOMMITTED)
+        older = [at for at, offset in found.items() if offset < 0]
+        return {**found, **self.end_offsets(older)}
+
+    def existing_partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist. Asking does not create one."""
+        wanted = set(topics)
+        if not wanted:
+            return set()
+        found = self._partitions(f"looking for the topics {', '.join(sorted(wanted))}", wanted)
+        return {TopicPartition(at.topic, at.partition) for at in found}
+
+    def group_busy(self, error: Exception) -> bool:
+        """Whether a change failed because the group still has members."""
+        cause = error.__cause__
+        known = isinstance(cause, ck.KafkaException) and cause.args and isinstance(cause.args[0], ck.KafkaError)
+        return bool(known and cause is not None and cause.args[0].code() in _BUSY_GROUP)
 
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a consumer group; none when the group does not exist.

@@ -5,15 +5,23 @@ Main functions: ``read_json``, ``config_map``, ``create_request``, ``connector_n
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.errors import BadRequestException
+from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.model import TargetState
+
+#: The largest body that is read; configurations and offsets are far smaller.
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+BODY_TIMEOUT_S: Final = 30.0
 
 _CREATE_FIELDS = {"name", "config", "initial_state"}
 
@@ -31,13 +39,13 @@ async def read_json(request: Request) -> object:
     """The body as JSON.
 
     Raises:
-        HTTPException: 415 for another media type.
+        HTTPException: 415 for another media type, 413 for a body that is too large, 408 for one that does not come.
         BadRequestException: no body, or not JSON.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in ("application/json", ""):
         raise HTTPException(415)
-    body = await request.body()
+    body = await _read(request)
     if not body.strip():
         raise BadRequestException("The request needs a JSON body")
     if not media_type:
@@ -47,6 +55,22 @@ async def read_json(request: Request) -> object:
     except orjson.JSONDecodeError as error:
         raise BadRequestException(f"The request body is not valid JSON: {error}") from error
     return value
+
+
+async def _read(request: Request) -> bytes:
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > MAX_BODY_BYTES:
+        raise HTTPException(413)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise HTTPException(413)
+    except TimeoutError:
+        raise HTTPException(408) from None
+    return bytes(body)
 
 
 def config_map(value: object, what: str = "The configuration") -> dict[str, str | None]:
@@ -129,3 +153,67 @@ def create_request(value: object) -> CreateRequest:
     except ValueError as error:
         raise BadRequestException(str(error)) from error
     return CreateRequest(name, config, target)
+
+
+def offsets_request(value: object, *, dry_run: bool) -> AlterRequest:
+    """The body of ``PATCH /connectors/{name}/offsets``.
+
+    Raises:
+        BadRequestException: it is not what it must be.
+    """
+    if not isinstance(value, Mapping):
+        raise BadRequestException("The request body must be a JSON object with offsets")
+    unknown = sorted(set(value) - {"offsets", "timestamp"})
+    if unknown:
+        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; such a request has offsets or timestamp")
+    offsets, moment = value.get("offsets"), value.get("timestamp")
+    if moment is not None:
+        if offsets:
+            raise BadRequestException("A request has either offsets or a timestamp, not both")
+        return AlterRequest(timestamp_ms=timestamp_ms(moment), dry_run=dry_run)
+    if offsets is None or offsets == []:
+        raise BadRequestException("Partitions / offsets need to be provided for an alter offsets request")
+    if not isinstance(offsets, list):
+        raise BadRequestException("offsets must be a JSON array of objects with partition and offset")
+    return AlterRequest([_offset_entry(entry) for entry in offsets], dry_run=dry_run)
+
+
+def _offset_entry(entry: object) -> OffsetEntry:
+    if not isinstance(entry, Mapping):
+        raise BadRequestException("Each entry of offsets must be a JSON object with partition and offset")
+    unknown = sorted(set(entry) - {"partition", "offset"})
+    if unknown:
+        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; an entry has partition and offset")
+    partition, offset = entry.get("partition"), entry.get("offset")
+    for name, part in (("partition", partition), ("offset", offset)):
+        if part is not None and not isinstance(part, Mapping):
+            raise BadRequestException(f"The {name} of an entry must be a JSON object or null")
+    return OffsetEntry(partition, offset)
+
+
+def timestamp_ms(value: object) -> int:
+    """A point in time: milliseconds since 1970, or ISO 8601 text (UTC when it names no zone).
+
+    >>> timestamp_ms("1970-01-01T00:00:01Z"), timestamp_ms("1500"), timestamp_ms(7)
+    (1000, 1500, 7)
+
+    Raises:
+        BadRequestException: it is neither.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value
+    if isinstance(value, str):
+        text = value.strip()
+        if text.isascii() and text.isdigit() and len(text) < 19:
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            milliseconds = int(aware.timestamp() * 1000)
+        except (ValueError, OverflowError):
+            milliseconds = -1
+        if milliseconds >= 0:
+            return milliseconds
+    raise BadRequestException(
+        f"timestamp must be milliseconds since 1970 or a date and time such as 2030-01-31T12:00:00Z, not {value!r}"
+    )

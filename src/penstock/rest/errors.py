@@ -23,6 +23,7 @@ from penstock.errors import (
     ConflictException,
     NotFoundException,
 )
+from penstock.rest.services import RequestTimeout
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ def error_response(status: int, message: str | None) -> Response:
 
 def on_error(request: Request, error: Exception) -> Response:
     """Answers a failed request."""
-    if isinstance(error, TimeoutError):
-        return error_response(500, "Request timed out. The worker is currently busy with the connector it is about")
+    if isinstance(error, RequestTimeout):
+        return error_response(500, str(error))
     if isinstance(error, CancelledError):
         return error_response(500, "Worker is shutting down")
     status = status_of(error)
@@ -75,5 +76,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         allowed = ",".join(sorted({*(error.headers or {}).get("Allow", "").replace(" ", "").split(","), "OPTIONS"}))
         return Response(allowed, 200, {"Allow": allowed}, media_type="text/plain")
     phrase = HTTPStatus(error.status_code).phrase
+    # Starlette fills in the phrase when nothing else is said.
+    own = error.detail if error.detail and error.detail != phrase else None
+    if own is not None:
+        return error_response(error.status_code, own)
     body = {"error_code": error.status_code, "message": f"HTTP {error.status_code} {phrase}"}
     return Response(orjson.dumps(body), error.status_code, dict(error.headers or {}))

@@ -1,24 +1,30 @@
-"""What the route modules share: the herder, the plugins, and awaiting a request with its time limit.
+"""What the route modules share: the herder, the plugins, log levels, and awaiting a request with its time limit.
 
-Main type: ``Services``. Used on the REST thread.
+Main types: ``Services``, ``RequestTimeout``. Used on the REST thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.requests import Request
 
 from penstock.herder import Herder
-from penstock.model.payloads import PluginInfo
+from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.telemetry.loggers import Loggers
+from penstock.worker.threads import in_thread
 
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 90.0
+
+
+class RequestTimeout(Exception):
+    """A request took too long; it goes on, but its caller is told."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +35,46 @@ class Services:
         herder: Serves requests and reads.
         version: Of the worker.
         commit: The commit it was built from.
-        list_plugins: Lists the plugins; may import them, so it is called on another thread.
+        plugins: Knows the plugins; may import them, so it is asked on other threads.
+        loggers: The log levels.
+        topic_tracking: Whether the topics of connectors are tracked.
+        topic_reset: Whether users may reset them.
         request_timeout_s: How long a request may take.
     """
 
     herder: Herder
     version: str
     commit: str
-    list_plugins: Callable[[], Sequence[PluginInfo]]
+    plugins: PluginCatalog
+    loggers: Loggers = field(default_factory=Loggers)
+    topic_tracking: bool = True
+    topic_reset: bool = True
     request_timeout_s: float = REQUEST_TIMEOUT_S
 
-    async def answer(self, future: Future[T]) -> T:
-        """Awaits a request of the herder; after the time limit the request goes on, but the caller is told.
+    async def answer(self, future: Future[T], name: str | None = None) -> T:
+        """Awaits a request.
+
+        Args:
+            future: Its answer.
+            name: The connector it is about, to say what it waits for.
 
         Raises:
-            TimeoutError: it took too long.
+            RequestTimeout: it took too long.
         """
         waiting = asyncio.wrap_future(future)
         done, _ = await asyncio.wait({waiting}, timeout=self.request_timeout_s)
         if not done:
-            raise TimeoutError
+            doing = None if name is None else self.herder.busy_with(name)
+            raise RequestTimeout(
+                "Request timed out. The worker is currently "
+                + (doing or f"busy with {'other work' if name is None else f'connector {name}'}")
+                + ". The request goes on; look at the status of the connector later"
+            )
         return waiting.result()
+
+    async def on_thread(self, name: str, call: Callable[[], T]) -> T:
+        """Runs a call that may block on a thread of its own."""
+        return await self.answer(in_thread(name, call))
 
 
 def services(request: Request) -> Services:

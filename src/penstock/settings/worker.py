@@ -174,9 +174,11 @@ class StandaloneSettings(WorkerSettings):
 
     Attributes:
         offset_file: Where the offsets of source connectors are kept.
+        connector_file: Where the connectors are kept; None to forget them when the worker ends.
     """
 
     offset_file: str
+    connector_file: str | None
 
     @classmethod
     def definition(cls) -> ConfigDef:
@@ -185,7 +187,15 @@ class StandaloneSettings(WorkerSettings):
 
     @classmethod
     def _fields(cls, raw: dict[str, str], values: dict[str, object]) -> dict[str, Any]:
-        return {**super()._fields(raw, values), "offset_file": _get(values, "offset.storage.file.filename", str)}
+        offset_file = _get(values, "offset.storage.file.filename", str)
+        connector_file = values["config.storage.file.filename"]
+        if connector_file is None:
+            connector_file = f"{offset_file}.connectors.json"
+        return {
+            **super()._fields(raw, values),
+            "offset_file": offset_file,
+            "connector_file": connector_file or None,
+        }
 
 
 def providers_of(properties: Mapping[str, str]) -> tuple[ProviderSettings, ...]:

@@ -229,6 +229,14 @@ _STANDALONE = (
         _HIGH,
         "The file in which the offsets of source connectors are kept.",
     ),
+    _Row(
+        "config.storage.file.filename",
+        _TEXT,
+        None,
+        _LOW,
+        "Penstock's own: the file in which configurations and target states of connectors outlive the worker; unset "
+        "for the name of the offsets file with .connectors.json added; empty to forget them, as Kafka Connect does.",
+    ),
 )
 
 WORKER: Final = _define(_BASICS + _REST + _TLS + _OWN)

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from penstock.api import OffsetStorageReader
+from penstock.api import Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.errors import BadRequestException
 from penstock.herder import StandaloneHerder
-from penstock.herder.validation import Checked
+from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.validation import Checked, ConnectorValidator
 from penstock.model import ConnectorType, State
 from penstock.plugins import Plugins
+from penstock.stores.connectors import ConnectorStore
+from penstock.stores.memory import MemoryOffsetStore
+from penstock.stores.offsets import OffsetReader
 from penstock.testing.probes import BOARD
+from penstock.worker.active_topics import ActiveTopics
+from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.task_slot import StateReport
 from penstock.worker.worker import TaskRequest, Worker, WorkerParts
 
@@ -63,30 +69,114 @@ class FakeTask:
 
 
 class EchoOffsets(OffsetStorageReader):
-    """Answers with what was asked for."""
+    """Answers with what is stored, and without it with what was asked for."""
+
+    def __init__(self, reader: OffsetReader) -> None:
+        self._reader = reader
 
     def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
-        return {"read": partition["file"]}
+        return self._reader.offset(partition) or {"read": partition["file"]}
 
     def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
         return [self.offset(partition) for partition in partitions]
 
 
+class GroupBusy(Exception):
+    """What the double of an admin client raises for a group with members."""
+
+
+class FakeGroups:
+    """Consumer groups and topics without a cluster; each partition has the offsets 0 to 99, a second apart."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[TopicPartition, int]] = {}
+        self.topics = {"t": 2}
+        self.busy = False
+
+    def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {at: OffsetAndMetadata(offset) for at, offset in self.groups.get(group, {}).items()}
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._check()
+        self.groups.setdefault(group, {}).update(offsets)
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        self._check()
+        for at in partitions:
+            self.groups.get(group, {}).pop(at, None)
+
+    def delete_group(self, group: str) -> None:
+        self._check()
+        self.groups.pop(group, None)
+
+    def group_busy(self, error: Exception) -> bool:
+        return isinstance(error, GroupBusy)
+
+    def existing_partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
+        return {TopicPartition(topic, n) for topic in topics for n in range(self.topics.get(topic, 0))}
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 100)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, min(100, -(-timestamp_ms // 1000)))
+
+    def close(self) -> None: ...
+
+    def _check(self) -> None:
+        if self.busy:
+            raise GroupBusy
+
+
+class LaxValidator:
+    """Takes every configuration that names a class; settings that are called password are secrets."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._real = ConnectorValidator(plugins)
+
+    def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
+        text = resolved.get("connector.class")
+        if not text:
+            raise BadRequestException("Connector config contains no connector type")
+        BOARD.hit(str(resolved.get("name")), "validate", record=False)
+        self._real.connector_of(resolved)
+        enforce = resolved.get("tasks.max.enforce", "true") == "true"
+        kind = ConnectorType.SINK if "Sink" in text else ConnectorType.SOURCE
+        return Checked(kind, "7", int(resolved.get("tasks.max") or 1), enforce, frozenset({"password"}))
+
+    def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
+        return self._real.infos(config, resolved)
+
+    def new_connector(self, config: Mapping[str, str]) -> Connector:
+        return self._real.new_connector(config)
+
+
 class Setup:
     """What a test gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, connectors: ConnectorStore | None = None) -> None:
         self.tasks: list[FakeTask] = []
         self.task_error: Exception | None = None
         self.stuck = False
-        self.herder = StandaloneHerder("127.0.0.1:8083")
+        self.connectors = connectors
+        self.topics = ActiveTopics()
+        self.herder = StandaloneHerder("127.0.0.1:8083", self.topics)
         self.env = {"SECRET": "hunter2"}
+        self.store = MemoryOffsetStore()
+        self.store.start()
+        self.groups = FakeGroups()
+        plugins = Plugins(stock=())
+        self.validator = LaxValidator(plugins)
         parts = WorkerParts(
             worker_id="127.0.0.1:8083",
-            plugins=Plugins(stock=()),
+            plugins=plugins,
             transformer=ConfigTransformer({"env": EnvVarConfigProvider(self.env)}),
-            offset_reader=lambda name: EchoOffsets(),
+            offset_reader=lambda name: EchoOffsets(OffsetReader(self.store, name)),
             make_task=self._make_task,
+            offsets=WorkerOffsets(self.store, _group, lambda group: self.groups),
             task_stop_timeout_s=0.3,
             connector_stop_timeout_s=0.3,
         )
@@ -99,14 +189,9 @@ class Setup:
         self.tasks.append(task)
         return task
 
-    def validate(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
-        """Takes every configuration that names a class."""
-        if not resolved.get("connector.class"):
-            raise BadRequestException("Connector config contains no connector type")
-        sink = "Sink" in str(resolved["connector.class"])
-        enforce = resolved.get("tasks.max.enforce", "true") == "true"
-        kind = ConnectorType.SINK if sink else ConnectorType.SOURCE
-        return Checked(kind, "7", int(resolved.get("tasks.max") or 1), enforce)
+    def serve(self, except_for: Iterable[str] = ()) -> None:
+        """Lets the herder serve."""
+        self.herder.serve(self.worker, self.validator, "cluster", store=self.connectors, except_for=except_for)
 
     def put(self, name: str, cls: str = SOURCE, **config: str) -> None:
         """Creates or changes a connector; ``tasks_max`` stands for ``tasks.max``."""
@@ -125,6 +210,10 @@ class Setup:
         await_true(lambda: self.state(name) == (connector, tasks), lambda: f"{name} is {self.state(name)}")
 
 
+def _group(connector: str, config: Mapping[str, str]) -> Group:
+    return Group(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
+
+
 def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 10) -> None:
     """Waits for something to become true."""
     end = time.monotonic() + timeout_s
@@ -135,12 +224,16 @@ def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not
 
 
 @contextmanager
-def running() -> Iterator[Setup]:
-    """A herder that serves, stopped at the end."""
+def running(connectors: ConnectorStore | None = None) -> Iterator[Setup]:
+    """A herder that serves, stopped at the end.
+
+    Args:
+        connectors: Where connectors outlive it.
+    """
     BOARD.clear()
-    setup = Setup()
+    setup = Setup(connectors)
     setup.herder.start()
-    setup.herder.serve(setup.worker, setup.validate, "cluster")
+    setup.serve()
     try:
         yield setup
     finally:

@@ -27,10 +27,13 @@ class Board:
         self.configs: dict[str, list[dict[str, str]]] = {}
         self.fail: dict[tuple[str, str], Exception] = {}
         self.block: dict[tuple[str, str], threading.Event] = {}
+        self.altered: list[tuple[str, dict[Any, Any]]] = []
+        self.alters: dict[str, bool] = {}
 
-    def hit(self, name: str, call: str) -> None:
+    def hit(self, name: str, call: str, *, record: bool = True) -> None:
         """Notes a call; blocks or raises when the test wants that."""
-        self.calls.append((name, call))
+        if record:
+            self.calls.append((name, call))
         blocked = self.block.get((name, call))
         if blocked is not None:
             assert blocked.wait(20)
@@ -64,6 +67,12 @@ class _Probe:
 
     def config(self) -> ConfigDef:
         return ConfigDef().define("must", ConfigType.STRING, default="", importance=Importance.LOW)
+
+    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[Any, Any]) -> bool:
+        name = props["name"]
+        BOARD.altered.append((name, dict(offsets)))
+        BOARD.hit(name, "alter_offsets", record=False)
+        return BOARD.alters.get(name, True)
 
     def version(self) -> str:
         return "7"

@@ -13,7 +13,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from penstock.api import AnySinkTask, FrameSinkTask, SourceTask
@@ -47,6 +47,8 @@ from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
+from penstock.worker.active_topics import ActiveTopics
+from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.sink_stages import StageLimits
@@ -57,9 +59,13 @@ from penstock.worker.task_parts import TaskParts, make_parts, new_task
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
+from penstock.worker.topic_tracking import TrackingPipeline, TrackingProducer
 from penstock.worker.worker import TaskRequest
 
 log = logging.getLogger(__name__)
+
+#: How long one question about a connector's group may take; below the time limit of a REST request.
+_OFFSETS_TIMEOUT_S = 30.0
 
 
 class TaskBuilder:
@@ -72,6 +78,7 @@ class TaskBuilder:
         store: Where source offsets are.
         metrics: Gets the worker's counters.
         probe: Told the named points of the data path, for kill tests.
+        topics: Gets the topics that connectors use; None when they are not tracked.
     """
 
     def __init__(
@@ -83,8 +90,10 @@ class TaskBuilder:
         metrics: Metrics,
         *,
         probe: Callable[[str], None] = no_probe,
+        topics: ActiveTopics | None = None,
     ) -> None:
         self._settings = settings
+        self._topics = topics
         self._probe = probe
         self._plugins = plugins
         self._classes = InstalledPlugins(plugins)
@@ -97,6 +106,21 @@ class TaskBuilder:
     def offset_reader(self, connector: str) -> OffsetReader:
         """The reader of a connector's committed source offsets."""
         return OffsetReader(self._store, connector)
+
+    def connector_offsets(self) -> WorkerOffsets:
+        """Reads and changes the committed offsets of connectors."""
+        return WorkerOffsets(self._store, self._group_of, self._group_admin)
+
+    def _group_of(self, connector: str, config: Mapping[str, str]) -> Group:
+        """The consumer group of a sink: its own name for it, the worker's, or the default."""
+        client = consumer_settings(
+            self._settings.raw, config, client_id=admin_client_id(connector), group_id=f"connect-{connector}"
+        )
+        admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
+        return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
+
+    def _group_admin(self, group: Group) -> TopicAdmin:
+        return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=_OFFSETS_TIMEOUT_S)
 
     def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
         """Builds one task; undoes what it has made when a part fails.
@@ -146,7 +170,9 @@ class TaskBuilder:
         made.callback(producer.close, 0)
         services = SourceTaskServices(
             pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs),
-            producer=producer,
+            producer=producer
+            if self._topics is None
+            else TrackingProducer(producer, request.id.connector, self._topics),
             errors=errors,
             topics=self._topic_creation(request, settings, made),
             offset_reader=self.offset_reader(request.id.connector),
@@ -215,7 +241,7 @@ class TaskBuilder:
         )
         services = SinkTaskServices(
             consumer,
-            pipeline,
+            pipeline if self._topics is None else TrackingPipeline(pipeline, request.id.connector, self._topics),
             make_reporters=self._sink_reporters(request, settings),
             close=made.pop_all().close,
         )

@@ -21,6 +21,7 @@ from penstock.config.providers import ConfigTransformer
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
 from penstock.plugins import Plugins
+from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
 from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
 from penstock.worker.task_configs import check_count
@@ -77,6 +78,7 @@ class WorkerParts:
         transformer: Resolves placeholders.
         offset_reader: Makes the reader of a source connector's committed offsets.
         make_task: Builds a task's runner.
+        offsets: Reads and changes the committed offsets of connectors.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
     """
@@ -86,6 +88,7 @@ class WorkerParts:
     transformer: ConfigTransformer
     offset_reader: Callable[[str], OffsetStorageReader]
     make_task: TaskFactory
+    offsets: ConnectorOffsets
     task_stop_timeout_s: float = 5.0
     connector_stop_timeout_s: float = 5.0
 
@@ -115,6 +118,11 @@ class Worker:
     def plugins(self) -> Plugins:
         """Where classes come from."""
         return self._parts.plugins
+
+    @property
+    def offsets(self) -> ConnectorOffsets:
+        """Reads and changes the committed offsets of connectors. Its methods block: any thread but the herder's."""
+        return self._parts.offsets
 
     @property
     def connector_stop_timeout_s(self) -> float:

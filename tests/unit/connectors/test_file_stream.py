@@ -218,7 +218,7 @@ class TestSourceConnector:
         ("partition", "offset", "message"),
         [
             ({"filename": "f"}, {}, "contain the key 'position'"),
-            ({"filename": "f"}, {"position": "1"}, "whole number"),
+            ({"filename": "f"}, {"position": "1"}, "expected to be a Long value"),
             ({"filename": "f"}, {"position": -1}, "non-negative"),
             ({"other": "f"}, {"position": 1}, "contain the key 'filename'"),
         ],
@@ -232,7 +232,7 @@ class TestSourceConnector:
         assert FileStreamSourceConnector().alter_offsets({"file": "f"}, offsets) is True
 
     def test_standard_input_has_no_offsets_to_change(self):
-        with pytest.raises(ConnectException, match="standard input"):
+        with pytest.raises(ConnectException, match="stdin is used"):
             FileStreamSourceConnector().alter_offsets({}, {})
 
 

@@ -279,7 +279,7 @@ def test_requests_wait_until_the_worker_is_there() -> None:
     try:
         assert setup.herder.health()[0] is Health.STARTING
         early = setup.herder.put_connector("a", {"connector.class": SOURCE})
-        setup.herder.serve(setup.worker, setup.validate, "cluster")
+        setup.serve()
         assert early.result(10).created
         assert setup.herder.health()[0] is Health.HEALTHY
         assert setup.herder.kafka_cluster_id == "cluster"

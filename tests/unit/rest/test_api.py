@@ -12,19 +12,18 @@ import pytest
 
 from penstock.errors import ConfigException, ConnectException
 from penstock.herder import StandaloneHerder
-from penstock.model.payloads import PluginInfo
+from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.plugins import Plugins
 from penstock.rest.app import build_app
 from penstock.rest.server import Listener, RestServer, open_listeners
 from penstock.rest.services import Services
 from penstock.testing.control_plane import SOURCE, Setup, await_true, running
 from penstock.testing.probes import BOARD
 
-PLUGINS = [PluginInfo("a.Source", "source", "1"), PluginInfo("a.Converter", "converter", None)]
-
 
 def serve(herder: StandaloneHerder, timeout_s: float = 90.0) -> RestServer:
     """A server on a free port of the loopback interface."""
-    services = Services(herder, "4.3.0", "unknown", lambda: PLUGINS, timeout_s)
+    services = Services(herder, "4.3.0", "unknown", PluginCatalog(Plugins()), request_timeout_s=timeout_s)
     server = RestServer(build_app(services), open_listeners([Listener("127.0.0.1", 0)]))
     server.start()
     return server
@@ -223,10 +222,13 @@ def test_reads_are_answered_while_a_connector_blocks(api: Api) -> None:
 
 
 def test_plugins_are_listed_by_type(api: Api) -> None:
-    source = {"class": "a.Source", "type": "source", "version": "1"}
-    assert api.call("GET", "/connector-plugins") == (200, [source])
-    everything = [source, {"class": "a.Converter", "type": "converter"}]
-    assert api.call("GET", "/connector-plugins?connectorsOnly=false") == (200, everything)
+    status, connectors = api.call("GET", "/connector-plugins")
+    assert status == 200
+    assert {plugin["type"] for plugin in connectors} == {"source", "sink"}
+    assert "org.apache.kafka.connect.file.FileStreamSinkConnector" in [plugin["class"] for plugin in connectors]
+    everything = api.call("GET", "/connector-plugins?connectorsOnly=false")[1]
+    assert {"converter", "header_converter", "transformation"} <= {plugin["type"] for plugin in everything}
+    assert "config_provider" not in {plugin["type"] for plugin in everything}
 
 
 def test_the_worker_answers_before_it_is_ready_and_a_request_that_takes_too_long_is_told() -> None:
@@ -243,7 +245,7 @@ def test_the_worker_answers_before_it_is_ready_and_a_request_that_takes_too_long
             late = client.post("/connectors", json={"name": "a", "config": {"connector.class": SOURCE}})
             assert late.status_code == 500
             assert late.json()["message"].startswith("Request timed out")
-            setup.herder.serve(setup.worker, setup.validate, "cluster")
+            setup.serve()
             await_true(lambda: client.get("/health").status_code == 200)
             assert client.get("/").json()["kafka_cluster_id"] == "cluster"
     finally:

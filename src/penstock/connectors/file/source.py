@@ -105,8 +105,8 @@ class FileStreamSourceConnector(SourceConnector):
         """
         if not props.get(FILE_CONFIG):
             raise ConnectException(
-                f"Offsets cannot be modified if the '{FILE_CONFIG}' configuration is unspecified: standard input is "
-                "read then, which has no positions to go back to"
+                f"Offsets cannot be modified if the '{FILE_CONFIG}' configuration is unspecified. This is because stdin "
+                "is used for input and offsets are not tracked."
             )
         for partition, offset in offsets.items():
             # Removing is always allowed, also of entries that make no sense: else nobody could clean them up.
@@ -120,13 +120,9 @@ def _check_offset(partition: Mapping[str, object] | None, offset: Mapping[str, o
         raise ConnectException(f"Offset objects should either be null or contain the key '{POSITION_FIELD}'")
     position = offset[POSITION_FIELD]
     if not isinstance(position, int) or isinstance(position, bool):
-        raise ConnectException(
-            f"The value for the '{POSITION_FIELD}' key in the offset is expected to be a whole number, got {position!r}"
-        )
+        raise ConnectException(f"The value for the '{POSITION_FIELD}' key in the offset is expected to be a Long value")
     if position < 0:
-        raise ConnectException(
-            f"The value for the '{POSITION_FIELD}' key in the offset should be a non-negative value, got {position}"
-        )
+        raise ConnectException(f"The value for the '{POSITION_FIELD}' key in the offset should be a non-negative value")
     if partition is None:
         raise ConnectException("Partition objects cannot be null")
     if FILENAME_FIELD not in partition:

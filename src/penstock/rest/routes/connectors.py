@@ -60,7 +60,9 @@ async def create_connector(request: Request) -> Response:
     """Creates a connector."""
     wanted = create_request(await read_json(request))
     s = services(request)
-    created = await s.answer(s.herder.put_connector(wanted.name, wanted.config, target=wanted.target, replace=False))
+    created = await s.answer(
+        s.herder.put_connector(wanted.name, wanted.config, target=wanted.target, replace=False), wanted.name
+    )
     return json_response(created.info.to_json(), 201, _location(request, wanted.name))
 
 
@@ -71,8 +73,8 @@ async def get_connector(request: Request) -> Response:
 
 async def delete_connector(request: Request) -> Response:
     """Deletes a connector."""
-    s = services(request)
-    await s.answer(s.herder.delete_connector(request.path_params["name"]))
+    s, name = services(request), request.path_params["name"]
+    await s.answer(s.herder.delete_connector(name), name)
     return Response(status_code=204)
 
 
@@ -87,7 +89,7 @@ async def put_config(request: Request) -> Response:
     config = config_map(await read_json(request))
     same_name(name, config)
     s = services(request)
-    done = await s.answer(s.herder.put_connector(name, config, target=None, replace=True))
+    done = await s.answer(s.herder.put_connector(name, config, target=None, replace=True), name)
     headers = _location(request, name) if done.created else None
     return json_response(done.info.to_json(), 201 if done.created else 200, headers)
 
@@ -98,7 +100,7 @@ async def patch_config(request: Request) -> Response:
     patch = config_map(await read_json(request))
     same_name(name, patch)
     s = services(request)
-    done = await s.answer(s.herder.patch_connector(name, patch))
+    done = await s.answer(s.herder.patch_connector(name, patch), name)
     return json_response(done.info.to_json())
 
 
@@ -128,8 +130,8 @@ async def get_task_status(request: Request) -> Response:
 
 async def restart_task(request: Request) -> Response:
     """Restarts one task."""
-    s = services(request)
-    await s.answer(s.herder.restart_task(request.path_params["name"], _task_number(request)))
+    s, name = services(request), request.path_params["name"]
+    await s.answer(s.herder.restart_task(name, _task_number(request)), name)
     return Response(status_code=204)
 
 
@@ -138,32 +140,32 @@ async def restart_connector(request: Request) -> Response:
     s, name = services(request), request.path_params["name"]
     include_tasks, only_failed = flag(request, "includeTasks", False), flag(request, "onlyFailed", False)
     if not include_tasks and not only_failed:
-        await s.answer(s.herder.restart_connector(name))
+        await s.answer(s.herder.restart_connector(name), name)
         return Response(status_code=204)
     plan = await s.answer(
-        s.herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed)
+        s.herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed), name
     )
     return json_response(plan, 202)
 
 
 async def pause_connector(request: Request) -> Response:
     """Pauses the connector and its tasks."""
-    s = services(request)
-    await s.answer(s.herder.pause_connector(request.path_params["name"]))
+    s, name = services(request), request.path_params["name"]
+    await s.answer(s.herder.pause_connector(name), name)
     return Response(status_code=202)
 
 
 async def resume_connector(request: Request) -> Response:
     """Resumes the connector and its tasks."""
-    s = services(request)
-    await s.answer(s.herder.resume_connector(request.path_params["name"]))
+    s, name = services(request), request.path_params["name"]
+    await s.answer(s.herder.resume_connector(name), name)
     return Response(status_code=202)
 
 
 async def stop_connector(request: Request) -> Response:
     """Stops the connector and ends its tasks."""
-    s = services(request)
-    await s.answer(s.herder.stop_connector(request.path_params["name"]))
+    s, name = services(request), request.path_params["name"]
+    await s.answer(s.herder.stop_connector(name), name)
     return Response(status_code=204)
 
 

@@ -1,0 +1,129 @@
+"""The outcome of a validation as REST answers it: a definition and a value for each setting.
+
+Main types: ``Finding`` (one setting), ``ConfigInfos``. Values; any thread.
+
+Source: org.apache.kafka.connect.runtime.rest.entities.ConfigInfos, AbstractHerder.generateResult.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from penstock.config import ConfigDef, ConfigKey, ConfigType, ConfigValue, convert_to_string
+from penstock.config.parse import java_text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known about one setting.
+
+    Attributes:
+        key: Its definition; None when nobody defines it.
+        value: What the validation found.
+        prefix: What stands before the names of ``key`` and ``value`` in the connector's configuration.
+        given: The text in the configuration; None when there is none.
+    """
+
+    key: ConfigKey | None
+    value: ConfigValue
+    prefix: str = ""
+    given: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in the connector's configuration."""
+        return self.prefix + self.value.name
+
+    @property
+    def secret(self) -> bool:
+        """Whether its value must not be shown."""
+        return self.key is not None and self.key.type is ConfigType.PASSWORD
+
+    def to_json(self) -> dict[str, object]:
+        """One entry of ``configs``."""
+        definition = None if self.key is None else key_json(self.key, self.prefix)
+        return {"definition": definition, "value": self._value_json()}
+
+    def _value_json(self) -> dict[str, object]:
+        kind = None if self.key is None else self.key.type
+        item = ConfigType.STRING if kind is ConfigType.LIST else kind
+        return {
+            "name": self.name,
+            "value": self._value_text(kind),
+            "recommended_values": [_text(value, item) for value in self.value.recommended_values],
+            "errors": list(self.value.error_messages),
+            "visible": self.value.visible,
+        }
+
+    def _value_text(self, kind: ConfigType | None) -> str | None:
+        # A class is shown by the name that the user gave it, which may be an alias or a Java name.
+        if kind is ConfigType.CLASS and self.value.value is not None and self.given is not None:
+            return self.given
+        return _text(self.value.value, kind)
+
+
+@dataclass(frozen=True)
+class ConfigInfos:
+    """The answer to a validation.
+
+    Attributes:
+        name: The connector's class as it was given.
+        groups: The headings, in order.
+        findings: The settings, in order.
+    """
+
+    name: str
+    groups: Sequence[str]
+    findings: Sequence[Finding]
+
+    @property
+    def error_count(self) -> int:
+        """How many errors all settings have together."""
+        return sum(len(finding.value.error_messages) for finding in self.findings)
+
+    def to_json(self) -> dict[str, object]:
+        """The body of the answer."""
+        return {
+            "name": self.name,
+            "error_count": self.error_count,
+            "groups": list(self.groups),
+            "configs": [finding.to_json() for finding in self.findings],
+        }
+
+
+def key_json(key: ConfigKey, prefix: str = "") -> dict[str, object]:
+    """The definition of a setting as REST shows it."""
+    return {
+        "name": prefix + key.name,
+        "type": key.type.value,
+        "required": not key.has_default,
+        "default_value": key.default_text(),
+        "importance": key.importance.value,
+        "documentation": key.doc,
+        "group": key.group,
+        "width": key.width.value,
+        "display_name": key.display_name,
+        "dependents": [prefix + name for name in key.dependents],
+        "order_in_group": key.order,
+    }
+
+
+def keys_json(definition: ConfigDef) -> list[dict[str, object]]:
+    """All definitions of a plugin."""
+    return [key_json(key) for key in definition.keys.values()]
+
+
+def groups_of(definitions: Iterable[ConfigDef]) -> list[str]:
+    """The groups of several definitions, each once."""
+    return list(dict.fromkeys(group for definition in definitions for group in definition.groups()))
+
+
+def _text(value: object, kind: ConfigType | None) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return java_text(value) if kind is None else convert_to_string(value, kind)
+    except Exception:
+        # A connector's own validate may put any object here; the answer must not fail for it.
+        return java_text(value)

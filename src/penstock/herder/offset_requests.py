@@ -1,0 +1,236 @@
+"""What requests about offsets mean: entries to source or sink offsets, faults in Kafka's words, and answers.
+
+Main types: ``OffsetEntry``, ``AlterRequest``. Functions: ``sink_offsets``, ``source_offsets``, ``entries_of_sink``,
+``describe_sink_plan``. Pure; any thread.
+
+Source: org.apache.kafka.connect.util.SinkUtils, ConnectUtils; KIP-875; rest.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.api import TopicPartition
+from penstock.errors import BadRequestException, DataException
+from penstock.stores.offsets import key_bytes, value_bytes
+from penstock.worker.connector_offsets import SinkPlan
+
+TOPIC: Final = "kafka_topic"
+PARTITION: Final = "kafka_partition"
+OFFSET: Final = "kafka_offset"
+TIMESTAMP: Final = "kafka_timestamp"
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_MAX_PARTITION: Final = 2**31 - 1
+_MAX_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class OffsetEntry:
+    """One entry of an offsets body, as JSON had it."""
+
+    partition: Mapping[str, object] | None
+    offset: Mapping[str, object] | None
+
+    def to_json(self) -> dict[str, object]:
+        """The shape used by REST."""
+        return {
+            "partition": None if self.partition is None else dict(self.partition),
+            "offset": None if self.offset is None else dict(self.offset),
+        }
+
+
+@dataclass(frozen=True)
+class AlterRequest:
+    """A request to change offsets.
+
+    Attributes:
+        entries: What each partition becomes.
+        timestamp_ms: Instead of entries, for a sink: every partition of its group goes to this time.
+        dry_run: Only tell what would happen.
+    """
+
+    entries: Sequence[OffsetEntry] = ()
+    timestamp_ms: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class SinkOffsets:
+    """What a sink's entries ask for; a partition is in one of the two."""
+
+    offsets: Mapping[TopicPartition, int | None]
+    timestamps: Mapping[TopicPartition, int]
+
+
+def not_stopped(connector: str) -> BadRequestException:
+    """The refusal to change the offsets of a connector that may run."""
+    return BadRequestException(
+        "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the "
+        f"specified connector by issuing a 'PUT' request to the '/connectors/{connector}/stop' endpoint"
+    )
+
+
+def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
+    """The partitions and offsets that a sink's entries name; the last entry of a partition counts.
+
+    Raises:
+        BadRequestException: an entry is wrong.
+    """
+    offsets: dict[TopicPartition, int | None] = {}
+    timestamps: dict[TopicPartition, int] = {}
+    for entry in entries:
+        at = _topic_partition(entry.partition)
+        offsets.pop(at, None)
+        timestamps.pop(at, None)
+        offset = entry.offset
+        if offset is None:
+            offsets[at] = None
+        elif TIMESTAMP in offset and OFFSET not in offset:
+            timestamps[at] = _number(offset[TIMESTAMP], "timestamp", "Timestamps", _MAX_OFFSET)
+        elif offset.get(OFFSET) is None:
+            raise BadRequestException(
+                f"The offset for a sink connector should either be null or contain the key '{OFFSET}'"
+            )
+        else:
+            offsets[at] = _number(offset[OFFSET], "offset", "Offset values", _MAX_OFFSET)
+    return SinkOffsets(offsets, timestamps)
+
+
+def source_offsets(entries: Sequence[OffsetEntry]) -> list[OffsetEntry]:
+    """A source's entries, checked: a store must be able to keep them.
+
+    Raises:
+        BadRequestException: a partition or offset holds something that cannot be stored.
+    """
+    for entry in entries:
+        try:
+            key_bytes("", entry.partition)
+            value_bytes(entry.offset)
+        except DataException as error:
+            raise BadRequestException(str(error)) from error
+    return list(entries)
+
+
+def frozen_partition(partition: Mapping[str, object] | None) -> frozenset[tuple[str, object]] | None:
+    """A source partition as the key that ``SourceConnector.alter_offsets`` gets."""
+    return None if partition is None else frozenset(partition.items())
+
+
+def entries_of_sink(offsets: Mapping[TopicPartition, int | None]) -> list[OffsetEntry]:
+    """A sink's offsets as REST shows them."""
+    return [
+        OffsetEntry(
+            {TOPIC: at.topic, PARTITION: at.partition},
+            None if offset is None else {OFFSET: offset},
+        )
+        for at, offset in sorted(offsets.items())
+    ]
+
+
+def offsets_body(entries: Sequence[OffsetEntry]) -> dict[str, object]:
+    """The body that lists offsets."""
+    return {"offsets": [entry.to_json() for entry in entries]}
+
+
+def done_message(verb: str, stated: bool) -> dict[str, object]:
+    """The answer to a change.
+
+    Args:
+        verb: ``altered`` or ``reset``.
+        stated: Whether the connector said that it knows about offsets.
+    """
+    if stated:
+        return {"message": f"The offsets for this connector have been {verb} successfully"}
+    return {
+        "message": f"The Connect framework-managed offsets for this connector have been {verb} successfully. However, "
+        f"if this connector manages offsets externally, they will need to be manually {verb} in the system that the "
+        "connector uses."
+    }
+
+
+def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) -> dict[str, object]:
+    """What a change of a sink's offsets would do, for ``dry_run``.
+
+    Args:
+        verb: ``altered`` or ``reset``.
+        plan: From and to where.
+        default_to_beginning: Where a partition without an offset begins (``auto.offset.reset``).
+    """
+    listed = []
+    again_sum = 0
+    for at in sorted(plan.after):
+        end = plan.ends[at]
+        start = plan.beginnings[at] if default_to_beginning else end
+        before, after = plan.before.get(at), plan.after[at]
+        here = start if before is None else before
+        there = start if after is None else after
+        # What is gone from the log, or not written yet, is not read whatever the offset says.
+        here, there = (min(max(at_offset, plan.beginnings[at]), end) for at_offset in (here, there))
+        again, skipped = max(0, here - there), max(0, there - here)
+        again_sum += again
+        listed.append(
+            {
+                "partition": {TOPIC: at.topic, PARTITION: at.partition},
+                "current": None if before is None else {OFFSET: before},
+                "new": None if after is None else {OFFSET: after},
+                "records_read_again": again,
+                "records_skipped": skipped,
+                "records_left": end - there,
+            }
+        )
+    return {
+        "message": f"Nothing was changed: the offsets would be {verb}; {again_sum} records would be read again",
+        "dry_run": True,
+        "offsets": listed,
+    }
+
+
+def describe_source_plan(verb: str, before: Sequence[OffsetEntry], after: Sequence[OffsetEntry]) -> dict[str, object]:
+    """What a change of a source's offsets would do. How many records that is, only the source system knows."""
+    known = {key_bytes("", entry.partition): entry.offset for entry in before}
+    listed = [
+        {
+            "partition": None if entry.partition is None else dict(entry.partition),
+            "current": known.get(key_bytes("", entry.partition)),
+            "new": entry.offset,
+        }
+        for entry in after
+    ]
+    return {
+        "message": f"Nothing was changed: the offsets of {len(listed)} source partitions would be {verb}",
+        "dry_run": True,
+        "offsets": listed,
+    }
+
+
+def _topic_partition(partition: Mapping[str, object] | None) -> TopicPartition:
+    if partition is None:
+        raise BadRequestException("The partition for a sink connector offset cannot be null or missing")
+    if TOPIC not in partition or PARTITION not in partition:
+        raise BadRequestException(
+            f"The partition for a sink connector offset must contain the keys '{TOPIC}' and '{PARTITION}'"
+        )
+    topic, number = partition[TOPIC], partition[PARTITION]
+    if topic is None:
+        raise BadRequestException("Kafka topic names must be valid strings and may not be null")
+    if number is None:
+        raise BadRequestException("Kafka partitions must be valid numbers and may not be null")
+    return TopicPartition(str(topic), _number(number, "partition", "Partition values", _MAX_PARTITION))
+
+
+def _number(value: object, what: str, noun: str, maximum: int) -> int:
+    text = str(value)
+    whole = not isinstance(value, bool) and isinstance(value, int | str)
+    if not whole or _INTEGER.fullmatch(text) is None or abs(int(text)) > maximum:
+        raise BadRequestException(
+            f"Failed to parse the following Kafka {what} value in the provided offsets: '{text}'. "
+            f"{noun} for sink connectors need to be integers."
+        )
+    number = int(text)
+    if number < 0:
+        raise BadRequestException(f"The Kafka {what} {number} in the provided offsets must not be negative")
+    return number

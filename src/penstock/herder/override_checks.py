@@ -1,0 +1,148 @@
+"""Checks the client settings that a connector overrides: the policy must allow them, the client must take them.
+
+Main types: ``OverridePolicy``. Main functions: ``check_overrides``, ``parse_policy``. Pure, but for what
+``penstock.kafka.client_settings`` asks of the client library.
+
+Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.config import ConfigType, ConfigValue, Importance, Width
+from penstock.config.definition import ConfigKey
+from penstock.errors import ConfigException
+from penstock.herder.config_infos import Finding
+from penstock.kafka.client_table import ClientKind, Treatment, setting_for
+from penstock.model import ConnectorType
+from penstock.settings import with_prefix
+
+_PACKAGE: Final = "org.apache.kafka.connect.connector.policy."
+_SUFFIX: Final = "ConnectorClientConfigOverridePolicy"
+_PRINCIPAL: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
+_KNOWN: Final = ("All", "None", "Principal", "Allowlist")
+
+
+@dataclass(frozen=True)
+class OverridePolicy:
+    """Which client settings connectors may override.
+
+    Attributes:
+        name: All, None, Principal or Allowlist.
+        allowed: The settings that are allowed; None for all.
+    """
+
+    name: str = "All"
+    allowed: frozenset[str] | None = None
+
+    def allows(self, setting: str) -> bool:
+        """Whether a client setting, without prefix, may be overridden."""
+        return self.allowed is None or setting in self.allowed
+
+
+def parse_policy(text: str, allowlist: Sequence[str]) -> OverridePolicy:
+    """The policy that a worker's file names, by its short name or Java's class name.
+
+    >>> parse_policy("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", ()).name
+    'None'
+
+    Raises:
+        ConfigException: there is no such policy.
+    """
+    name = text.strip().removeprefix(_PACKAGE).removesuffix(_SUFFIX)
+    allowed = {
+        "All": None,
+        "None": frozenset[str](),
+        "Principal": _PRINCIPAL,
+        "Allowlist": frozenset(allowlist),
+    }
+    if name not in allowed:
+        raise ConfigException(
+            "connector.client.config.override.policy", text, f"There is no such policy; choose {', '.join(_KNOWN)}"
+        )
+    return OverridePolicy(name, allowed[name])
+
+
+def check_overrides(config: Mapping[str, str], connector_type: ConnectorType, policy: OverridePolicy) -> list[Finding]:
+    """What is found about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
+
+    Only the clients that such a connector uses are looked at, as in Kafka Connect.
+    """
+    findings = []
+    for kind in clients_of(connector_type, config):
+        prefix = f"{kind.value}.override."
+        for name, text in with_prefix(config, prefix).items():
+            value = ConfigValue(name, text)
+            if not policy.allows(name):
+                value.add_error_message(
+                    f"The '{policy.name}' policy does not allow '{name}' to be overridden in the connector "
+                    "configuration."
+                )
+            else:
+                value.error_messages += _refusals(kind, name, text)
+            findings.append(Finding(_key(kind, name), value, prefix, text))
+    return findings
+
+
+def clients_of(connector_type: ConnectorType, config: Mapping[str, str]) -> list[ClientKind]:
+    """The clients that a connector of this configuration uses."""
+    source = connector_type is ConnectorType.SOURCE
+    letters = bool((config.get("errors.deadletterqueue.topic.name") or "").strip())
+    creates = any(name.startswith("topic.creation.") for name in config)
+    used = []
+    if source or letters:
+        used.append(ClientKind.PRODUCER)
+    if not source:
+        used.append(ClientKind.CONSUMER)
+    if (source and creates) or (not source and letters):
+        used.append(ClientKind.ADMIN)
+    return used
+
+
+def is_client_secret(name: str) -> bool:
+    """Whether a setting of a connector is a secret of a Kafka client.
+
+    >>> is_client_secret("producer.override.sasl.jaas.config"), is_client_secret("producer.override.acks")
+    (True, False)
+    """
+    for kind in ClientKind:
+        prefix = f"{kind.value}.override."
+        if name.startswith(prefix):
+            row = setting_for(kind, name.removeprefix(prefix))
+            return row is not None and row.secret
+    return False
+
+
+def _refusals(kind: ClientKind, name: str, text: str) -> list[str]:
+    row = setting_for(kind, name)
+    if row is None or row.treatment is not Treatment.REFUSED or text in row.harmless:
+        if row is not None and row.treatment is Treatment.TRANSLATED and row.targets:
+            try:
+                row.convert(text)
+            except ValueError as error:
+                return [str(ConfigException(name, text, str(error)))]
+        return []
+    return [str(ConfigException(name, "[hidden]" if row.secret else text, row.reason))]
+
+
+def _key(kind: ClientKind, name: str) -> ConfigKey | None:
+    row = setting_for(kind, name)
+    if row is None:
+        return None
+    return ConfigKey(
+        name=name,
+        type=ConfigType.PASSWORD if row.secret else ConfigType.STRING,
+        default=None,
+        validator=None,
+        importance=Importance.LOW,
+        doc=f"A setting of the connector's {kind.value}.",
+        group=None,
+        order=-1,
+        width=Width.NONE,
+        display_name=name,
+        dependents=(),
+        recommender=None,
+    )

@@ -1,0 +1,42 @@
+"""Hides secrets in what users are shown, and takes what they were shown for the secret when they send it back.
+
+Main functions: ``masked``, ``unmasked``. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from penstock.config.values import HIDDEN
+
+_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+
+
+def masked(config: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
+    """A configuration that may be shown. A reference to a value kept elsewhere is no secret itself.
+
+    >>> masked({"user": "u", "password": "p", "token": "${file:/t:k}"}, {"password", "token"})
+    {'user': 'u', 'password': '[hidden]', 'token': '${file:/t:k}'}
+    """
+    if not secrets:
+        return dict(config)
+    return {
+        name: HIDDEN if name in secrets and value and not _REFERENCE.fullmatch(value) else value
+        for name, value in config.items()
+    }
+
+
+def unmasked(
+    config: Mapping[str, str | None], before: Mapping[str, str], secrets: Collection[str]
+) -> dict[str, str | None]:
+    """A configuration in which a secret that was sent back as it was shown has its value again.
+
+    >>> unmasked({"user": "u", "password": "[hidden]"}, {"password": "p"}, {"password"})
+    {'user': 'u', 'password': 'p'}
+    """
+    return {
+        name: before[name] if value == HIDDEN and name in secrets and name in before else value
+        for name, value in config.items()
+    }

@@ -1,0 +1,233 @@
+"""Reads and changes the committed offsets of connectors: a source's in the store, a sink's in its consumer group.
+
+Main types: ``ConnectorOffsets`` (what the herder needs), ``WorkerOffsets``, ``GroupAdmin`` (what it needs of Kafka).
+Every method may block on a broker or a disk, so the herder calls them on threads of their own; one change for a
+connector at a time.
+
+Source: org.apache.kafka.connect.runtime.Worker.connectorOffsets, alterConnectorOffsets, resetConnectorOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import BadRequestException, ConflictException
+from penstock.stores.interface import OffsetStore
+from penstock.stores.offsets import OffsetWriter, connector_offsets
+
+SourcePartition = Mapping[str, object] | None
+SourceOffset = Mapping[str, object] | None
+
+
+class GroupAdmin(Protocol):
+    """The part of ``penstock.kafka.admin.TopicAdmin`` that is needed here."""
+
+    def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a group."""
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group without members."""
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets of these partitions."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all its offsets."""
+
+    def group_busy(self, error: Exception) -> bool:
+        """Whether a change failed because the group still has members."""
+
+    def existing_partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist."""
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record that each partition still has."""
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition."""
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition whose record is not older; its end when all are."""
+
+    def close(self) -> None:
+        """Let the client go."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The consumer group of a sink connector.
+
+    Attributes:
+        id: Its name.
+        settings: What an admin client for it is made with.
+        name: The connector, for messages.
+    """
+
+    id: str
+    settings: Mapping[str, object]
+    name: str
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """What a change of a sink's offsets comes to.
+
+    Attributes:
+        before: The committed offsets of the partitions it is about.
+        after: The same afterwards; None: none.
+        beginnings: The first offset that each partition still has.
+        ends: The offset after the last record of each partition.
+    """
+
+    before: Mapping[TopicPartition, int]
+    after: Mapping[TopicPartition, int | None]
+    beginnings: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+class ConnectorOffsets(Protocol):
+    """What the herder needs to serve requests about offsets. May block; any thread."""
+
+    def read_source(self, connector: str) -> list[tuple[SourcePartition, Mapping[str, object]]]:
+        """All source partitions that have an offset, with it."""
+
+    def write_source(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
+        """Writes offsets, None removes one; when it returns every reader sees them."""
+
+    def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """The committed offsets of the connector's group."""
+
+    def check_sink(self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition]) -> None:
+        """Refuses partitions that do not exist."""
+
+    def alter_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> None:
+        """Commits offsets for the connector's group, None removes one."""
+
+    def reset_sink(self, connector: str, config: Mapping[str, str]) -> None:
+        """Deletes the connector's group."""
+
+    def at_timestamp(
+        self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The offsets from which on records are not older than this."""
+
+    def plan_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> SinkPlan:
+        """What such a change would come to; nothing is changed."""
+
+
+class WorkerOffsets:
+    """The offsets of a worker's connectors.
+
+    Args:
+        store: Where source offsets are.
+        group_of: The consumer group of a sink connector, by its name and resolved configuration.
+        new_admin: Makes a client; closed here after each use.
+    """
+
+    def __init__(
+        self,
+        store: OffsetStore,
+        group_of: Callable[[str, Mapping[str, str]], Group],
+        new_admin: Callable[[Group], GroupAdmin],
+    ) -> None:
+        self._store = store
+        self._group_of = group_of
+        self._new_admin = new_admin
+
+    def read_source(self, connector: str) -> list[tuple[SourcePartition, Mapping[str, object]]]:
+        """See ``ConnectorOffsets``."""
+        return [(partition, offset) for partition, offset in connector_offsets(self._store, connector)]
+
+    def write_source(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
+        """See ``ConnectorOffsets``."""
+        writer = OffsetWriter(self._store, connector)
+        for partition, offset in offsets:
+            writer.put(partition, offset)
+        writer.flush()
+
+    def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group):
+            return {at: committed.offset for at, committed in sorted(admin.group_offsets(group.id).items())}
+
+    def check_sink(self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition]) -> None:
+        """See ``ConnectorOffsets``."""
+        asked = list(partitions)
+        with self._admin(connector, config) as (admin, _):
+            _require_existing(admin, asked)
+
+    def alter_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> None:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "alter"):
+            removed = [at for at, offset in offsets.items() if offset is None]
+            if removed:
+                admin.delete_group_offsets(group.id, removed)
+            admin.alter_group_offsets(group.id, {at: offset for at, offset in offsets.items() if offset is not None})
+
+    def reset_sink(self, connector: str, config: Mapping[str, str]) -> None:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "reset"):
+            admin.delete_group(group.id)
+
+    def at_timestamp(
+        self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See ``ConnectorOffsets``."""
+        asked = list(partitions)
+        with self._admin(connector, config) as (admin, group):
+            if not asked:
+                asked = sorted(admin.group_offsets(group.id))
+            _require_existing(admin, asked)
+            return admin.offsets_at(asked, timestamp_ms)
+
+    def plan_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> SinkPlan:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group):
+            _require_existing(admin, offsets)
+            committed = admin.group_offsets(group.id)
+            before = {at: committed[at].offset for at in offsets if at in committed}
+            return SinkPlan(before, dict(offsets), admin.beginning_offsets(offsets), admin.end_offsets(offsets))
+
+    @contextmanager
+    def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, Group]]:
+        group = self._group_of(connector, config)
+        admin = self._new_admin(group)
+        try:
+            yield admin, group
+        finally:
+            admin.close()
+
+
+def _require_existing(admin: GroupAdmin, partitions: Iterable[TopicPartition]) -> None:
+    asked = list(partitions)
+    missing = set(asked) - admin.existing_partitions({at.topic for at in asked})
+    if missing:
+        names = ", ".join(f"{at.topic}-{at.partition}" for at in sorted(missing))
+        raise BadRequestException(f"The cluster has no topic partition {names}: its offset cannot be changed")
+
+
+@contextmanager
+def _group_idle(admin: GroupAdmin, connector: str, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not admin.group_busy(error):
+            raise
+        raise ConflictException(
+            f"Failed to {verb} consumer group offsets for connector {connector} either because its tasks haven't "
+            "stopped completely yet or the connector was resumed before the request could be completed. If the "
+            "connector is in a stopped state, this operation can be safely retried. If it doesn't eventually succeed, "
+            "the worker may need to be restarted to get rid of the zombie sink tasks."
+        ) from error

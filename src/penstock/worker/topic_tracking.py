@@ -1,0 +1,108 @@
+"""Notes the topics that tasks use, between a task and its producer or pipeline.
+
+Main types: ``TrackingProducer``, ``TrackingPipeline``; they add one look at the topic column to a batch. Each belongs
+to the thread that its task calls it from; acknowledgements come on the producer's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api import RecordMetadata
+from penstock.kafka.producer import FailedDelivery, Receipts
+from penstock.pipeline.batches import ConsumedBatch, ProduceBatch, SinkBatch
+from penstock.worker.active_topics import ActiveTopics
+from penstock.worker.sink_threads import BatchConverter
+from penstock.worker.source_delivery import BatchProducer
+
+
+class TrackingProducer:
+    """A producer that notes the topics of what was acknowledged.
+
+    Args:
+        producer: Does the work.
+        connector: Whose topics they are.
+        topics: Where they are noted.
+    """
+
+    def __init__(self, producer: BatchProducer, connector: str, topics: ActiveTopics) -> None:
+        self._producer = producer
+        self._connector = connector
+        self._topics = topics
+
+    def send(
+        self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None, metadata: bool = False
+    ) -> None:
+        """See ``BatchProducer.send``."""
+        tracked = _TrackedReceipts(receipts, self._connector, _topics_sent(batch, rows), self._topics)
+        self._producer.send(batch, tracked, rows=rows, metadata=metadata)
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """See ``BatchProducer.wait_delivered``."""
+        return self._producer.wait_delivered(timeout_s)
+
+    def abort(self) -> None:
+        """See ``BatchProducer.abort``."""
+        self._producer.abort()
+
+    def close(self, timeout_s: float) -> bool:
+        """See ``BatchProducer.close``."""
+        return self._producer.close(timeout_s)
+
+
+class _TrackedReceipts:
+    __slots__ = ("_connector", "_receipts", "_sent", "_topics")
+
+    def __init__(self, receipts: Receipts, connector: str, sent: Sequence[str], topics: ActiveTopics) -> None:
+        self._receipts = receipts
+        self._connector = connector
+        self._sent = sent
+        self._topics = topics
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        if len(failures) < end - first:
+            failed = {failure.topic for failure in failures} if len(failures) else ()
+            self._topics.note(self._connector, [topic for topic in self._sent if topic not in failed])
+        self._receipts.delivered(first, end, failures, metadata)
+
+
+class TrackingPipeline:
+    """A sink task's pipeline that notes the topics of what was converted.
+
+    Args:
+        pipeline: Does the work.
+        connector: Whose topics they are.
+        topics: Where they are noted.
+    """
+
+    def __init__(self, pipeline: BatchConverter, connector: str, topics: ActiveTopics) -> None:
+        self._pipeline = pipeline
+        self._connector = connector
+        self._topics = topics
+
+    def run(self, batch: ConsumedBatch) -> SinkBatch:
+        """Converts one batch; see ``SinkPipeline.run``."""
+        converted = self._pipeline.run(batch)
+        if len(converted.errors) < batch.table.num_rows:
+            self._topics.note(self._connector, _distinct(batch.table.column("topic")))
+        return converted
+
+
+def _topics_sent(batch: ProduceBatch, rows: pa.Array | None) -> Sequence[str]:
+    if batch.topic is not None:
+        return (batch.topic,)
+    column = batch.table.column("topic")
+    return _distinct(column if rows is None else column.take(rows))
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    return [topic for topic in pc.unique(column).to_pylist() if topic is not None]
