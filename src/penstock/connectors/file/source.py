@@ -105,8 +105,8 @@ class FileStreamSourceConnector(SourceConnector):
         """
         if not props.get(FILE_CONFIG):
             raise ConnectException(
-                f"Offsets cannot be modified if the '{FILE_CONFIG}' configuration is unspecified. This is because stdin "
-                "is used for input and offsets are not tracked."
+                f"Offsets cannot be modified if the '{FILE_CONFIG}' configuration is unspecified. This is because "
+                "stdin is used for input and offsets are not tracked."
             )
         for partition, offset in offsets.items():
             # Removing is always allowed, also of entries that make no sense: else nobody could clean them up.
