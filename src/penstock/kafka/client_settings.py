@@ -73,13 +73,15 @@ _JAVA_DEFAULTS: Mapping[ClientKind, Mapping[str, str]] = {
     },
 }
 
+# Java Connect sends one request at a time without idempotence, for the sake of old brokers: a retry may store records
+# twice. With idempotence the broker drops what it has already, and keeps the order of up to five requests. Invariant 3.
 _WORKER_PRODUCER = {
-    "enable.idempotence": "false",
+    "enable.idempotence": "true",
     "acks": "all",
-    # Invariant 3.
-    "max.in.flight.requests.per.connection": "1",
+    "max.in.flight.requests.per.connection": "5",
     "delivery.timeout.ms": _MAX_INT,
 }
+_IDEMPOTENT_REQUESTS = 5
 _WORKER_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
 
 _FAMILIES: Mapping[Family, Callable[[Mapping[str, str]], Part]] = {
@@ -197,8 +199,12 @@ def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], *
         connector: the connector's configuration, placeholders resolved.
         client_id: the default, see `source_producer_id` and `dead_letter_producer_id`.
     """
+    own = _own(worker, connector, "producer")
     java = {**_bootstrap(worker), "client.id": client_id, **_WORKER_PRODUCER}
-    return translate(ClientKind.PRODUCER, java | _own(worker, connector, "producer"))
+    if not _may_be_idempotent(own):
+        # As in Java, what the user asks for counts more than idempotence; without it only one request keeps the order.
+        java |= {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
+    return translate(ClientKind.PRODUCER, java | own)
 
 
 def consumer_settings(
@@ -293,6 +299,20 @@ def librdkafka_knows(kind: ClientKind, name: str, text: str) -> bool:
     if kind is ClientKind.CONSUMER:
         client.close()
     return True
+
+
+def _may_be_idempotent(own: Mapping[str, str]) -> bool:
+    """Whether nothing that the user sets for a producer is at odds with idempotence, or turns it off."""
+    idempotence = own.get("enable.idempotence")
+    if idempotence is not None:
+        # At odds with something else: the client says so, because it was asked for.
+        return idempotence.strip().lower() == "true"
+    requests = own.get("max.in.flight.requests.per.connection", "1").strip()
+    return (
+        own.get("acks", "all").strip() in ("all", "-1")
+        and own.get("retries", "1").strip() != "0"
+        and (not requests.isdigit() or int(requests) <= _IDEMPOTENT_REQUESTS)
+    )
 
 
 def _bootstrap(worker: Mapping[str, str]) -> dict[str, str]:

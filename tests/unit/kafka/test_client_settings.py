@@ -218,17 +218,40 @@ def test_a_connectors_override_wins_over_the_workers_prefix_and_that_over_the_de
     assert {"bootstrap.servers": "a:1", "linger.ms": 2, "acks": "1"}.items() <= given.librdkafka.items()
 
 
-def test_a_source_tasks_producer_has_connects_defaults() -> None:
+def test_a_source_tasks_producer_stores_nothing_twice_and_never_gives_up() -> None:
     given = producer_settings({"bootstrap.servers": "a:1"}, {}, client_id=source_producer_id("orders", 3))
 
     assert {
         "client.id": "connector-producer-orders-3",
         "acks": "all",
-        "enable.idempotence": False,
-        "max.in.flight.requests.per.connection": 1,
+        "enable.idempotence": True,
+        "max.in.flight.requests.per.connection": 5,
         "delivery.timeout.ms": 2_147_483_647,
     }.items() <= given.librdkafka.items()
     assert given.unused == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("enable.idempotence", "false"),
+        ("acks", "1"),
+        ("retries", "0"),
+        ("max.in.flight.requests.per.connection", "6"),
+    ],
+)
+def test_what_a_user_asks_for_counts_more_than_idempotence(name: str, text: str) -> None:
+    worker = {"bootstrap.servers": "a:1", f"producer.{name}": text}
+    given = producer_settings(worker, {}, client_id="c").librdkafka
+    assert given["enable.idempotence"] is False
+    assert given["max.in.flight.requests.per.connection"] == (6 if name.startswith("max.in") else 1)
+    ck.Producer({**given, "log_level": 0})
+
+
+def test_fewer_requests_under_way_leave_idempotence_on() -> None:
+    connector = {"producer.override.max.in.flight.requests.per.connection": "1"}
+    given = producer_settings({"bootstrap.servers": "a:1"}, connector, client_id="c").librdkafka
+    assert (given["enable.idempotence"], given["max.in.flight.requests.per.connection"]) == (True, 1)
 
 
 def test_a_sink_tasks_consumer_has_connects_defaults() -> None:

@@ -70,9 +70,10 @@ librdkafka. Each Java name is translated, not needed, or refused:
 
 A name that is no Java setting is passed on as it is when librdkafka has it, so all of librdkafka's own settings can be
 used too; other names are left out with a warning. Where Java's defaults and librdkafka's differ, Java's count, except
-for the producer's batch size. The worker itself sets `acks=all`, `max.in.flight.requests.per.connection=1`,
-`enable.idempotence=false` and `delivery.timeout.ms=2147483647` for producers, `enable.auto.commit=false` and
-`auto.offset.reset=earliest` for consumers, as Java Connect does.
+for the producer's batch size. The worker itself sets `acks=all`, `enable.idempotence=true`,
+`max.in.flight.requests.per.connection=5` and `delivery.timeout.ms=2147483647` for producers, `enable.auto.commit=false`
+and `auto.offset.reset=earliest` for consumers. (Java Connect's producers are not idempotent and have one request under
+way. So have these when `acks`, `retries` or `max.in.flight.requests.per.connection` rule idempotence out.)
 """
 
 
