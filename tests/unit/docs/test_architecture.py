@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
 
 #: What makes a thread.
-MAKERS = ("OwnedThread", "threading.Thread", "in_thread", "self._loop.off_loop")
+MAKERS = ("OwnedThread", "Thread", "in_thread", "off_loop", "on_thread")
 
 
 def section(title: str) -> str:
