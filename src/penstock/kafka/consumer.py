@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
+from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
 from penstock.kafka.collector import collector_paused
 from penstock.kafka.messages import to_arrow
 
@@ -55,7 +56,6 @@ _QUIET: Final = frozenset({_Error._PARTITION_EOF})
 #: Commits are refused with these while a rebalance is under way.
 _OLD_GENERATION: Final = frozenset({_Error.ILLEGAL_GENERATION, _Error.REBALANCE_IN_PROGRESS})
 _GENERATION_S: Final = 2.0
-_REPEAT_LOG_S: Final = 60.0
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
 
@@ -165,10 +165,10 @@ class RecordConsumer:
         self._owned: set[TopicPartition] = set()
         self._commits: list[_Commit] = []
         self._pending_error: ck.KafkaError | None = None
-        self._logged: dict[object, float] = {}
+        self._seldom = SeldomLog(logger)
         self._interrupted = threading.Event()
         self._closing = False
-        self._consumer = ck.Consumer(self._client_settings(settings), logger=logging.getLogger("penstock.kafka.client"))
+        self._consumer = ck.Consumer(self._client_settings(settings), logger=CLIENT_LOG)
 
     def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         chosen: dict[str, object] = {
@@ -211,7 +211,7 @@ class RecordConsumer:
             metadata = self._consumer.list_topics(timeout=5.0)
         except ck.KafkaException as failure:
             self._next_refresh = now + min(1.0, self._refresh_s)
-            self._log_once("topics", "%s cannot list the topics of its pattern: %s", self._name, failure.args[0])
+            self._seldom.warning("topics", "%s cannot list the topics of its pattern: %s", self._name, failure.args[0])
             return
         found = frozenset(topic for topic in metadata.topics if self._subscription.covers(topic))
         if found and found != self._subscribed:
@@ -287,7 +287,7 @@ class RecordConsumer:
                 error = failure.args[0]
             if error.code() in _ENDING or error.fatal():
                 raise _converted(self._name, error)
-            self._log_once(what, "%s cannot %s, trying again: %s", self._name, what, error)
+            self._seldom.warning(what, "%s cannot %s, trying again: %s", self._name, what, error)
             if time.monotonic() >= deadline or self._interrupted.wait(_RETRY_S):
                 raise KafkaRetriableException(f"{self._name} could not {what} in time: {error}")
 
@@ -349,21 +349,14 @@ class RecordConsumer:
             elif error.code() in _ENDING or error.fatal():
                 raise _converted(self._name, error)
             elif error.code() not in _QUIET:
-                self._log_once((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
+                self._seldom.warning((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
         return good
 
     def _on_error(self, error: ck.KafkaError) -> None:
         if error.code() in _ENDING or error.fatal():
             self._pending_error = error
         elif error.code() not in _QUIET:
-            self._log_once(error.code(), "%s: %s; the client keeps trying", self._name, error.str())
-
-    def _log_once(self, key: object, text: str, *args: object) -> None:
-        """A warning that repeats itself is written once a minute."""
-        now = time.monotonic()
-        if now - self._logged.get(key, -_REPEAT_LOG_S) >= _REPEAT_LOG_S:
-            self._logged[key] = now
-            logger.warning(text, *args)
+            self._seldom.warning(error.code(), "%s: %s; the client keeps trying", self._name, error.str())
 
     # -- Positions ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import confluent_kafka as ck
 
 from penstock.errors import KafkaException
+from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,10 @@ class LetterProducer:
 
     def __init__(self, settings: Mapping[str, object], *, name: str) -> None:
         self._name = name
+        self._seldom = SeldomLog(logger)
         conf: dict[str, Any] = {**settings, "error_cb": self._on_error}
         try:
-            self._producer = ck.Producer(conf, logger=logger)
+            self._producer = ck.Producer(conf, logger=CLIENT_LOG)
         except (ck.KafkaException, ValueError, TypeError) as failure:
             raise KafkaException(f"The producer of {name} cannot be made: {failure}") from failure
         self._changed = threading.Condition()
@@ -121,4 +123,4 @@ class LetterProducer:
             self._producer.poll(_POLL_S)
 
     def _on_error(self, error: ck.KafkaError) -> None:
-        logger.warning("%s: %s; the client keeps trying", self._name, error.str())
+        self._seldom.warning(error.code(), "%s: %s; the client keeps trying", self._name, error.str())

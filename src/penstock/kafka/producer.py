@@ -36,6 +36,7 @@ from confluent_kafka import KafkaException as ClientException
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
 from penstock.kafka.produce_columns import ProduceColumns, columns_of, mean_bytes, spread
 from penstock.pipeline.batches import ProduceBatch
 from penstock.telemetry import log_context
@@ -153,9 +154,10 @@ class RecordProducer:
         merged: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", **settings}
         merged.setdefault("error_cb", self._on_client_error)
         self._name = name
+        self._seldom = SeldomLog(logger)
         self._limit = int(merged.get("queue.buffering.max.kbytes", _DEFAULT_BUFFER_KBYTES)) * 1024
         try:
-            client = Producer(merged, logger=logger)
+            client = Producer(merged, logger=CLIENT_LOG)
         except (ClientException, ValueError, TypeError) as error:
             raise KafkaException(f"The producer of {name} cannot be made: {error}") from error
         self._client: Producer | None = client
@@ -396,8 +398,11 @@ class RecordProducer:
             logger.exception("The acknowledgement of records of %s could not be handled", self._name)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        level = logging.ERROR if error.fatal() else logging.WARNING
-        logger.log(level, "The producer of %s: %s", self._name, error.str())
+        if error.fatal():
+            logger.error("The producer of %s: %s; it sends nothing any more", self._name, error.str())
+        else:
+            text = "The producer of %s: %s; the client keeps trying"
+            self._seldom.warning(error.code(), text, self._name, error.str())
 
 
 class _Chunk:

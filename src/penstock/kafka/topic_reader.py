@@ -10,6 +10,8 @@ import uuid
 
 import confluent_kafka as ck
 
+_AT_ONCE = 100_000
+
 
 def read_values(bootstrap_servers: str, topic: str, count: int, timeout_s: float) -> list[bytes | None]:
     """The first values of a topic, each partition in order.
@@ -42,7 +44,7 @@ def read_values(bootstrap_servers: str, topic: str, count: int, timeout_s: float
                 if found:
                     consumer.assign([ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in found])
                     assigned = True
-            messages = consumer.consume(count - len(values), timeout=min(left, 0.2)) if assigned else []
+            messages = consumer.consume(min(count - len(values), _AT_ONCE), min(left, 0.2)) if assigned else []
             if not assigned:
                 consumer.poll(min(left, 0.1))
             values.extend(message.value() for message in messages if message.error() is None)
