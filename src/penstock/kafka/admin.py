@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
+from penstock.kafka.client_log import CLIENT_LOG
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class TopicAdmin:
         self._settings: dict[str, Any] = dict(settings)
         self._servers = str(settings.get("bootstrap.servers", ""))
         try:
-            self._client: AdminClient | None = AdminClient(self._settings, logger=logger)
+            self._client: AdminClient | None = AdminClient(self._settings, logger=CLIENT_LOG)
         except (ck.KafkaException, ValueError, TypeError) as error:
             raise KafkaException(f"The admin client of {name} cannot be made: {error}") from error
 
@@ -256,7 +257,7 @@ class TopicAdmin:
         deadline = self._clock() + self._timeout_s
         consumer = ck.Consumer(
             {**self._settings, "group.id": group, "enable.auto.commit": False, "allow.auto.create.topics": False},
-            logger=logger,
+            logger=CLIENT_LOG,
         )
         try:
             answers = consumer.committed(partitions, max(0.1, deadline - self._clock()))
