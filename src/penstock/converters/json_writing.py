@@ -15,7 +15,9 @@ from pyspark.sql import functions as F
 from penstock.converters.json_schema import schema_text
 from penstock.errors import DataException
 from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, to_json
-from penstock.pipeline.step import NOTHING, RAW, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import NOTHING, RAW_TEXT, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.text_bounds import lowest_bound, text_bound
+from penstock.pipeline.types import TextBound
 from penstock.pipeline.variant_columns import java_map_text, unsupported_kind
 
 if TYPE_CHECKING:
@@ -48,21 +50,24 @@ class WriteJson(Step):
             raise DataException("Mismatching schema.")
         names = frozenset({self.side})
         make = partial(self._make_schemaless if known.schema is None else self._make_typed, known)
-        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+        return StepPlan(shape.with_side(self.side, RAW_TEXT), make, names, names)
 
     def _make_typed(self, known: Side, bag: Bag, keep: Keep) -> Made:
         schema = known.schema
         assert schema is not None
         writer = JsonText(self.numeric, self.defaults)
         column = bag.side(self.side)
-        if self.schemas:
-            head = f'{{"schema":{schema_text(schema, numeric=self.numeric)},'
-            field = writer.field_text(column, schema, known.physical, "payload")
-            text = F.concat(F.lit(head), F.substring(field, 2, _ALL))
+        text = writer.value_text(column, schema, known.physical)
+        bound = lowest_bound(known.physical)
+        if has_struct_default(schema):
+            bound = TextBound.ANY  # such a schema has no text
         else:
-            text = writer.value_text(column, schema, known.physical)
+            head = schema_text(schema, numeric=self.numeric)
+            bound = min(bound, text_bound(head))  # it holds the names of the fields, and the defaults
+            if self.schemas:
+                text = F.concat(F.lit(f'{{"schema":{head},"payload":'), text, F.lit("}"))
         problem = writer.problem(column, schema, known.physical)
-        return Made({self.side: escaped(keep(text)).cast("binary")}, _faults(problem))
+        return Made({self.side: text if bound >= TextBound.BMP else escaped(keep(text))}, _faults(problem))
 
     def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:
         column = bag.side(self.side)
@@ -75,12 +80,10 @@ class WriteJson(Step):
         if self.schemas:
             text = F.concat(F.lit('{"schema":null,"payload":'), text, F.lit("}"))
         # Null without schema is a null message, even with schemas.
-        data = F.when(column.isNotNull(), escaped(keep(text))).cast("binary")
-        return Made({self.side: data}, _faults(problem))
+        if known.is_variant or lowest_bound(known.physical) < TextBound.BMP:
+            text = escaped(keep(text))
+        return Made({self.side: F.when(column.isNotNull(), text)}, _faults(problem))
 
 
 def _faults(problem: Column | None) -> Sequence[Fault]:
     return () if problem is None else (Fault(problem.isNotNull(), problem, _DATA_EXCEPTION),)
-
-
-_ALL: Final = 2_147_483_647

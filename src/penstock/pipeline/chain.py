@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -206,7 +207,7 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
         path.dropped = drops if path.dropped is None else path.dropped | drops
     path.bag = replace(bag, **made.columns)
     path.changed |= plan.writes
-    path.shape = plan.shape
+    path.shape = plan.shape if staged.step.bounds_text else plan.shape.without_bounds(plan.writes)
 
 
 def _note(fault: Fault, staged: Staged, position: int, path: _Path) -> None:
@@ -264,21 +265,24 @@ class Conditional(Step):
     predicate: ColumnPredicate
     negate: bool = False
 
+    @property
+    def bounds_text(self) -> bool:  # type: ignore[override]
+        return self.step.bounds_text
+
     def plan(self, shape: Shape) -> StepPlan | Split:
         inner = self.step.plan(shape)
+        holds = partial(self._holds, shape)
         reads = frozenset(self.predicate.reads)
         unchanged = Branch(None, StepPlan(shape))
         if isinstance(inner, Split):
-            branches = [
-                Branch(_both(self._holds, one.condition), one.plan, reads | one.reads) for one in inner.branches
-            ]
+            branches = [Branch(_both(holds, one.condition), one.plan, reads | one.reads) for one in inner.branches]
             return Split([*branches, unchanged])
         if inner.shape != shape:
-            return Split([Branch(self._holds, inner, reads), unchanged])
-        return _chosen(inner, self._holds, reads)
+            return Split([Branch(holds, inner, reads), unchanged])
+        return _chosen(inner, holds, reads)
 
-    def _holds(self, bag: Bag) -> Column:
-        condition = self.predicate.condition(bag)
+    def _holds(self, shape: Shape, bag: Bag) -> Column:
+        condition = self.predicate.condition(bag, shape)
         return ~condition if self.negate else condition
 
 

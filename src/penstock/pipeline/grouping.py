@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.data import Schema, Type
 from penstock.pipeline.records import to_arrow
 from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Shape, Side, SideName
+from penstock.pipeline.text_bounds import bounded
 
 if TYPE_CHECKING:
     from penstock.api import ConnectRecord
@@ -46,7 +47,7 @@ def side_column(values: Sequence[object], schema: Schema | None) -> tuple[Side, 
     """
     if schema is not None:
         array, errors, physical = to_arrow(values, schema)
-        return Side.of(schema, physical), array, errors
+        return Side.of(schema, bounded(physical, array)), array, errors
     kinds = set(map(type, values))
     if kinds == {type(None)} or not kinds:
         return NOTHING, None, {}

@@ -16,7 +16,7 @@ Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_PLANS: Final = 512
+#: Numbers of groups are given again after so many others: they grow with the schemas a worker has ever seen.
+MAX_NUMBERS: Final = 1_024
 #: A group of at least so many rows has a job to itself.
 LARGE_GROUP_ROWS: Final = 5_000
 #: At most so many groups share a job: the time to analyse a plan grows with its width.
@@ -143,8 +145,7 @@ class SparkJobs:
         self._gate = gate
         self._lock = threading.Lock()
         self._plans: OrderedDict[Hashable, object] = OrderedDict()
-        self._numbers: dict[Hashable, int] = {}
-        self.records = 0
+        self._numbers: OrderedDict[Hashable, int] = OrderedDict()
 
     def run(
         self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
@@ -167,8 +168,6 @@ class SparkJobs:
         elif small:
             for start in range(0, len(small), MAX_SHARED_GROUPS):
                 outcomes += self._run_shared(small[start : start + MAX_SHARED_GROUPS], shared, rows, apart)
-        with self._lock:
-            self.records += rows
         return outcomes
 
     # ------------------------------------------------------------------ one group
@@ -176,7 +175,7 @@ class SparkJobs:
         self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
     ) -> list[Outcome]:
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
-            plan = self._plan_of((group,), apart, shared=False)
+            plan = self._plan_of((group,), (None,), apart)
             if group.frame is not None:
                 return _project(group.frame, plan).toArrow(), plan
             table = _table(group, shared, plan.reads, rows)
@@ -189,53 +188,45 @@ class SparkJobs:
     def _run_shared(
         self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
     ) -> list[Outcome]:
-        ordered = sorted(groups, key=self._slot)
+        pairs = sorted(zip(self._slots(groups), groups, strict=True), key=lambda pair: pair[0])
+        slots = tuple(slot for slot, _ in pairs)
+        ordered = tuple(group for _, group in pairs)
         positions = [np.arange(rows) if group.rows is None else group.rows for group in ordered]
         order = np.concatenate(positions)
 
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
-            plan = self._plan_of(tuple(ordered), apart, shared=True)
-            table = self._shared_table(ordered, order, shared, plan.reads)
-            key = (tuple((group.steps, group.shape) for group in ordered), apart)
+            plan = self._plan_of(ordered, slots, apart)
+            table = _shared_table(ordered, slots, order, shared, plan.reads)
+            key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
             return self._execute(session, key, table, plan), plan
 
         output, plan = self._runtime.run(job)
         return _outcomes(output, plan, order)
 
-    def _slot(self, group: Group) -> int:
-        key = (group.steps, group.shape)
+    def _slots(self, groups: Sequence[Group]) -> list[int]:
+        """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
+        seen: Counter[Hashable] = Counter()
+        slots: list[int] = []
         with self._lock:
-            return self._numbers.setdefault(key, len(self._numbers))
-
-    def _shared_table(
-        self,
-        groups: Sequence[Group],
-        order: np.ndarray,
-        shared: Mapping[str, pa.Array | pa.ChunkedArray],
-        reads: frozenset[str],
-    ) -> pa.Table:
-        sizes = [len(order) if group.rows is None else len(group.rows) for group in groups]
-        columns: dict[str, object] = {}
-        start = 0
-        slots: list[np.ndarray] = []
-        for group, size in zip(groups, sizes, strict=True):
-            slot = self._slot(group)
-            slots.append(np.full(size, slot, dtype=np.int32))
-            for name, column in group.columns.items():
-                before = _nulls(start, column.type)
-                after = _nulls(len(order) - start - size, column.type)
-                chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-                columns[f"{name}_{slot}"] = pa.chunked_array([before, *chunks, after], column.type)
-            start += size
-        columns[GROUP_COLUMN] = pa.array(np.concatenate(slots))
-        for name in shared.keys() & reads:
-            columns[name] = shared[name].take(pa.array(order))
-        return pa.table(columns)
+            for group in groups:
+                kind = (group.steps, group.shape)
+                # Two groups of one shape may meet in a job: values that deny their schema count as schemaless.
+                key = (*kind, seen[kind])
+                seen[kind] += 1
+                number = self._numbers.get(key)
+                if number is None:
+                    # The groups of this job are the latest, so none of their numbers is taken away.
+                    number = len(self._numbers)
+                    if number >= MAX_NUMBERS:
+                        _, number = self._numbers.popitem(last=False)
+                    self._numbers[key] = number
+                self._numbers.move_to_end(key)
+                slots.append(number)
+        return slots
 
     # ------------------------------------------------------------------ plans
-    def _plan_of(self, groups: tuple[Group, ...], apart: bool, *, shared: bool) -> _Plan:
+    def _plan_of(self, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool) -> _Plan:
         generation = self._runtime.generation
-        slots = tuple(self._slot(group) if shared else None for group in groups)
         key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
         return self._kept(key, lambda: self._make_plan(generation, groups, slots, apart))
 
@@ -285,6 +276,32 @@ class SparkJobs:
                 for name, column in zip(table.column_names, table.columns, strict=True)
             }
         )
+
+
+def _shared_table(
+    groups: Sequence[Group],
+    slots: Sequence[int],
+    order: np.ndarray,
+    shared: Mapping[str, pa.Array | pa.ChunkedArray],
+    reads: frozenset[str],
+) -> pa.Table:
+    """The input of a job of several groups: columns for each of them, null in the rows of the others."""
+    sizes = [len(order) if group.rows is None else len(group.rows) for group in groups]
+    columns: dict[str, object] = {}
+    start = 0
+    numbers: list[np.ndarray] = []
+    for group, slot, size in zip(groups, slots, sizes, strict=True):
+        numbers.append(np.full(size, slot, dtype=np.int32))
+        for name, column in group.columns.items():
+            before = _nulls(start, column.type)
+            after = _nulls(len(order) - start - size, column.type)
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            columns[f"{name}_{slot}"] = pa.chunked_array([before, *chunks, after], column.type)
+        start += size
+    columns[GROUP_COLUMN] = pa.array(np.concatenate(numbers))
+    for name in shared.keys() & reads:
+        columns[name] = shared[name].take(pa.array(order))
+    return pa.table(columns)
 
 
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
@@ -353,7 +370,10 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
                 if not getattr(end.leaf.shape, name).absent
             ]
         elif any(not getattr(end.leaf.shape, name).absent for end in ends):
-            final.append(_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name))
+            written = [getattr(end.leaf.bag, name) for end in ends]
+            if len(ends) > 1:
+                written = [column.cast("binary") for column in written]
+            final.append(_choose(ends, written).alias(name))
     final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
     if apart and len(ends) > 1:
         final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
@@ -397,7 +417,7 @@ def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Ou
     if dropped is not None and not pc.any(dropped).as_py():
         dropped = None
     if not plan.apart:
-        sides = {name: output.column(name) for name in _SIDES if name in output.column_names}
+        sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
         return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
     if len(plan.ends) == 1:
         return [Outcome(rows, plan.ends[0].leaf.shape, _sides_of(output, 0) | others, error, dropped, plan.places)]
@@ -414,6 +434,10 @@ def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Ou
         own_dropped = None if dropped is None else dropped.take(pick)
         found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, plan.places))
     return found
+
+
+def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.binary()) if pa.types.is_string(column.type) else column
 
 
 def _sides_of(output: pa.Table, index: int) -> dict[str, pa.ChunkedArray]:

@@ -22,6 +22,7 @@ from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.types import (
     Form,
     Physical,
+    TextBound,
     decimal_scale,
     default_physical,
     is_decimal,
@@ -75,16 +76,12 @@ class JsonText:
     numeric_decimals: bool = False
     defaults: bool = True
 
-    def field_text(self, column: Column, schema: Schema, physical: Physical, name: str) -> Column:
-        """``{"name":<value>}``; as ``value_text`` otherwise."""
-        if self._is_native(schema, physical):
-            return to_json(F.struct(self._rebuilt(column, schema, physical).alias(name)))
-        return F.concat(F.lit(f"{{{json.dumps(name)}:"), self.value_text(column, schema, physical), F.lit("}"))
-
     def value_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
         """The JSON text of a column, ``null`` for null; never null itself."""
         if schema is None or physical.form is Form.VARIANT:
             return F.coalesce(to_json(column), F.lit("null"))
+        if self._is_clean(schema, physical):
+            return F.coalesce(F.concat(*self._clean_parts(column, schema, physical)), F.lit("null"))
         if not self._is_native(schema, physical):
             return self._pieced(column, schema, physical)
         rebuilt = self._rebuilt(column, schema, physical)
@@ -92,8 +89,34 @@ class JsonText:
             return F.coalesce(rebuilt.cast("string"), F.lit("null"))
         if physical.form in (Form.STRUCT, Form.ARRAY, Form.MAP, Form.ENTRIES):
             return F.coalesce(to_json(rebuilt), F.lit("null"))
-        wrapped = to_json(F.struct(rebuilt.alias("v")))
-        return F.substr(wrapped, F.lit(6), F.length(wrapped) - F.lit(6))
+        # As bytes: Spark walks a string's characters to find the sixth, or the last.
+        wrapped = to_json(F.struct(rebuilt.alias("v"))).cast("binary")
+        return F.substr(wrapped, F.lit(6), F.octet_length(wrapped) - F.lit(6)).cast("string")
+
+    # ------------------------------------------------------------------ what needs no escapes
+    def _is_clean(self, schema: Schema, physical: Physical) -> bool:
+        """Whether the values can be put together from their parts as they are: a fraction of what Jackson costs."""
+        if self.defaults and schema.default is not None:
+            return False
+        if schema.type is Type.STRUCT and physical.form is Form.STRUCT:
+            pairs = list(zip(schema.fields, physical.children, strict=True))
+            return 0 < len(pairs) <= _MAX_PIECES and all(self._is_clean(field.schema, child) for field, child in pairs)
+        if physical.form is not Form.SCALAR or logical_name(schema) is not None:
+            return False
+        return schema.type in _WHOLE or (schema.type is Type.STRING and physical.text is TextBound.CLEAN)
+
+    def _clean_parts(self, column: Column, schema: Schema, physical: Physical) -> list[Column]:
+        """Texts that make up a value; one of them is null where the value is."""
+        if schema.type is Type.STRING:
+            return [F.lit('"'), column, F.lit('"')]
+        if schema.type is not Type.STRUCT:
+            return [column.cast("string")]
+        parts: list[Column] = []
+        for index, (field, child) in enumerate(zip(schema.fields, physical.children, strict=True)):
+            text = self.value_text(column.getField(field.name), field.schema, child)
+            parts += [F.lit(f"{',' if index else '{'}{json.dumps(field.name, ensure_ascii=False)}:"), text]
+        whole = F.concat(*parts, F.lit("}"))
+        return [F.when(column.isNotNull(), whole)]
 
     # ------------------------------------------------------------------ what Spark writes as Java does
     def _is_native(self, schema: Schema | None, physical: Physical) -> bool:
@@ -262,6 +285,8 @@ class JsonText:
         return F.when(column.getField("scale") != F.lit(scale), message)
 
 
+#: A struct of more fields is written by Jackson: generated code has a limit.
+_MAX_PIECES: Final = 50
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN))
 _TEXT: Final = Schema(Type.STRING, optional=True)
 _TEXT_LAYOUT: Final = default_physical(_TEXT)

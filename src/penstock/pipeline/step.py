@@ -20,11 +20,12 @@ Thread: plans are immutable. They are made and used on a task's pipeline thread 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 from penstock.data import Schema, Type
+from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import SCALAR, VARIANT, Form, Physical, default_physical
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Side:
 NOTHING: Final = Side(None, SCALAR, None, absent=True)
 #: Bytes as they are on the wire.
 RAW: Final = Side(_RAW_SCHEMA, SCALAR, _RAW_SCHEMA)
+#: The same as a column of strings: the worker takes their UTF-8 bytes, which Spark need not copy for that.
+RAW_TEXT: Final = Side(_RAW_SCHEMA, SCALAR, _TEXT_SCHEMA)
 #: Schemaless values of any kind.
 SCHEMALESS: Final = Side(None, VARIANT, None)
 #: Schemaless values that are all strings.
@@ -105,6 +108,15 @@ class Shape:
     def side(self, name: SideName) -> Side:
         """The side of that name."""
         return self.key if name == "key" else self.value
+
+    def without_bounds(self, names: Iterable[str]) -> Shape:
+        """This shape when nothing is known any more of the text of the sides among ``names``."""
+        shape = self
+        for name in ("key", "value"):
+            side = self.side(name)
+            if name in names and side.physical != (plain := unbounded(side.physical)):
+                shape = shape.with_side(name, replace(side, physical=plain))
+        return shape
 
     def with_side(self, name: SideName, side: Side) -> Shape:
         """This shape with one side replaced."""
@@ -202,6 +214,10 @@ class Step(ABC):
 
     # Steps are values: equal steps give equal plans, which tasks share. Stock steps are frozen dataclasses.
 
+    #: Whether ``plan`` says of the output what is known of its text (``Physical.text``). What is known of the input
+    #: is forgotten otherwise, on the sides the step writes.
+    bounds_text: ClassVar[bool] = False
+
     @abstractmethod
     def plan(self, shape: Shape) -> StepPlan | Split:
         """Decides what to do with the records of one shape; called once for each shape.
@@ -220,14 +236,24 @@ class ColumnTransform(ABC):
 
 
 class ColumnPredicate(ABC):
-    """A predicate that is a Spark column."""
-
-    @abstractmethod
-    def condition(self, bag: Bag) -> Column:
-        """True where the predicate holds; must not be null."""
+    """A predicate that is a Spark column. Two of one class and equal ``identity`` are equal, and share plans."""
 
     #: The columns of the bag that ``condition`` uses.
     reads: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def condition(self, bag: Bag, shape: Shape) -> Column:
+        """True where the predicate holds; must not be null."""
+
+    @abstractmethod
+    def identity(self) -> Hashable:
+        """Its settings."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.identity() == cast("ColumnPredicate", other).identity()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.identity()))
 
 
 @dataclass(frozen=True)

@@ -49,15 +49,32 @@ class Form(enum.Enum):
     """No schema (or values that deny their schema): see ``penstock.pipeline.variant``."""
 
 
+class TextBound(enum.IntEnum):
+    """What is known of the text of all values of a column; the higher one says more."""
+
+    ANY = 0
+    """Nothing."""
+    BMP = 1
+    """No character is beyond U+FFFF."""
+    CLEAN = 2
+    """JSON writes every character as it is: no quotes, backslashes, control characters, nothing beyond U+FFFF."""
+
+
 @dataclass(frozen=True, slots=True)
 class Physical:
     """The physical choice for one schema of one frame: a form and the choices of the schema's children.
 
     Children: ARRAY (element), MAP and ENTRIES (key, value), STRUCT (one each field, in order), otherwise none.
+
+    Attributes:
+        form: The form.
+        children: The choices of the children.
+        text: What is known of the values as text; see ``penstock.pipeline.text_bounds``.
     """
 
     form: Form
     children: tuple[Physical, ...] = ()
+    text: TextBound = TextBound.ANY
 
 
 SCALAR: Final = Physical(Form.SCALAR)

@@ -43,6 +43,7 @@ class Hoist(Step):
 
     side: SideName
     field: str | None
+    bounds_text: ClassVar[bool] = True
 
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)

@@ -7,7 +7,7 @@ thread. Source: org.apache.kafka.connect.transforms.InsertField.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
@@ -32,7 +32,8 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
-from penstock.pipeline.types import SCALAR, Form, Physical
+from penstock.pipeline.text_bounds import text_bound, unbounded
+from penstock.pipeline.types import SCALAR, Form, Physical, TextBound
 from penstock.pipeline.variant_columns import is_object, java_class_of, put_field
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Insert(Step):
     insertions: tuple[Insertion, ...]
     static: str | None
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     def plan(self, shape: Shape) -> StepPlan | Split:
         known = shape.side(self.side)
@@ -166,7 +168,9 @@ class Insert(Step):
             extended = _extended(schema, self.insertions)
         except SchemaBuilderException as error:
             return self._failing(shape, str(error), SchemaBuilderException.java_name)
-        physical = Physical(Form.STRUCT, (*known.physical.children, *[SCALAR] * len(self.insertions)))
+        inserted = [replace(SCALAR, text=self._text_bound(one)) for one in self.insertions]
+        copied = [self._copied_bound(*pair) for pair in zip(schema.fields, known.physical.children, strict=True)]
+        physical = Physical(Form.STRUCT, (*copied, *inserted))
         side = Side.of(extended, physical, present=True)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -179,6 +183,14 @@ class Insert(Step):
             return Made({self.side: F.struct(*fields)})
 
         return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
+
+    def _text_bound(self, insertion: Insertion) -> TextBound:
+        # The names of topics are ASCII letters, digits, dots, underscores and hyphens; the others are numbers.
+        return text_bound(self.static or "") if insertion.what == "static" else TextBound.CLEAN
+
+    def _copied_bound(self, field: Field, physical: Physical) -> Physical:
+        """What is known of a field's text does not hold for the default that takes the place of null."""
+        return unbounded(physical) if self.defaults and field.schema.default is not None else physical
 
     def _copied(self, value: Column, field: Field, physical: Physical) -> Column:
         column = value.getField(field.name)

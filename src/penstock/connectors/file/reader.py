@@ -16,7 +16,9 @@ from penstock.errors import ConnectException
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 4 * 1024 * 1024
+# A large batch costs far less a record, so chunks grow while there is more to read; the first records do not wait.
+FIRST_CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 16 * 1024 * 1024
 # A line is one record, and no broker takes one of this size; memory is worth more than the line.
 MAX_LINE_BYTES = 1024 * 1024 * 1024
 
@@ -54,6 +56,7 @@ class LineReader:
         self._fd: int | None = None if path is not None else descriptor
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._chunk_bytes = FIRST_CHUNK_BYTES
         self._at_end = False
         self._complained = False
 
@@ -110,12 +113,14 @@ class LineReader:
     def _read_file(self) -> bytes:
         assert self._fd is not None
         try:
-            data = os.pread(self._fd, CHUNK_BYTES, self._position)
+            data = os.pread(self._fd, self._chunk_bytes, self._position)
         except OSError as error:
             raise ConnectException(
                 f"Cannot read file {self._path} at position {self._position}: {error.strerror}"
             ) from error
         self._position += len(data)
+        full = len(data) == self._chunk_bytes
+        self._chunk_bytes = min(CHUNK_BYTES, 2 * self._chunk_bytes) if full else FIRST_CHUNK_BYTES
         return data
 
     def _take(self, data: bytes) -> Chunk | None:
@@ -187,7 +192,7 @@ class LineReader:
         readable, _, _ = select.select([self._fd], [], [], 0)
         if not readable:
             return None
-        data = os.read(self._fd, CHUNK_BYTES)
+        data = os.read(self._fd, FIRST_CHUNK_BYTES)
         if data:
             return self._take(data)
         self._at_end = True
