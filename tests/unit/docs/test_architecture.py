@@ -42,7 +42,9 @@ def thread_names() -> Iterator[str]:
 def test_the_table_of_threads_has_every_thread() -> None:
     table = section("Threads")
 
-    assert {name for name in thread_names() if f"`{name}" not in table} == set()
+    missing = {name for name in thread_names() if f"`{name}" not in table}
+
+    assert missing == set(), "add a row to the table of threads in docs/architecture.md"
 
 
 def test_the_table_of_layers_is_that_of_the_import_linter() -> None:

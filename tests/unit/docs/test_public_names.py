@@ -64,7 +64,9 @@ def test_every_class_and_function_has_a_docstring_of_its_own() -> None:
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_class_says_where_its_behaviour_is_fixed(cls: type) -> None:
     # Errors carry Kafka's name as an attribute instead.
-    assert "Source: " in (cls.__doc__ or "") or issubclass(cls, Exception)
+    said = "Source: " in (cls.__doc__ or "") or issubclass(cls, Exception)
+
+    assert said, 'add "Source: <KIP or Java class>." to the docstring, or "Source: Penstock\'s own."'
 
 
 @pytest.mark.parametrize("cls", CLASSES)
