@@ -30,6 +30,7 @@ from penstock.api.record import (
     TopicPartition,
     Unchanged,
 )
+from penstock.api.rest import ClusterState, RestExtension, RestExtensionContext, RestRequest, RestResponse
 from penstock.api.sink import AnySinkTask, ErrantRecordReporter, FrameSinkTask, SinkTask, SinkTaskContext
 from penstock.api.source import (
     FrameSourceTask,
@@ -45,6 +46,7 @@ from penstock.api.transform import FrameTransformation, Transformation
 __all__ = [
     "UNCHANGED",
     "AnySinkTask",
+    "ClusterState",
     "ConnectRecord",
     "Connector",
     "ConnectorContext",
@@ -62,6 +64,10 @@ __all__ = [
     "OffsetStorageReader",
     "Predicate",
     "RecordMetadata",
+    "RestExtension",
+    "RestExtensionContext",
+    "RestRequest",
+    "RestResponse",
     "SinkConnector",
     "SinkConnectorContext",
     "SinkFrame",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -32,9 +31,8 @@ from penstock.herder.override_checks import parse_policy
 from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.herder.validation import ConnectorValidator
 from penstock.plugins import PluginKind, Plugins
-from penstock.rest.app import build_app
-from penstock.rest.server import Listener, RestServer, open_listeners
 from penstock.rest.services import Services
+from penstock.rest.setup import RestSettings, WorkerRest
 from penstock.settings.worker import ProviderSettings, StandaloneSettings, resolve_placeholders
 from penstock.stores.connectors import FileConnectorStore, StoredConnector
 from penstock.telemetry import Metrics, configure_logging
@@ -126,8 +124,7 @@ def load_worker(path: str) -> tuple[StandaloneSettings, Plugins, ConfigTransform
 
     settings = StandaloneSettings.parse(resolve_placeholders(raw, new_provider))
     transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
-    for listener in settings.listeners:
-        Listener.parse(listener)
+    RestSettings.of(settings)
     return settings, plugins, transformer
 
 
@@ -178,23 +175,21 @@ class StandaloneWorker:
         Raises:
             ConnectException: the REST server cannot listen.
         """
-        sockets = open_listeners([Listener.parse(text) for text in self._settings.listeners])
-        port = int(sockets[0].getsockname()[1])
-        worker_id = advertised_address(self._settings, port)
-        self._herder = herder = StandaloneHerder(worker_id, self._topics)
-        herder.start()
-        services = Services(
-            herder,
-            CONNECT_VERSION,
-            f"penstock-{__version__}",
-            PluginCatalog(self._plugins),
-            topic_tracking=self._settings.topic_tracking_enable,
-            topic_reset=self._settings.topic_tracking_allow_reset,
-        )
-        rest = RestServer(build_app(services), sockets)
-        rest.start()
+        rest = WorkerRest(RestSettings.of(self._settings))
         self._opened.callback(rest.stop)
-        log.info("REST server listening on %s, advertised as http://%s/", ", ".join(_shown(sockets)), worker_id)
+        self._herder = herder = StandaloneHerder(rest.advertised, self._topics, self._forget)
+        herder.start()
+        rest.start(
+            Services(
+                herder,
+                CONNECT_VERSION,
+                f"penstock-{__version__}",
+                PluginCatalog(self._plugins),
+                metrics=self.metrics,
+                topic_tracking=self._settings.topic_tracking_enable,
+                topic_reset=self._settings.topic_tracking_allow_reset,
+            )
+        )
         self._startup.start()
 
     def stop(self, ending: Ending | None = None) -> None:
@@ -217,6 +212,10 @@ class StandaloneWorker:
         self._transformer.close()
         if ending is not None:
             log.info("Stopped")
+
+    def _forget(self, connector: str) -> None:
+        """Called by the herder when a connector was deleted."""
+        self.metrics.remove(connector=connector)
 
     # ------------------------------------------------------------------ thread "startup"
     def _start_rest_of_it(self) -> None:
@@ -325,25 +324,6 @@ class StandaloneWorker:
         if not self._stopping.is_set():
             log.error("%s", reason)
             self._events.end(reason.splitlines()[0], exit_code)
-
-
-def advertised_address(settings: StandaloneSettings, port: int) -> str:
-    """``host:port`` of the worker, as other programs are told it."""
-    host = settings.advertised_host or Listener.parse(settings.listeners[0]).host
-    if host in ("", "0.0.0.0", "::"):
-        try:
-            host = socket.gethostbyname(socket.gethostname())
-        except OSError:
-            host = "127.0.0.1"
-    return f"{host}:{settings.advertised_port or port}"
-
-
-def _shown(sockets: Sequence[socket.socket]) -> list[str]:
-    shown = []
-    for sock in sockets:
-        host, port = sock.getsockname()[:2]
-        shown.append(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    return shown
 
 
 def _exit(code: int) -> None:

@@ -41,12 +41,19 @@ class StandaloneHerder:
     Args:
         worker_id: ``host:port`` of the worker.
         topics: Knows the topics that connectors use.
+        on_deleted: Told the name of each connector that was deleted.
 
     Requests made before ``serve`` wait for it; reads are answered from the first moment.
     """
 
-    def __init__(self, worker_id: str, topics: ActiveTopics | None = None) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        topics: ActiveTopics | None = None,
+        on_deleted: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self._topics = topics or ActiveTopics()
+        self._on_deleted = on_deleted
         self._store: ConnectorStore | None = None
         # Held while a change is stored and comes into force, so that both happen in the same order.
         self._storing = asyncio.Lock()
@@ -452,6 +459,7 @@ class StandaloneHerder:
                 self._registry.entries.pop(name, None)
                 self._registry.publish(name)
                 self._topics.reset(name)
+                self._on_deleted(name)
         log.info("Deleted connector %s", name)
 
     async def _set_target(self, name: str, target: TargetState) -> None:

@@ -1,26 +1,72 @@
-"""The web application: routes over a herder, with Kafka Connect's error bodies.
+"""The web applications: routes over a herder, with Kafka Connect's error bodies, and what happens around them.
 
-Main function: ``build_app``. Runs on the REST thread.
+Main functions: ``build_app`` (the API), ``build_admin_app`` (log levels alone, for ``admin.listeners``). Applications
+run on the REST thread.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from penstock.api.rest import RestFilter
 from penstock.rest.errors import on_http_error
+from penstock.rest.extensions import ExtensionFilters
+from penstock.rest.middleware import CrossOrigin, HeaderRule, ResponseHeaders
 from penstock.rest.routes import connectors, loggers, offsets, plugins, root
-from penstock.rest.routing import RawPaths, build_routes
+from penstock.rest.routing import Entry, RawPaths, build_routes
 from penstock.rest.services import Services
 
+API: Sequence[Entry] = (*root.ENTRIES, *plugins.ENTRIES, *connectors.ENTRIES, *offsets.ENTRIES)
+ADMIN: Sequence[Entry] = tuple(loggers.ENTRIES)
 
-def build_app(services: Services) -> ASGIApp:
+
+@dataclass(frozen=True)
+class AppOptions:
+    """What else the API does.
+
+    Attributes:
+        admin: Whether it has the admin part too.
+        header_rules: Headers of its answers.
+        allow_origin: The origins that browsers may call from; empty for none.
+        allow_methods: The methods that they may use.
+        filters: What extensions put before every request.
+        entries: Paths of extensions.
+    """
+
+    admin: bool = True
+    header_rules: Sequence[HeaderRule] = ()
+    allow_origin: str = ""
+    allow_methods: str = ""
+    filters: Sequence[RestFilter] = ()
+    entries: Sequence[Entry] = ()
+
+
+def build_app(services: Services, options: AppOptions | None = None) -> ASGIApp:
     """The application of a worker's main listeners."""
-    app = Starlette(
-        routes=build_routes([*root.ENTRIES, *plugins.ENTRIES, *connectors.ENTRIES, *offsets.ENTRIES, *loggers.ENTRIES]),
-        exception_handlers={HTTPException: on_http_error},
-    )
+    options = options or AppOptions()
+    entries = [*API, *(ADMIN if options.admin else ()), *options.entries]
+    app: ASGIApp = _routed(services, entries)
+    if options.allow_origin.strip():
+        app = CrossOrigin(app, options.allow_origin, options.allow_methods)
+    if options.filters:
+        app = ExtensionFilters(app, options.filters, services)
+    if options.header_rules:
+        app = ResponseHeaders(app, options.header_rules)
+    return app
+
+
+def build_admin_app(services: Services) -> ASGIApp:
+    """The application of ``admin.listeners``."""
+    return _routed(services, ADMIN)
+
+
+def _routed(services: Services, entries: Sequence[Entry]) -> ASGIApp:
+    app = Starlette(routes=build_routes(entries), exception_handlers={HTTPException: on_http_error})
     app.router.redirect_slashes = False
     app.state.services = services
     return RawPaths(app)

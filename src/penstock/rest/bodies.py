@@ -45,7 +45,7 @@ async def read_json(request: Request) -> object:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in ("application/json", ""):
         raise HTTPException(415)
-    body = await _read(request)
+    body = await read_body(request)
     if not body.strip():
         raise BadRequestException("The request needs a JSON body")
     if not media_type:
@@ -57,7 +57,12 @@ async def read_json(request: Request) -> object:
     return value
 
 
-async def _read(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
+    """The body as bytes.
+
+    Raises:
+        HTTPException: 413 for a body that is too large, 408 for one that does not come.
+    """
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > MAX_BODY_BYTES:
         raise HTTPException(413)

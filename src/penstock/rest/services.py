@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from penstock.herder import Herder
 from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.telemetry import Metrics
 from penstock.telemetry.loggers import Loggers
 from penstock.worker.threads import in_thread
 
@@ -37,6 +38,7 @@ class Services:
         commit: The commit it was built from.
         plugins: Knows the plugins; may import them, so it is asked on other threads.
         loggers: The log levels.
+        metrics: The worker's.
         topic_tracking: Whether the topics of connectors are tracked.
         topic_reset: Whether users may reset them.
         request_timeout_s: How long a request may take.
@@ -47,6 +49,7 @@ class Services:
     commit: str
     plugins: PluginCatalog
     loggers: Loggers = field(default_factory=Loggers)
+    metrics: Metrics = field(default_factory=Metrics)
     topic_tracking: bool = True
     topic_reset: bool = True
     request_timeout_s: float = REQUEST_TIMEOUT_S

@@ -157,9 +157,13 @@ class WorkerSettings:
         """The settings that are passed to Spark, `spark.` included."""
         return {name: value for name, value in self.raw.items() if name.startswith("spark.")}
 
-    def rest_tls_settings(self) -> dict[str, str]:
-        """The TLS settings of the REST server: those below `listeners.https.`, else the plain `ssl.*` ones."""
-        own = with_prefix(self.raw, "listeners.https.")
+    def rest_tls_settings(self, prefix: str = "listeners.https.") -> dict[str, str]:
+        """The TLS settings of REST listeners: those below the prefix, else the plain `ssl.*` ones.
+
+        Args:
+            prefix: `listeners.https.` or `admin.listeners.https.`.
+        """
+        own = with_prefix(self.raw, prefix)
         return own or {name: value for name, value in self.raw.items() if name.startswith("ssl.")}
 
     def secret(self, name: str) -> str | None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.cli.standalone import advertised_address
+from penstock.rest.setup import RestSettings
 from penstock.settings.worker import StandaloneSettings
 
 COMMAND = [sys.executable, "-m", "penstock.cli.standalone"]
@@ -63,9 +63,9 @@ def test_the_advertised_address_is_that_of_the_listener_unless_another_is_set() 
         "offset.storage.file.filename": "offsets",
         "listeners": "http://127.0.0.1:0",
     }
-    assert advertised_address(StandaloneSettings.parse(properties), 5000) == "127.0.0.1:5000"
+    assert RestSettings.of(StandaloneSettings.parse(properties)).advertised([5000]) == "127.0.0.1:5000"
     other = {**properties, "rest.advertised.host.name": "worker-1", "rest.advertised.port": "80"}
-    assert advertised_address(StandaloneSettings.parse(other), 5000) == "worker-1:80"
+    assert RestSettings.of(StandaloneSettings.parse(other)).advertised([5000]) == "worker-1:80"
 
 
 def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:

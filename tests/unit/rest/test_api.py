@@ -5,60 +5,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
+from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.errors import ConfigException, ConnectException
-from penstock.herder import StandaloneHerder
-from penstock.herder.plugin_catalog import PluginCatalog
-from penstock.plugins import Plugins
-from penstock.rest.app import build_app
-from penstock.rest.server import Listener, RestServer, open_listeners
-from penstock.rest.services import Services
-from penstock.testing.control_plane import SOURCE, Setup, await_true, running
+from penstock.rest.listeners import Listener, open_listeners
+from penstock.testing.control_plane import SOURCE, Setup, await_true
 from penstock.testing.probes import BOARD
-
-
-def serve(herder: StandaloneHerder, timeout_s: float = 90.0) -> RestServer:
-    """A server on a free port of the loopback interface."""
-    services = Services(herder, "4.3.0", "unknown", PluginCatalog(Plugins()), request_timeout_s=timeout_s)
-    server = RestServer(build_app(services), open_listeners([Listener("127.0.0.1", 0)]))
-    server.start()
-    return server
-
-
-class Api:
-    """A client and what is behind the server."""
-
-    def __init__(self, setup: Setup, client: httpx.Client) -> None:
-        self.setup = setup
-        self.http = client
-
-    def call(self, method: str, path: str, body: object = None, **more: Any) -> tuple[int, Any]:
-        """Status and decoded body; None for an empty one."""
-        answer = (
-            self.http.request(method, path, json=body, **more)
-            if body is not None
-            else self.http.request(method, path, **more)
-        )
-        return answer.status_code, answer.json() if answer.content else None
-
-    def create(self, name: str, **config: str) -> tuple[int, Any]:
-        """Creates a probe."""
-        return self.call("POST", "/connectors", {"name": name, "config": {"connector.class": SOURCE, **config}})
 
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    with running() as setup:
-        server = serve(setup.herder)
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{server.ports[0]}", timeout=20) as client:
-                yield Api(setup, client)
-        finally:
-            server.stop()
+    with serving() as started:
+        yield started
 
 
 def test_a_connector_from_creation_to_deletion(api: Api) -> None:
@@ -273,7 +234,7 @@ def test_a_port_in_use_is_an_error_with_a_way_out() -> None:
         open_listeners([Listener("127.0.0.1", int(taken.getsockname()[1]))])
 
 
-@pytest.mark.parametrize("text", ["https://:8083", "localhost:8083", "http://localhost", "http://x:99999", "8083"])
+@pytest.mark.parametrize("text", ["ftp://:8083", "localhost:8083", "http://localhost", "http://x:99999", "8083"])
 def test_listeners_that_cannot_be_used_are_refused(text: str) -> None:
     with pytest.raises(ConfigException, match="listeners"):
         Listener.parse(text)

@@ -1,0 +1,114 @@
+"""What extends the REST API of a worker: filters, and paths of one's own.
+
+Main types: ``RestExtension`` (what authors write), ``RestExtensionContext`` (what it registers with), ``RestRequest``,
+``RestResponse``, ``ClusterState``. Filters and handlers are called on threads of their own, one for each request.
+
+Source: org.apache.kafka.connect.rest.ConnectRestExtension; KIP-285.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["ClusterState", "RestExtension", "RestExtensionContext", "RestRequest", "RestResponse"]
+
+
+@dataclass(frozen=True)
+class RestRequest:
+    """A request. Source: Penstock's own.
+
+    Attributes:
+        method: In capitals.
+        path: Without the query, as it was sent.
+        query: The values of each parameter.
+        headers: By name in lower case.
+        body: What was sent; always empty for filters.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, Sequence[str]]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class RestResponse:
+    """An answer. Source: Penstock's own."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class ClusterState(Protocol):
+    """What an extension may know of the worker. Any thread; never blocks.
+
+    Source: org.apache.kafka.connect.health.ConnectClusterState.
+    """
+
+    def connectors(self) -> list[str]:
+        """The names of all connectors."""
+
+    def connector_config(self, name: str) -> Mapping[str, str]:
+        """The configuration of a connector, without secrets.
+
+        Raises:
+            NotFoundException: there is none of that name.
+        """
+
+    def connector_status(self, name: str) -> Mapping[str, object]:
+        """State of a connector and its tasks, as ``GET /connectors/{name}/status`` has it.
+
+        Raises:
+            NotFoundException: there is none of that name.
+        """
+
+    def kafka_cluster_id(self) -> str | None:
+        """The id of the Kafka cluster; None while it is not known."""
+
+
+RestFilter = Callable[[RestRequest], "RestResponse | None"]
+RestHandler = Callable[[RestRequest], RestResponse]
+
+
+class RestExtensionContext(Protocol):
+    """Where an extension registers what it adds. Source: ConnectRestExtensionContext, KIP-285."""
+
+    @property
+    def cluster_state(self) -> ClusterState:
+        """What may be known of the worker."""
+
+    def add_filter(self, request_filter: RestFilter) -> None:
+        """Calls this before every request; an answer ends it, None lets it pass."""
+
+    def add_route(self, method: str, path: str, handler: RestHandler) -> None:
+        """Serves a path of one's own, which must not be one of the worker's."""
+
+
+class RestExtension(ABC):
+    """Extends the REST API. Made with no arguments; ``configure``, ``register`` and ``close`` are called once each.
+
+    Source: org.apache.kafka.connect.rest.ConnectRestExtension.
+    """
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Takes the worker's settings.
+
+        Raises:
+            ConfigException: They are wrong: the worker does not start.
+        """
+
+    @abstractmethod
+    def register(self, context: RestExtensionContext) -> None:
+        """Adds filters and routes. Must not block."""
+
+    def close(self) -> None:
+        """Releases resources, after the last request."""
+
+    def version(self) -> str:
+        """The version."""
+        return "undefined"

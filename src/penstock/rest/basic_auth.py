@@ -1,0 +1,123 @@
+"""The stock REST extension: requests need a user and password of a file.
+
+Main type: ``BasicAuthExtension``. The file is named where Java names it: ``KAFKA_OPTS`` has
+``-Djava.security.auth.login.config=FILE``, and the entry ``KafkaConnect`` of that JAAS file names a file of
+``user=password`` lines. Both are read once, at the start of the worker.
+
+Source: org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from penstock.api.rest import RestExtension, RestExtensionContext, RestRequest, RestResponse
+from penstock.config.properties import parse_properties
+from penstock.errors import ConfigException
+
+JAVA_NAME: Final = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+ENTRY: Final = "KafkaConnect"
+
+_OPTION: Final = "-Djava.security.auth.login.config="
+_COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*|(?m:^\s*#[^\n]*)", re.DOTALL)
+_FILE_OPTION: Final = re.compile(r"""\bfile\s*=\s*(?:"([^"]*)"|([^\s;]+))""")
+#: What workers ask of each other; it carries a signature of its own.
+_INTERNAL: Final = re.compile(r"(?:POST /connectors/[^/]+/tasks|PUT /connectors/[^/]+/fence)/?")
+_REFUSED: Final = RestResponse(401, b"User cannot access the resource.", {"Content-Type": "application/json"})
+
+
+class BasicAuthExtension(RestExtension):
+    """Lets only known users pass.
+
+    Args:
+        environment: Where ``KAFKA_OPTS`` is.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._passwords: dict[str, str] = {}
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Reads the users.
+
+        Raises:
+            ConfigException: a file is missing, or names no users.
+        """
+        del configs
+        self._passwords = read_users(login_file(self._environment))
+
+    def register(self, context: RestExtensionContext) -> None:
+        """Adds the filter."""
+        context.add_filter(self.check)
+
+    def check(self, request: RestRequest) -> RestResponse | None:
+        """The refusal of a request, or None."""
+        if _INTERNAL.fullmatch(f"{request.method} {request.path}"):
+            return None
+        user, _, password = _credentials(request.headers.get("authorization", "")).partition(":")
+        expected = self._passwords.get(user)
+        same = hmac.compare_digest((expected or "").encode(), password.encode())
+        return None if expected is not None and same else _REFUSED
+
+
+def login_file(environment: Mapping[str, str]) -> str:
+    """The JAAS file that the environment names.
+
+    >>> login_file({"KAFKA_OPTS": "-Xmx1g -Djava.security.auth.login.config=/etc/jaas.conf"})
+    '/etc/jaas.conf'
+
+    Raises:
+        ConfigException: it names none.
+    """
+    for word in shlex.split(environment.get("KAFKA_OPTS", "")):
+        if word.startswith(_OPTION):
+            return word.removeprefix(_OPTION)
+    raise ConfigException(
+        f"The REST extension for basic authentication needs a JAAS file: set KAFKA_OPTS to {_OPTION}FILE, with an "
+        f"entry {ENTRY} that names a file of user=password lines"
+    )
+
+
+def read_users(path: str) -> dict[str, str]:
+    """The users and passwords that the entry ``KafkaConnect`` of a JAAS file leads to.
+
+    Raises:
+        ConfigException: a file cannot be read, or there is no such entry, or no user.
+    """
+    text = _COMMENT.sub("", _read(path))
+    entry = re.search(rf"\b{ENTRY}\s*\{{(.*?)\}}\s*;", text, re.DOTALL)
+    if entry is None:
+        raise ConfigException(f"The JAAS file {path} has no entry {ENTRY} {{ ... }};")
+    option = _FILE_OPTION.search(entry[1])
+    if option is None:
+        raise ConfigException(f'The entry {ENTRY} of the JAAS file {path} has no option file="..."')
+    users_path = option[1] or option[2]
+    users = parse_properties(_read(users_path))
+    if not users:
+        raise ConfigException(f"The file {users_path} has no user; write lines of the form user=password")
+    return users
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigException(f"The file {path} cannot be read: {error}") from error
+
+
+def _credentials(header: str) -> str:
+    scheme, _, encoded = header.strip().partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(encoded.strip(), validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return ""

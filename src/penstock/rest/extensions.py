@@ -1,0 +1,168 @@
+"""Loads REST extensions and serves what they add.
+
+Main types: ``Extensions``, ``ExtensionFilters`` (the part around the application). Filters and handlers run on threads
+of their own, because they may block.
+
+Source: org.apache.kafka.connect.runtime.rest.RestServer.registerRestExtensions; KIP-285.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.api.rest import ClusterState, RestExtension, RestFilter, RestHandler, RestRequest, RestResponse
+from penstock.config import import_class
+from penstock.errors import ConfigException, NotFoundException
+from penstock.herder import Herder
+from penstock.rest.basic_auth import JAVA_NAME, BasicAuthExtension
+from penstock.rest.bodies import read_body
+from penstock.rest.errors import on_error
+from penstock.rest.routing import Entry
+from penstock.rest.services import Services, services
+
+
+class HerderState:
+    """What extensions may know, from the herder's snapshot."""
+
+    def __init__(self, herder: Herder) -> None:
+        self._herder = herder
+
+    def connectors(self) -> list[str]:
+        """See ``ClusterState``."""
+        return list(self._herder.connectors())
+
+    def connector_config(self, name: str) -> Mapping[str, str]:
+        """See ``ClusterState``."""
+        view = self._herder.connectors().get(name)
+        if view is None:
+            raise NotFoundException(f"Connector {name} not found")
+        return view.config
+
+    def connector_status(self, name: str) -> Mapping[str, object]:
+        """See ``ClusterState``."""
+        view = self._herder.connectors().get(name)
+        status = None if view is None else view.status_json()
+        if status is None:
+            raise NotFoundException(f"No status found for connector {name}")
+        return status
+
+    def kafka_cluster_id(self) -> str | None:
+        """See ``ClusterState``."""
+        return self._herder.kafka_cluster_id
+
+
+class Extensions:
+    """The extensions of one worker, registered.
+
+    Args:
+        classes: ``rest.extension.classes``.
+        settings: The worker's.
+        state: What extensions may know.
+
+    Raises:
+        ConfigException: one cannot be found, made or configured.
+    """
+
+    def __init__(self, classes: Sequence[str], settings: Mapping[str, str], state: ClusterState) -> None:
+        self.filters: list[RestFilter] = []
+        self.entries: list[Entry] = []
+        self._state = state
+        self._extensions: list[RestExtension] = []
+        try:
+            for text in filter(None, (name.strip() for name in classes)):
+                extension = _made(text)
+                self._extensions.append(extension)
+                extension.configure(dict(settings))
+                extension.register(self)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def cluster_state(self) -> ClusterState:
+        """See ``RestExtensionContext``."""
+        return self._state
+
+    def add_filter(self, request_filter: RestFilter) -> None:
+        """See ``RestExtensionContext``."""
+        self.filters.append(request_filter)
+
+    def add_route(self, method: str, path: str, handler: RestHandler) -> None:
+        """See ``RestExtensionContext``."""
+
+        async def endpoint(request: Request) -> Response:
+            asked = _request(request, await read_body(request))
+            return _response(await services(request).on_thread("rest-extension", lambda: handler(asked)))
+
+        self.entries.append((method.upper(), path, endpoint))
+
+    def close(self) -> None:
+        """Closes all, in reverse order."""
+        while self._extensions:
+            self._extensions.pop().close()
+
+
+class ExtensionFilters:
+    """Asks the filters before each request.
+
+    Args:
+        app: Answers what they let pass.
+        filters: In order.
+        shared: Runs them.
+    """
+
+    def __init__(self, app: ASGIApp, filters: Sequence[RestFilter], shared: Services) -> None:
+        self._app = app
+        self._filters = tuple(filters)
+        self._services = shared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] == "http":
+            asked = Request(scope)
+            plain = _request(asked, b"")
+
+            def first_answer() -> RestResponse | None:
+                return next(filter(None, (check(plain) for check in self._filters)), None)
+
+            try:
+                answer = await self._services.on_thread("rest-filter", first_answer)
+            except Exception as error:
+                await on_error(asked, error)(scope, receive, send)
+                return
+            if answer is not None:
+                await _response(answer)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _made(text: str) -> RestExtension:
+    if text in (JAVA_NAME, JAVA_NAME.rpartition(".")[2]):
+        return BasicAuthExtension()
+    try:
+        extension: object = import_class(text)()
+    except LookupError as error:
+        raise ConfigException("rest.extension.classes", text, str(error)) from error
+    except Exception as error:
+        raise ConfigException("rest.extension.classes", text, f"It cannot be made: {error}") from error
+    if not isinstance(extension, RestExtension):
+        raise ConfigException("rest.extension.classes", text, "It does not extend penstock.api.RestExtension")
+    return extension
+
+
+def _request(request: Request, body: bytes) -> RestRequest:
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    query = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    path = raw.partition(b"?")[0].decode("latin-1")
+    return RestRequest(
+        request.method, path, query, {name.lower(): text for name, text in request.headers.items()}, body
+    )
+
+
+def _response(answer: RestResponse) -> Response:
+    return Response(answer.body, answer.status, dict(answer.headers))

@@ -1,0 +1,94 @@
+"""Where the REST API listens: the setting ``listeners`` and the sockets made of it.
+
+Main type: ``Listener``. ``open_listeners`` binds, so that a taken port ends the start of the worker.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from penstock.errors import ConfigException, ConnectException
+
+_BACKLOG = 128
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An address to listen on.
+
+    Attributes:
+        host: The host; empty for all addresses.
+        port: The port; 0 for any free one.
+        scheme: ``http`` or ``https``.
+    """
+
+    host: str
+    port: int
+    scheme: str = "http"
+
+    @classmethod
+    def parse(cls, text: str, setting: str = "listeners") -> Listener:
+        """Reads a URI of the setting ``listeners``.
+
+        >>> Listener.parse("http://:8083")
+        Listener(host='', port=8083, scheme='http')
+        >>> Listener.parse("HTTPS://[::1]:0")
+        Listener(host='::1', port=0, scheme='https')
+
+        Raises:
+            ConfigException: not such a URI.
+        """
+        try:
+            parts = urlsplit(text.strip())
+            port = parts.port
+        except ValueError as error:
+            raise ConfigException(setting, text, f"{error}; write http://HOST:PORT") from error
+        scheme = parts.scheme.lower()
+        if scheme not in ("http", "https"):
+            raise ConfigException(setting, text, "Only http:// and https:// are possible; write http://HOST:PORT")
+        if port is None:
+            raise ConfigException(setting, text, "The port is missing; write http://HOST:PORT")
+        return cls(parts.hostname or "", port, scheme)
+
+
+def open_listeners(listeners: Sequence[Listener]) -> list[socket.socket]:
+    """Binds all listeners.
+
+    Raises:
+        ConnectException: an address cannot be used; none is left open.
+    """
+    opened: list[socket.socket] = []
+    try:
+        for listener in listeners:
+            opened.append(_bind(listener))
+    except Exception:
+        for sock in opened:
+            sock.close()
+        raise
+    return opened
+
+
+def shown(listener: Listener, sock: socket.socket) -> str:
+    """The address of an open listener, for people."""
+    host, port = sock.getsockname()[:2]
+    return f"{listener.scheme}://[{host}]:{port}" if ":" in host else f"{listener.scheme}://{host}:{port}"
+
+
+def _bind(listener: Listener) -> socket.socket:
+    text = f"{listener.scheme}://{listener.host}:{listener.port}"
+    try:
+        if not listener.host and socket.has_dualstack_ipv6():
+            address: tuple[str, int] = ("", listener.port)
+            return socket.create_server(
+                address, family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True, reuse_port=False
+            )
+        family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+        return socket.create_server((listener.host, listener.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConnectException(
+            f"The REST server cannot listen on {text}: {error.strerror or error}. "
+            "Stop what uses the port or choose another in listeners"
+        ) from error

@@ -1,0 +1,283 @@
+"""Who may call: browsers, users with passwords, https with certificates, admin listeners; and headers of answers."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.unit.rest.api_client import serving
+
+from penstock.api import RestExtension, RestExtensionContext, RestRequest, RestResponse
+from penstock.errors import ConfigException, ConnectException
+from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.plugins import Plugins
+from penstock.rest.app import AppOptions
+from penstock.rest.basic_auth import BasicAuthExtension, login_file, read_users
+from penstock.rest.extensions import Extensions, HerderState
+from penstock.rest.listeners import Listener
+from penstock.rest.middleware import ResponseHeaders, parse_header_rules
+from penstock.rest.services import Services
+from penstock.rest.setup import RestSettings, WorkerRest
+from penstock.rest.tls import server_context
+from penstock.testing.control_plane import Setup, running
+
+CERTIFICATES = Path(__file__).parents[2] / "data" / "tls"
+
+
+# ------------------------------------------------------------------ browsers
+def test_browsers_may_call_from_the_origins_that_are_set() -> None:
+    options = AppOptions(allow_origin="https://ui.example, http://*.test", allow_methods="GET,PUT")
+    with serving(options=options) as api:
+        mine = api.http.get("/connectors", headers={"Origin": "https://ui.example"})
+        assert mine.headers["access-control-allow-origin"] == "https://ui.example"
+        other = api.http.get("/connectors", headers={"Origin": "https://evil.example"})
+        assert other.status_code == 200
+        assert "access-control-allow-origin" not in other.headers
+        assert other.headers["vary"] == api.http.get("/connectors").headers["vary"] == "Origin"
+        asked = {"Origin": "http://a.test", "Access-Control-Request-Method": "PUT"}
+        preflight = api.http.options("/connectors", headers=asked)
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-methods"] == "GET,PUT"
+        assert preflight.headers["access-control-allow-headers"] == "Content-Type"
+        assert preflight.headers["access-control-max-age"] == "60"
+        refused = api.http.options("/connectors", headers={**asked, "Access-Control-Request-Method": "DELETE"})
+        assert "access-control-allow-origin" not in refused.headers
+
+
+def test_browsers_may_not_call_from_elsewhere_by_default() -> None:
+    with serving() as api:
+        answer = api.http.get("/connectors", headers={"Origin": "https://ui.example"})
+        assert "access-control-allow-origin" not in answer.headers
+        assert "vary" not in answer.headers
+
+
+# ------------------------------------------------------------------ headers
+def test_headers_are_added_to_every_answer() -> None:
+    rules = parse_header_rules('set X-Frame-Options: DENY, "add Cache-Control: no-cache, no-store", setDate Expires: 0')
+    with serving(options=AppOptions(header_rules=rules)) as api:
+        for path, status in [("/", 200), ("/nope", 404)]:
+            answer = api.http.get(path)
+            assert answer.status_code == status
+            assert answer.headers["x-frame-options"] == "DENY"
+            assert answer.headers["cache-control"] == "no-cache, no-store"
+            assert answer.headers["expires"].endswith("GMT")
+
+
+def test_a_header_is_replaced_or_added_and_dates_count_from_now() -> None:
+    from starlette.datastructures import MutableHeaders
+
+    headers = MutableHeaders({"x-a": "1", "x-b": "1"})
+    rules = parse_header_rules("set X-A: 2, add X-B: 2, setDate X-C: 1000, setDate X-D: soon")
+    shown = ResponseHeaders(lambda scope, receive, send: None, rules, now_s=lambda: 0.0)  # type: ignore[arg-type,return-value]
+    for rule in rules:
+        shown._apply(rule, headers)
+    assert headers.getlist("x-a") == ["2"]
+    assert headers.getlist("x-b") == ["1", "2"]
+    assert headers["x-c"] == "Thu, 01 Jan 1970 00:00:01 GMT"
+    assert "x-d" not in headers
+
+
+# ------------------------------------------------------------------ listeners
+@contextmanager
+def worker_rest(settings: RestSettings) -> Iterator[tuple[Setup, WorkerRest, list[int]]]:
+    with running() as setup:
+        rest = WorkerRest(settings)
+        rest.start(Services(setup.herder, "4.3.0", "unknown", PluginCatalog(Plugins())))
+        try:
+            ports = [int(sock.getsockname()[1]) for _, sock in [*rest._main, *rest._admin]]
+            yield setup, rest, ports
+        finally:
+            rest.stop()
+
+
+def pem(name: str) -> str:
+    return str(CERTIFICATES / name)
+
+
+def trusting(*certificate: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=pem("ca.pem"))
+    if certificate:
+        context.load_cert_chain(pem(certificate[0]))
+    return context
+
+
+def test_http_and_https_listeners_serve_the_same_api() -> None:
+    settings = RestSettings(
+        [Listener("127.0.0.1", 0, "https"), Listener("127.0.0.1", 0)], tls={"ssl.keystore.location": pem("server.pem")}
+    )
+    with worker_rest(settings) as (_, rest, (secure, plain)):
+        with httpx.Client(verify=trusting()) as client:
+            assert client.get(f"https://127.0.0.1:{secure}/connectors").json() == []
+            assert client.get(f"http://127.0.0.1:{plain}/connectors").json() == []
+            created = client.post(
+                f"https://127.0.0.1:{secure}/connectors",
+                json={"name": "a", "config": {"connector.class": "penstock.testing.probes:ProbeSource"}},
+            )
+            assert created.headers["location"] == f"https://127.0.0.1:{secure}/connectors/a"
+        assert rest.advertised == f"127.0.0.1:{plain}"
+
+
+def test_clients_need_a_certificate_when_that_is_required() -> None:
+    tls = {
+        "ssl.keystore.key": Path(pem("server.pem")).read_text(),
+        "ssl.keystore.certificate.chain": "\n",
+        "ssl.truststore.certificates": Path(pem("ca.pem")).read_text(),
+        "ssl.client.auth": "required",
+    }
+    with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, rest, (port,)):
+        url = f"https://127.0.0.1:{port}/connectors"
+        with httpx.Client(verify=trusting("client.pem")) as client:
+            assert client.get(url).status_code == 200
+        with httpx.Client(verify=trusting()) as client, pytest.raises(httpx.TransportError):
+            client.get(url)
+        assert rest.advertised == f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("tls", "words"),
+    [
+        ({}, "needs a certificate"),
+        ({"ssl.keystore.location": "/nowhere/key.pem"}, "cannot be read"),
+        ({"ssl.keystore.location": __file__}, "write it as PEM"),
+        ({"ssl.keystore.location": pem("ca.pem")}, "key and certificates cannot be used"),
+        ({"ssl.keystore.location": pem("server.pem"), "ssl.client.auth": "required"}, "need ssl.truststore"),
+        ({"ssl.keystore.location": pem("server.pem"), "ssl.client.auth": "perhaps"}, "must be one of"),
+        ({"ssl.keystore.location": pem("server.pem"), "ssl.enabled.protocols": "SSLv3"}, "Only TLSv1.2"),
+    ],
+)
+def test_tls_settings_that_cannot_be_used_say_why(tls: Mapping[str, str], words: str) -> None:
+    with pytest.raises(ConfigException, match=words):
+        server_context(tls)
+
+
+def test_log_levels_are_only_on_the_admin_listener_when_there_is_one() -> None:
+    settings = RestSettings([Listener("127.0.0.1", 0)], [Listener("127.0.0.1", 0)], response_headers="set X-A: b")
+    with worker_rest(settings) as (_, _, (main, admin)), httpx.Client() as client:
+        assert client.get(f"http://127.0.0.1:{main}/admin/loggers").status_code == 404
+        assert client.get(f"http://127.0.0.1:{admin}/connectors").status_code == 404
+        found = client.get(f"http://127.0.0.1:{admin}/admin/loggers")
+        assert found.status_code == 200
+        assert "x-a" not in found.headers
+
+
+def test_an_empty_list_of_admin_listeners_means_no_log_levels() -> None:
+    with worker_rest(RestSettings([Listener("127.0.0.1", 0)], [])) as (_, _, (main,)):
+        assert httpx.get(f"http://127.0.0.1:{main}/admin/loggers").status_code == 404
+
+
+def test_the_advertised_listener_must_be_there() -> None:
+    settings = RestSettings([Listener("127.0.0.1", 0)], advertised_scheme="https")
+    with pytest.raises(ConfigException, match="No listener has this protocol"):
+        WorkerRest(settings)
+    both = [Listener("a", 0), Listener("b", 0, "https")]
+    assert RestSettings(both).advertised([80, 443]) == "a:80"
+    assert RestSettings(both, advertised_scheme="https").advertised([80, 443]) == "b:443"
+    assert RestSettings(both, advertised_host="c", advertised_port=1).advertised([80, 443]) == "c:1"
+
+
+# ------------------------------------------------------------------ extensions
+def jaas(directory: Path, content: str = "amy=secret\n") -> dict[str, str]:
+    """An environment that names a JAAS file that names a file of users."""
+    users, login = directory / "users.properties", directory / "jaas.conf"
+    users.write_text(content)
+    module = "org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule"
+    login.write_text(
+        f'// logins\nOther {{ x required; }};\nKafkaConnect {{\n  {module} required\n  file="{users}";\n}};\n'
+    )
+    return {"KAFKA_OPTS": f"-Xmx64m -Djava.security.auth.login.config={login}"}
+
+
+def test_basic_authentication_lets_known_users_pass_on_every_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_OPTS", jaas(tmp_path)["KAFKA_OPTS"])
+    settings = RestSettings(
+        [Listener("127.0.0.1", 0)],
+        [Listener("127.0.0.1", 0)],
+        extension_classes=["org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"],
+    )
+    with worker_rest(settings) as (_, _, (main, admin)), httpx.Client() as client:
+        base = f"http://127.0.0.1:{main}"
+        assert client.get(f"{base}/connectors", auth=("amy", "secret")).json() == []
+        for answer in (
+            client.get(f"{base}/"),
+            client.get(f"{base}/health"),
+            client.options(f"{base}/connectors"),
+            client.get(f"{base}/connectors", auth=("amy", "wrong")),
+            client.get(f"{base}/connectors", auth=("bob", "")),
+            client.get(f"{base}/connectors", headers={"Authorization": "Basic !!!"}),
+        ):
+            assert (answer.status_code, answer.text) == (401, "User cannot access the resource.")
+            assert answer.headers["content-type"] == "application/json"
+            assert "www-authenticate" not in answer.headers
+        assert client.get(f"http://127.0.0.1:{admin}/admin/loggers").status_code == 200
+        internal = client.put(f"{base}/connectors/a/fence")
+        assert (internal.status_code, internal.json()["message"]) == (
+            400,
+            "Internal request missing required signature",
+        )
+
+
+def test_login_files_that_cannot_be_used_say_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigException, match="set KAFKA_OPTS"):
+        BasicAuthExtension({}).configure({})
+    with pytest.raises(ConfigException, match="has no user"):
+        read_users(login_file(jaas(tmp_path, "# nobody\n")))
+    (tmp_path / "jaas.conf").write_text("Other { x required; };")
+    with pytest.raises(ConfigException, match="no entry KafkaConnect"):
+        read_users(str(tmp_path / "jaas.conf"))
+    with pytest.raises(ConfigException, match="cannot be read"):
+        read_users(str(tmp_path / "gone"))
+
+
+class Greeter(RestExtension):
+    """Adds a path, and closes another to all."""
+
+    closed = 0
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self.word = configs["greeting"]
+
+    def register(self, context: RestExtensionContext) -> None:
+        def greet(request: RestRequest) -> RestResponse:
+            names = ",".join(context.cluster_state.connectors())
+            who = request.query.get("who", ["you"])[0]
+            return RestResponse(200, f"{self.word} {who}: {names} {request.body.decode()}".encode())
+
+        def broken(request: RestRequest) -> RestResponse:
+            raise ConnectException("no greeting today")
+
+        context.add_route("POST", "/greet", greet)
+        context.add_route("GET", "/broken", broken)
+        context.add_filter(lambda request: RestResponse(403) if request.path == "/health" else None)
+
+    def close(self) -> None:
+        Greeter.closed += 1
+
+
+def test_scenario_98_an_extension_adds_paths_and_knows_the_connectors() -> None:
+    settings = RestSettings(
+        [Listener("127.0.0.1", 0)], extension_classes=[f"{__name__}:Greeter"], raw={"greeting": "hello"}
+    )
+    before = Greeter.closed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.rest.extensions.import_class", lambda text: Greeter)
+        with worker_rest(settings) as (setup, _, (port,)):
+            setup.put("a")
+            base = f"http://127.0.0.1:{port}"
+            assert httpx.post(f"{base}/greet?who=amy", content=b"!").text == "hello amy: a !"
+            assert httpx.get(f"{base}/greet").status_code == 405
+            assert httpx.get(f"{base}/health").status_code == 403
+            assert httpx.get(f"{base}/broken").json() == {"error_code": 500, "message": "no greeting today"}
+    assert Greeter.closed == before + 1
+
+
+def test_an_extension_that_cannot_be_used_is_named() -> None:
+    with running() as setup:
+        for text, words in [("no.such:Thing", "could not be found"), ("builtins:dict", "does not extend")]:
+            with pytest.raises(ConfigException, match=words):
+                Extensions([text], {}, HerderState(setup.herder))
