@@ -1,0 +1,25 @@
+"""A worker process that tests of this directory share: a Spark session takes longer to start than most tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.testing.worker_process import WorkerProcess
+
+
+@pytest.fixture(scope="session")
+def shared_worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A running worker without connectors; mark its tests with `java` and `broker`, make connectors over REST."""
+    worker = WorkerProcess(tmp_path_factory.mktemp("worker"), broker.bootstrap_servers)
+    worker.start(piped=True)
+    try:
+        worker.wait(
+            lambda: worker.get("/connectors") == (200, []) and "The worker serves" in worker.text(), "it serves"
+        )
+        yield worker
+        assert worker.end() == 0, worker.text()[-4000:]
+    finally:
+        worker.close()

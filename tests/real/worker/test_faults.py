@@ -1,0 +1,102 @@
+"""What a worker needs breaks under it: its Spark JVM is killed, frozen, out of memory; the broker stops answering."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.testing.file_flow import Feeder, FileFlow
+from penstock.testing.worker_process import is_running, wait_gone
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ALL_RUN = ["RUNNING", "RUNNING"]
+STALL_S = float(os.environ.get("PENSTOCK_STALL_SECONDS", "20"))
+
+
+@pytest.fixture
+def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
+    """A worker, not started."""
+    made = FileFlow(tmp_path, broker.bootstrap_servers)
+    yield made
+    made.worker.close()
+
+
+def test_a_jvm_that_is_killed_frozen_or_out_of_memory_is_replaced_and_nothing_is_lost(
+    flow: FileFlow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker, trigger = flow.worker, flow.source.with_name("trigger")
+    hog = {"name": f"{flow.topic}-hog", "connector.class": "penstock.testing.heap_hog:HeapHog"}
+    worker.add("hog.properties", hog | {"trigger": str(trigger)})
+    back: dict[str, float] = {}
+
+    def replaced(what: str, jvm: int) -> int:
+        """Waits until lines flow through another JVM; its id."""
+        began = time.monotonic()
+        assert wait_gone([jvm], 60) == [], f"{what}: the old JVM is still there"
+        before = flow.sink.stat().st_size
+        found = flow.wait_growth(before)
+        back[what] = time.monotonic() - began
+        assert found != jvm
+        # Nobody has restarted anything.
+        for name in (flow.source_name, flow.sink_name, hog["name"]):
+            assert worker.states(name) == ALL_RUN, what
+        return found
+
+    with Feeder(flow.source):
+        jvm = flow.start()
+        os.kill(jvm, signal.SIGKILL)
+        jvm = replaced("killed", jvm)
+        os.kill(jvm, signal.SIGSTOP)
+        jvm = replaced("frozen", jvm)
+        trigger.touch()
+        jvm = replaced("out of memory", jvm)
+    wanted = flow.wait_all()
+    assert "The Spark JVM has not answered for 10 s; it is killed" in worker.text()
+    assert worker.end() == 0
+    assert not is_running(jvm)
+    assert set(flow.sunk()) == wanted
+    assert set(flow.sent()) == wanted
+    assert "Traceback" not in worker.text()
+    extra = flow.sent_count() - len(wanted), len(flow.sunk()) - len(wanted)
+    assert extra == (0, 0), "jobs run again, records are not sent or put again"
+    with capsys.disabled():
+        print("\nlines flow again after", ", ".join(f"{what}: {seconds:.0f} s" for what, seconds in back.items()))
+
+
+def test_a_stalled_producer_costs_no_memory_and_goes_on_afterwards(
+    flow: FileFlow, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = flow.worker
+    del worker.arguments[2:]  # the sink is of no interest here
+    line = b"a line of some hundred bytes, as a log has them, with a number to find it by: "
+    with flow.source.open("wb") as out:
+        for first in range(0, 2_000_000, 10_000):
+            out.write(b"".join(b"%s%09d\n" % (line, n) for n in range(first, first + 10_000)))
+    worker.start()
+    worker.wait_running(flow.source_name)
+    worker.wait(lambda: flow.sent_count() > 200_000, "lines arrive", timeout_s=300)
+    flowing = worker.resident_kb()
+    broker.freeze()
+    try:
+        deadline, highest = time.monotonic() + STALL_S, flowing
+        while time.monotonic() < deadline:
+            threading.Event().wait(0.25)
+            highest = max(highest, worker.resident_kb())
+    finally:
+        broker.thaw()
+    assert worker.states(flow.source_name) == ALL_RUN
+    worker.wait(lambda: flow.sent_count() >= 2_000_000, "every line arrives", timeout_s=300)
+    added = (highest - flowing) / 1024
+    with capsys.disabled():
+        print(f"\n{STALL_S:.0f} s without a broker added {added:.0f} MiB to {flowing / 1024:.0f} MiB")
+    assert worker.end() == 0
+    assert flow.sent_count() == 2_000_000, "nothing lost, nothing twice"
+    assert added < 50

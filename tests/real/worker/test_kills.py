@@ -1,0 +1,75 @@
+"""A worker with a file source and a file sink is killed again and again: no line is lost, and no JVM is left behind.
+
+The default is a few kills at random moments; PENSTOCK_KILLS=20 makes as many as a release has to survive (some five
+minutes). Kills at the named points of the data path are always made.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.testing.file_flow import Feeder, FileFlow
+from penstock.testing.worker_process import wait_gone
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+RANDOM_KILLS = int(os.environ.get("PENSTOCK_KILLS", "3"))
+POINTS = (
+    "after-send-before-ack",
+    "after-ack-before-offsets",
+    "temporary-written",
+    "renamed",
+    "sink.after_put",
+    "sink.closing",
+    "sink.closed",
+)
+SECONDS_TO_LIVE = 1.5
+
+
+@pytest.fixture
+def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
+    """A worker, not started."""
+    made = FileFlow(tmp_path, broker.bootstrap_servers, endable=True)
+    yield made
+    made.worker.close()
+
+
+def test_kills_at_random_moments_and_at_named_points_lose_no_line(
+    flow: FileFlow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker, chance = flow.worker, random.Random()
+    with Feeder(flow.source):
+        for _ in range(RANDOM_KILLS):
+            jvm = flow.start()
+            threading.Event().wait(chance.uniform(0, SECONDS_TO_LIVE))
+            assert worker.end(signal.SIGKILL) == -signal.SIGKILL, worker.text()[-4000:]
+            assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
+        for point in POINTS:
+            jvm = flow.start()
+            worker.end_at(point)
+            # The last two are passed when the worker is told to stop.
+            ended = worker.end() if point.startswith("sink.clos") else worker.wait_ended(30)
+            assert ended == -signal.SIGKILL, f"{point}: {worker.text()[-4000:]}"
+            assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
+    worker.start()
+    wanted = flow.wait_all(timeout_s=300)
+    assert worker.end() == 0
+
+    sunk = flow.sunk()
+    sent = flow.sent()
+    assert set(sent) == wanted
+    assert set(sunk) == wanted, "only whole lines, and all of them"
+    assert "Traceback" not in worker.text()
+    with capsys.disabled():
+        print(
+            f"\n{RANDOM_KILLS} random kills and {len(POINTS)} at named points: {len(wanted)} lines, none lost; "
+            f"{len(sent) - len(wanted)} sent again, {len(sunk) - len(wanted)} too many in the sink's file"
+        )
