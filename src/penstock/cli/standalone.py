@@ -262,6 +262,7 @@ class StandaloneWorker:
             make_task=builder,
             offsets=builder.connector_offsets(),
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
+            task_gone=builder.forget,
         )
         herder.serve(
             Worker(parts, herder, herder),

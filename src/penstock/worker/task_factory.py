@@ -33,7 +33,7 @@ from penstock.kafka.client_settings import (
 from penstock.kafka.consumer import RecordConsumer, Subscription
 from penstock.kafka.letter_producer import LetterProducer
 from penstock.kafka.producer import RecordProducer
-from penstock.model import ConnectorType, State
+from penstock.model import ConnectorTaskId, ConnectorType, State
 from penstock.pipeline.batches import PipelineSpec
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
@@ -55,6 +55,7 @@ from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings, no_probe
+from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
 from penstock.worker.task_parts import TaskParts, make_parts, new_task
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
@@ -102,6 +103,7 @@ class TaskBuilder:
         # One for all tasks: plans are shared, and small batches of several tasks go in one job.
         self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
         metrics.gauge(SPARK_RECORDS_TOTAL, lambda: float(self._jobs.records))
+        self._metrics = metrics
 
     def offset_reader(self, connector: str) -> OffsetReader:
         """The reader of a connector's committed source offsets."""
@@ -154,6 +156,7 @@ class TaskBuilder:
             clock=_now_ms,
             random=random.random,
             cancelled=given_up,
+            owner=str(request.id),
         )
         producer = RecordProducer(
             self._client(
@@ -182,7 +185,7 @@ class TaskBuilder:
             given_up=given_up,
             probe=self._probe,
         )
-        return SourceTaskRunner(
+        runner = SourceTaskRunner(
             request.id,
             task,
             request.task_config,
@@ -195,6 +198,8 @@ class TaskBuilder:
             report,
             paused=request.paused,
         )
+        publish_source(self._metrics, runner, counts)
+        return runner
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
         rules = settings.topic_creation
@@ -245,7 +250,7 @@ class TaskBuilder:
             make_reporters=self._sink_reporters(request, settings),
             close=made.pop_all().close,
         )
-        return SinkTaskRunner(
+        runner = SinkTaskRunner(
             spec,
             services,
             TaskCallbacks(
@@ -256,6 +261,12 @@ class TaskBuilder:
             ),
             probe=self._probe,
         )
+        publish_sink(self._metrics, request.id, runner)
+        return runner
+
+    def forget(self, task: ConnectorTaskId) -> None:
+        """The task was stopped: its metrics go. Thread: the herder's."""
+        withdraw(self._metrics, task)
 
     def _sink_reporters(
         self, request: TaskRequest, settings: SinkSettings

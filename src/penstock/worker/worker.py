@@ -81,6 +81,7 @@ class WorkerParts:
         offsets: Reads and changes the committed offsets of connectors.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
+        task_gone: Told of each task that was stopped and is not known any more.
     """
 
     worker_id: str
@@ -91,6 +92,7 @@ class WorkerParts:
     offsets: ConnectorOffsets
     task_stop_timeout_s: float = 5.0
     connector_stop_timeout_s: float = 5.0
+    task_gone: Callable[[ConnectorTaskId], None] = lambda task: None
 
 
 class Worker:
@@ -260,4 +262,5 @@ class Worker:
 
     def forget_task(self, task: ConnectorTaskId) -> None:
         """Drops a task that was stopped."""
-        self._tasks.pop(task, None)
+        if self._tasks.pop(task, None) is not None:
+            self._parts.task_gone(task)

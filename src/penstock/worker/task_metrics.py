@@ -1,0 +1,89 @@
+"""Publishes what tasks count as metrics.
+
+Main functions: ``publish_source``, ``publish_sink`` and ``withdraw``. The runners keep plain counters; a metric reads
+them when somebody asks. Names are those that Kafka Connect's have after the usual export from JMX. Thread: any.
+
+Source: runtime.SourceTask/SinkTaskMetricsGroup and ErrorHandlingMetrics of Kafka Connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.model import ConnectorTaskId
+from penstock.telemetry import Metrics
+from penstock.worker.error_report import ErrorCounts
+from penstock.worker.sink_task import SinkTaskRunner
+from penstock.worker.source_task import SourceTaskRunner
+
+SOURCE: Final = "kafka_connect_source_task_"
+SINK: Final = "kafka_connect_sink_task_"
+ERRORS: Final = "kafka_connect_task_error_"
+
+
+def publish_source(metrics: Metrics, runner: SourceTaskRunner, errors: ErrorCounts) -> None:
+    """Publish the counters of a source task; those of an earlier instance are replaced."""
+    polls, delivery, commits = runner.counts, runner.delivery, runner.committer.counts
+    own: Mapping[str, Callable[[], float]] = {
+        "source_record_poll_total": lambda: polls.records,
+        "source_record_write_total": lambda: delivery.counts.records_written,
+        "source_record_active_count": lambda: delivery.submitted.rows_left,
+        "poll_failure_total": lambda: polls.failures,
+        "offset_commit_success_total": lambda: commits.successes,
+        "offset_commit_failure_total": lambda: commits.failures,
+        "offset_commit_last_time_ms": lambda: commits.last_duration_s * 1000,
+    }
+    _publish(metrics, runner.id, SOURCE, own)
+    _publish_errors(metrics, runner.id, errors)
+
+
+def publish_sink(metrics: Metrics, task: ConnectorTaskId, runner: SinkTaskRunner) -> None:
+    """Publish the counters of a sink task; those of an earlier instance are replaced."""
+    commits = runner.commits
+    own: Mapping[str, Callable[[], float]] = {
+        "sink_record_read_total": lambda: runner.counts.records_read,
+        "sink_record_send_total": lambda: runner.counts.records_put,
+        "put_batch_total": lambda: runner.counts.puts,
+        "put_batch_max_time_ms": lambda: runner.counts.put_time_max_ms,
+        "put_batch_time_ms_total": lambda: runner.counts.put_time_ms,
+        "partition_count": lambda: runner.counts.partitions,
+        "offset_commit_seq_no": lambda: commits.sequence,
+        "offset_commit_completion_total": lambda: commits.successes,
+        "offset_commit_failure_total": lambda: commits.failures,
+        "offset_commit_skip_total": lambda: commits.skipped,
+    }
+    _publish(metrics, task, SINK, own)
+    _publish_errors(metrics, task, runner.error_counts)
+
+
+def withdraw(metrics: Metrics, task: ConnectorTaskId) -> None:
+    """The task is stopped: a deleted connector leaves nothing behind."""
+    metrics.remove(**_tags(task))
+
+
+def _publish_errors(metrics: Metrics, task: ConnectorTaskId, counts: ErrorCounts) -> None:
+    own: Mapping[str, Callable[[], float]] = {
+        "total_record_failures": lambda: counts.total_record_failures,
+        "total_record_errors": lambda: counts.total_record_errors,
+        "total_records_skipped": lambda: counts.total_records_skipped,
+        "total_retries": lambda: counts.total_retries,
+        "total_errors_logged": lambda: counts.total_errors_logged,
+        "deadletterqueue_produce_requests": lambda: counts.deadletterqueue_produce_requests,
+        "deadletterqueue_produce_failures": lambda: counts.deadletterqueue_produce_failures,
+        "last_error_timestamp": lambda: counts.last_error_timestamp,
+    }
+    _publish(metrics, task, ERRORS, own)
+
+
+def _publish(metrics: Metrics, task: ConnectorTaskId, prefix: str, values: Mapping[str, Callable[[], float]]) -> None:
+    for name, read in values.items():
+        metrics.gauge(prefix + name, _as_float(read), **_tags(task))
+
+
+def _as_float(read: Callable[[], float]) -> Callable[[], float]:
+    return lambda: float(read())
+
+
+def _tags(task: ConnectorTaskId) -> dict[str, str]:
+    return {"connector": task.connector, "task": str(task.task)}
