@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from penstock.config import ConfigDef, ConfigKey, ConfigType, ConfigValue, convert_to_string
 from penstock.config.parse import java_text
+from penstock.config.values import HIDDEN
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Finding:
         }
 
     def _value_text(self, kind: ConfigType | None) -> str | None:
+        if self.secret and self.value.value is not None:
+            return HIDDEN
         # A class is shown by the name that the user gave it, which may be an alias or a Java name.
         if kind is ConfigType.CLASS and self.value.value is not None and self.given is not None:
             return self.given

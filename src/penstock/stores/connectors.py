@@ -78,8 +78,8 @@ class FileConnectorStore:
                 taken for an empty one.
         """
         self._file = Path(os.path.realpath(self.path))
-        self._take_lock()
         try:
+            self._take_lock()
             self._connectors = self._read()
         except BaseException:
             self.stop()

@@ -7,7 +7,7 @@ they share the board ``BOARD``; a test begins with ``BOARD.clear()``. Any thread
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.api import SinkConnector, SinkTask, SourceConnector, SourceTask
@@ -29,6 +29,7 @@ class Board:
         self.block: dict[tuple[str, str], threading.Event] = {}
         self.altered: list[tuple[str, dict[Any, Any]]] = []
         self.alters: dict[str, bool] = {}
+        self.on_start: dict[str, Callable[[Any], None]] = {}
 
     def hit(self, name: str, call: str, *, record: bool = True) -> None:
         """Notes a call; blocks or raises when the test wants that."""
@@ -57,6 +58,8 @@ class _Probe:
         self.name = props["name"]
         BOARD.instances.setdefault(self.name, []).append(self)
         BOARD.hit(self.name, "start")
+        if self.name in BOARD.on_start:
+            BOARD.on_start[self.name](self)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         BOARD.hit(self.name, "task_configs")

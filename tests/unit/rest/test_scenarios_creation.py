@@ -1,0 +1,252 @@
+"""Scenarios 8, 9, 11, 14 to 23: creating, changing and deleting connectors, with a probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.rest.api_client import Api, serving
+
+from penstock.herder.validation import ConnectorValidator
+from penstock.plugins import Plugins
+from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true
+from penstock.testing.probes import BOARD
+
+C = "/connectors/a"
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with serving() as started:
+        yield started
+
+
+def create(api: Api, state: str, name: str = "a", cls: str = SOURCE) -> int:
+    """Creates a connector in a state."""
+    body = {"name": name, "config": {"connector.class": cls, "topics": "t"}, "initial_state": state}
+    return api.call("POST", "/connectors", body)[0]
+
+
+def test_scenario_8_a_connector_created_stopped_has_no_tasks_until_it_is_resumed(api: Api) -> None:
+    assert create(api, "STOPPED") == 201
+    api.setup.await_state("a", "STOPPED", [])
+    assert BOARD.of("a") == []
+    api.call("PUT", f"{C}/resume")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+
+
+def test_scenario_11_a_name_can_be_used_once(api: Api) -> None:
+    assert api.create("a")[0] == 201
+    assert api.create("a") == (409, {"error_code": 409, "message": "Connector a already exists"})
+
+
+def test_scenario_14_a_new_configuration_restarts_the_task_with_it(api: Api) -> None:
+    api.create("a", file="old")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert api.call("PUT", f"{C}/config", {"connector.class": SOURCE, "file": "new"})[0] == 200
+    await_true(lambda: len(api.setup.tasks) == 2)
+    assert api.setup.tasks[1].request.connector_config["file"] == "new"
+    assert BOARD.instances["a"][1].props["file"] == "new"
+
+
+def test_scenario_15_a_patch_changes_adds_and_removes_settings_and_the_tasks_follow(api: Api) -> None:
+    api.create("a", one="1", two="2", **{"tasks.max": "1"})
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    status, info = api.call("PATCH", f"{C}/config", {"one": "uno", "two": None, "three": "3", "tasks.max": 3})
+    assert status == 200
+    assert info["config"] == {"connector.class": SOURCE, "name": "a", "one": "uno", "three": "3", "tasks.max": "3"}
+    api.setup.await_state("a", "RUNNING", ["RUNNING"] * 3)
+    assert api.error("PATCH", "/connectors/x/config", {"a": "b"}) == (404, "Connector x not found")
+    assert api.error("PATCH", f"{C}/config", {"tasks": {"max": 1}})[0] == 400
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "paused"])
+def test_scenario_16_a_connector_created_paused_is_not_asked_for_tasks(api: Api, state: str) -> None:
+    assert create(api, state) == 201
+    api.setup.await_state("a", "PAUSED", [])
+    assert BOARD.of("a") == []
+    api.call("PUT", f"{C}/resume")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert BOARD.of("a") == ["start", "task_configs"]
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
+def test_scenario_17_a_connector_created_resting_can_be_deleted(api: Api, state: str) -> None:
+    create(api, state)
+    assert api.call("DELETE", C) == (204, None)
+    assert api.call("GET", "/connectors") == (200, [])
+    assert BOARD.of("a") == []
+
+
+def test_scenario_18_the_status_has_as_many_tasks_as_there_are(api: Api) -> None:
+    api.create("a", **{"tasks.max": "2"})
+    api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
+    for number in (3, 2, 1, 4):
+        api.call("PATCH", f"{C}/config", {"tasks.max": number})
+        api.setup.await_state("a", "RUNNING", ["RUNNING"] * number)
+        assert [task["id"] for task in api.call("GET", f"{C}/status")[1]["tasks"]] == list(range(number))
+
+
+def test_scenario_19_too_many_tasks_fail_the_connector_and_leave_running_tasks_alone(api: Api) -> None:
+    api.create("a", **{"tasks.max": "2"})
+    api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
+    BOARD.configs["a"] = [{}, {}, {}]
+    status, message = api.error("PUT", f"{C}/config", {"connector.class": SOURCE, "tasks.max": "2"})
+    assert status == 500
+    assert "tasks.max" in message
+    api.setup.await_state("a", "FAILED", ["RUNNING"] * 2)
+    assert "tasks.max" in api.call("GET", f"{C}/status")[1]["connector"]["trace"]
+    off = {"connector.class": SOURCE, "tasks.max": "2", "tasks.max.enforce": "false"}
+    assert api.call("PUT", f"{C}/config", off)[0] == 200
+    api.setup.await_state("a", "RUNNING", ["RUNNING"] * 3)
+
+
+def test_scenario_20_a_deleted_connector_is_forgotten(api: Api) -> None:
+    api.create("a")
+    assert api.call("DELETE", C) == (204, None)
+    assert api.call("GET", "/connectors") == (200, [])
+    assert api.error("GET", C) == (404, "Connector a not found")
+    assert api.error("GET", f"{C}/status") == (404, "No status found for connector a")
+    assert api.error("DELETE", C) == (404, "Connector a not found")
+
+
+@pytest.mark.parametrize(
+    ("connector", "converter", "transform"),
+    [
+        (
+            "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "org.apache.kafka.connect.json.JsonConverter",
+            "org.apache.kafka.connect.transforms.HoistField$Value",
+        ),
+        ("FileStreamSourceConnector", "JsonConverter", "HoistField$Value"),
+        ("FileStreamSource", "Json", "org.apache.kafka.connect.transforms.HoistField.Value"),
+    ],
+)
+def test_scenario_21_classes_are_found_by_full_simple_and_short_names(
+    connector: str, converter: str, transform: str
+) -> None:
+    config = {
+        "name": "a",
+        "connector.class": connector,
+        "topic": "t",
+        "value.converter": converter,
+        "transforms": "x",
+        "transforms.x.type": transform,
+        "transforms.x.field": "line",
+    }
+    infos = ConnectorValidator(Plugins()).infos(config, config)
+    assert [finding.name for finding in infos.findings if finding.value.error_messages] == []
+    shown = {finding.name: finding.to_json()["value"] for finding in infos.findings}
+    assert shown["value.converter"]["value"] == converter  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal"),
+    [
+        ("", "Invalid value  for configuration name: String may not be empty"),
+        ("  ", "Invalid value  for configuration name: String may not be empty"),
+        ("a\nb", "String may not contain control sequences but had the following ASCII chars: 10"),
+    ],
+)
+def test_scenario_23_names_that_java_refuses_are_refused(name: str, refusal: str) -> None:
+    with serving() as api:
+        real = ConnectorValidator(Plugins())
+        api.setup.herder._parts = (api.setup.worker, real)
+        status, message = api.error("POST", "/connectors", {"name": name, "config": {"connector.class": SINK}})
+        assert status == 400
+        assert refusal in message
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a b", "a%20b"),
+        ("größe", "gr%C3%B6%C3%9Fe"),
+        ("..", "%2E%2E"),
+        ("a:b_c.d", "a%3Ab_c.d"),
+        ("x/y", "x%2Fy"),
+        ("50%", "50%25"),
+        ("😀", "%F0%9F%98%80"),
+    ],
+)
+def test_scenario_23_escaped_paths_reach_the_connector(api: Api, name: str, path: str) -> None:
+    assert api.create(name)[0] == 201
+    assert list(api.setup.herder.connectors()) == [name]
+    url = api.http.base_url.copy_with(raw_path=f"/connectors/{path}".encode())
+    found = api.http.send(api.http.build_request("GET", url))
+    assert found.json()["name"] == name
+
+
+def test_scenario_9_health_is_not_healthy_while_the_worker_starts() -> None:
+    from tests.unit.rest.api_client import serve
+
+    setup = Setup()
+    setup.herder.start()
+    server = serve(setup.herder)
+    try:
+        import httpx
+
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.ports[0]}") as client:
+            starting = client.get("/health")
+            assert (starting.status_code, starting.json()["status"]) == (503, "starting")
+            assert starting.json()["message"]
+            setup.serve()
+            await_true(lambda: client.get("/health").json()["status"] == "healthy")
+            assert client.get("/health").status_code == 200
+    finally:
+        server.stop()
+        setup.herder.stop(10)
+
+
+# ------------------------------------------------------------------ secrets
+def test_secrets_are_hidden_and_taken_back_as_they_were_shown(api: Api) -> None:
+    created = api.create("a", user="u", password="hunter2")[1]
+    assert created["config"]["password"] == "[hidden]"
+    for path in ("", "/config", "/tasks"):
+        assert "hunter2" not in api.http.get(f"{C}{path}").text
+    assert "hunter2" not in api.http.get("/connectors?expand=info&expand=status").text
+    shown = api.call("GET", f"{C}/config")[1]
+    assert shown["password"] == "[hidden]"
+    assert api.call("PUT", f"{C}/config", {**shown, "user": "v"})[0] == 200
+    assert BOARD.instances["a"][1].props["password"] == "hunter2"
+    assert BOARD.instances["a"][1].props["user"] == "v"
+    assert api.call("PATCH", f"{C}/config", {"password": "[hidden]", "user": "w"})[0] == 200
+    assert BOARD.instances["a"][2].props["password"] == "hunter2"
+    assert api.call("PATCH", f"{C}/config", {"password": "new"})[0] == 200
+    assert BOARD.instances["a"][3].props["password"] == "new"
+
+
+def test_a_reference_to_a_secret_is_shown_as_it_is(api: Api) -> None:
+    api.create("a", password="${env:SECRET}")
+    assert api.call("GET", f"{C}/config")[1]["password"] == "${env:SECRET}"
+    assert "hunter2" not in api.http.get(f"{C}/tasks").text
+
+
+def test_passwords_of_clients_are_secrets_to_the_validator() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
+    config = {
+        "name": "a",
+        "connector.class": "FileStreamSource",
+        "topic": "t",
+        "producer.override.sasl.jaas.config": jaas,
+        "producer.override.linger.ms": "5",
+    }
+    validator = ConnectorValidator(Plugins())
+    assert validator(config, config).secrets == {"producer.override.sasl.jaas.config"}
+    found = {finding.name: finding for finding in validator.infos(config, config).findings}
+    assert 'password="b"' not in str(found["producer.override.sasl.jaas.config"].to_json())
+    assert found["producer.override.linger.ms"].to_json()["value"]["value"] == "5"  # type: ignore[index]
+
+
+# ------------------------------------------------------------------ limits
+def test_bodies_that_are_too_large_are_refused_unread(api: Api) -> None:
+    answer = api.http.post("/connectors", content=b"x" * (9 << 20), headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(10):
+            yield b"x" * (1 << 20)
+
+    assert (
+        api.http.post("/connectors", content=endless(), headers={"content-type": "application/json"}).status_code == 413
+    )

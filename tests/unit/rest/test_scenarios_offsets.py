@@ -1,0 +1,271 @@
+"""Scenarios 68 to 73, 76 and 77, and what KIP-875 says of offsets, with a probe and doubles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.rest.api_client import Api, serving
+
+from penstock.api import TopicPartition
+from penstock.errors import ConnectException
+from penstock.stores.offsets import OffsetWriter
+from penstock.testing.control_plane import SINK, SOURCE
+from penstock.testing.probes import BOARD
+
+O = "/connectors/a/offsets"  # noqa: E741
+ALTERED = {"message": "The offsets for this connector have been altered successfully"}
+RESET = {"message": "The offsets for this connector have been reset successfully"}
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with serving() as started:
+        yield started
+
+
+def source(api: Api, state: str = "STOPPED") -> None:
+    """Creates a source with two offsets."""
+    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}, "initial_state": state})
+    writer = OffsetWriter(api.setup.store, "a")
+    writer.put({"file": "f"}, {"position": 8})
+    writer.put({"file": "g"}, {"position": 9})
+    writer.flush()
+
+
+def sink(api: Api, state: str = "STOPPED", **config: str) -> None:
+    """Creates a sink with a group."""
+    body = {"name": "a", "config": {"connector.class": SINK, "topics": "t", **config}, "initial_state": state}
+    assert api.call("POST", "/connectors", body)[0] == 201
+    group = config.get("consumer.override.group.id", "connect-a")
+    api.setup.groups.groups[group] = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 7}
+
+
+def at(partition: object, offset: object, topic: str = "t") -> dict[str, object]:
+    """An entry of a sink's offsets."""
+    return {
+        "partition": {"kafka_topic": topic, "kafka_partition": partition},
+        "offset": None if offset is None else {"kafka_offset": offset},
+    }
+
+
+def test_scenario_68_offsets_of_a_source_are_read_changed_and_reset(api: Api) -> None:
+    source(api)
+    both = [
+        {"partition": {"file": "f"}, "offset": {"position": 8}},
+        {"partition": {"file": "g"}, "offset": {"position": 9}},
+    ]
+    assert api.call("GET", O) == (200, {"offsets": both})
+    change = {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 4}}]}
+    assert api.call("PATCH", O, change) == (200, ALTERED)
+    assert api.call("GET", O)[1]["offsets"] == [change["offsets"][0], both[1]]
+    assert BOARD.altered == [("a", {frozenset({("file", "f")}): {"position": 4}})]
+    removal = {"offsets": [{"partition": {"file": "g"}, "offset": None}]}
+    assert api.call("PATCH", O, removal) == (200, ALTERED)
+    assert api.call("GET", O)[1]["offsets"] == change["offsets"]
+    assert api.call("DELETE", O) == (200, RESET)
+    assert BOARD.altered[-1] == ("a", {frozenset({("file", "f")}): None})
+    assert api.call("GET", O) == (200, {"offsets": []})
+    assert api.call("DELETE", O) == (200, RESET)
+
+
+def test_a_reset_is_seen_by_a_connector_that_reads_in_start(api: Api) -> None:
+    source(api)
+    seen: list[object] = []
+    BOARD.on_start["a"] = lambda probe: seen.append(probe.context().offset_storage_reader().offset({"file": "f"}))
+    api.call("PUT", "/connectors/a/resume")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    api.call("PUT", "/connectors/a/stop")
+    api.call("DELETE", O)
+    api.call("PUT", "/connectors/a/resume")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert seen == [{"position": 8}, {"read": "f"}]
+
+
+def test_scenario_69_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
+    sink(api)
+    assert api.call("GET", O) == (200, {"offsets": [at(0, 5), at(1, 7)]})
+    assert api.call("PATCH", O, {"offsets": [at("0", "2")]}) == (200, ALTERED)
+    assert BOARD.altered == [("a", {TopicPartition("t", 0): 2})]
+    assert api.call("PATCH", O, {"offsets": [at(1, None)]}) == (200, ALTERED)
+    assert api.call("GET", O) == (200, {"offsets": [at(0, 2)]})
+    assert api.call("DELETE", O) == (200, RESET)
+    assert BOARD.altered[-1] == ("a", {TopicPartition("t", 0): None})
+    assert api.setup.groups.groups == {}
+    assert api.call("GET", O) == (200, {"offsets": []})
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PAUSED"])
+def test_scenario_70_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, state: str) -> None:
+    source(api, state)
+    words = (
+        "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the "
+        "specified connector by issuing a 'PUT' request to the '/connectors/a/stop' endpoint"
+    )
+    assert api.error("PATCH", O, {"offsets": [{"partition": {}, "offset": None}]}) == (400, words)
+    assert api.error("DELETE", O) == (400, words)
+    assert api.call("GET", O)[0] == 200
+    for method in ("GET", "DELETE"):
+        assert api.error(method, "/connectors/x/offsets") == (404, "Connector x not found")
+    assert api.error("PATCH", "/connectors/x/offsets", {"offsets": [{"partition": {}}]})[0] == 404
+    assert BOARD.altered == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "Partitions / offsets need to be provided for an alter offsets request"),
+        ({"offsets": None}, "Partitions / offsets need to be provided for an alter offsets request"),
+        ({"offsets": []}, "Partitions / offsets need to be provided for an alter offsets request"),
+        ({"offsets": "x"}, "must be a JSON array"),
+        ({"offsets": ["x"]}, "must be a JSON object"),
+        ({"offsets": [{"partition": 5}]}, "The partition of an entry must be"),
+        ({"offsets": [{"partition": {}, "offset": []}]}, "The offset of an entry must be"),
+        ({"offsets": [{"partition": {}, "ofset": {}}]}, "Unrecognized field ofset"),
+        ({"offset": []}, "Unrecognized field offset"),
+        ([], "must be a JSON object"),
+        ({"offsets": [{"offset": {"kafka_offset": 1}}]}, "cannot be null or missing"),
+        ({"offsets": [{"partition": {"kafka_topic": "t"}, "offset": None}]}, "must contain the keys 'kafka_topic'"),
+        ({"offsets": [at(0, 1, topic=None)]}, "Kafka topic names must be valid strings and may not be null"),  # type: ignore[arg-type]
+        ({"offsets": [at(None, 1)]}, "Kafka partitions must be valid numbers and may not be null"),
+        ({"offsets": [at("x", 1)]}, "Partition values for sink connectors need to be integers."),
+        ({"offsets": [at(1.5, 1)]}, "Partition values for sink connectors need to be integers."),
+        ({"offsets": [at(2**31, 1)]}, "Partition values for sink connectors need to be integers."),
+        ({"offsets": [at(0, "x")]}, "following Kafka offset value in the provided offsets: 'x'. Offset values"),
+        ({"offsets": [at(0, True)]}, "Offset values for sink connectors need to be integers."),
+        ({"offsets": [at(-1, 1)]}, "must not be negative"),
+        ({"offsets": [at(0, -1)]}, "must not be negative"),
+        ({"offsets": [{"partition": at(0, 0)["partition"], "offset": {}}]}, "contain the key 'kafka_offset'"),
+        ({"offsets": [at(9, 1)]}, "no topic partition t-9"),
+        ({"offsets": [at(0, 1, topic="nope")]}, "no topic partition nope-0"),
+        ({"timestamp": "soon"}, "timestamp must be"),
+        ({"timestamp": 1, "offsets": [at(0, 1)]}, "not both"),
+    ],
+)
+def test_scenario_71_a_wrong_body_is_400_and_names_the_fault(api: Api, body: object, words: str) -> None:
+    sink(api)
+    status, message = api.error("PATCH", O, body)
+    assert status == 400
+    assert words in message
+    assert api.call("GET", O) == (200, {"offsets": [at(0, 5), at(1, 7)]})
+
+
+def test_scenario_72_a_sink_with_a_group_of_its_own_shows_and_changes_that(api: Api) -> None:
+    sink(api, **{"consumer.override.group.id": "mine"})
+    assert api.call("GET", O)[1] == {"offsets": [at(0, 5), at(1, 7)]}
+    api.call("PATCH", O, {"offsets": [at(0, 1)]})
+    assert api.setup.groups.groups == {"mine": {TopicPartition("t", 0): 1, TopicPartition("t", 1): 7}}
+
+
+def test_scenario_73_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api) -> None:
+    sink(api)
+    api.setup.groups.busy = True
+    for method, body in (("PATCH", {"offsets": [at(0, 1)]}), ("DELETE", None)):
+        status, message = api.error(method, O, body)
+        assert status == 409
+        assert "zombie sink tasks" in message
+        assert "safely retried" in message
+    api.setup.groups.busy = False
+    assert api.call("DELETE", O) == (200, RESET)
+
+
+def test_scenario_76_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
+    source(api)
+    change = {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 4}}]}
+    BOARD.alters["a"] = False
+    message = api.call("PATCH", O, change)[1]["message"]
+    assert message.startswith("The Connect framework-managed offsets for this connector have been altered successfully")
+    assert "manually altered in the system that the connector uses" in message
+    assert "manually reset" in api.call("DELETE", O)[1]["message"]
+    for error, status in [(ConnectException("not that one"), 500), (NotImplementedError(), 400), (KeyError("x"), 500)]:
+        BOARD.fail["a", "alter_offsets"] = error
+        found, text = api.error("PATCH", O, change)
+        assert found == status
+        assert text == "not that one" or "Failed to alter offsets for connector a" in text
+        assert api.call("GET", O) == (200, {"offsets": []})
+
+
+def test_scenario_77_offsets_set_before_the_first_start_are_where_it_begins(api: Api) -> None:
+    body = {"name": "a", "config": {"connector.class": SOURCE}, "initial_state": "STOPPED"}
+    assert api.call("POST", "/connectors", body)[0] == 201
+    assert api.call("PATCH", O, {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 3}}]})[0] == 200
+    api.call("PUT", "/connectors/a/resume")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    reader = BOARD.instances["a"][0].context().offset_storage_reader()
+    assert reader.offset({"file": "f"}) == {"position": 3}
+
+
+def test_offsets_that_a_store_cannot_keep_are_refused(api: Api) -> None:
+    source(api)
+    status, message = api.error("PATCH", O, {"offsets": [{"partition": {"file": ["f"]}, "offset": {"position": 1}}]})
+    assert (status, "may only hold primitive values" in message) == (400, True)
+    assert BOARD.altered == []
+
+
+def test_offsets_outlive_their_connector(api: Api) -> None:
+    source(api)
+    api.call("DELETE", "/connectors/a")
+    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
+    assert len(api.call("GET", O)[1]["offsets"]) == 2
+
+
+# ------------------------------------------------------------------ beyond Java
+def test_a_dry_run_tells_what_would_be_read_again_and_changes_nothing(api: Api) -> None:
+    sink(api)
+    status, plan = api.call("PATCH", f"{O}?dry_run=true", {"offsets": [at(0, 2), at(1, 50)]})
+    assert (status, plan["dry_run"]) == (200, True)
+    assert [(one["records_read_again"], one["records_skipped"], one["records_left"]) for one in plan["offsets"]] == [
+        (3, 0, 98),
+        (0, 43, 50),
+    ]
+    plan = api.call("DELETE", f"{O}?dry_run=true")[1]
+    assert plan["message"].endswith("12 records would be read again")
+    assert api.call("GET", O)[1] == {"offsets": [at(0, 5), at(1, 7)]}
+    assert BOARD.altered == []
+
+
+def test_a_dry_run_works_while_the_connector_runs(api: Api) -> None:
+    source(api, "RUNNING")
+    plan = api.call("DELETE", f"{O}?dry_run=true")[1]
+    assert plan["offsets"][0] == {"partition": {"file": "f"}, "current": {"position": 8}, "new": None}
+    assert len(api.call("GET", O)[1]["offsets"]) == 2
+
+
+def test_a_sink_can_be_set_to_a_time(api: Api) -> None:
+    sink(api)
+    assert api.call("PATCH", O, {"timestamp": "1970-01-01T00:00:03Z"}) == (200, ALTERED)
+    assert api.call("GET", O)[1] == {"offsets": [at(0, 3), at(1, 3)]}
+    assert api.call("DELETE", f"{O}?timestamp=4000") == (200, ALTERED)
+    assert api.call("GET", O)[1] == {"offsets": [at(0, 4), at(1, 4)]}
+    entry = {"partition": at(1, 0)["partition"], "offset": {"kafka_timestamp": 90_000}}
+    assert api.call("PATCH", O, {"offsets": [entry]}) == (200, ALTERED)
+    assert api.call("GET", O)[1] == {"offsets": [at(0, 4), at(1, 90)]}
+
+
+def test_a_source_cannot_be_set_to_a_time(api: Api) -> None:
+    source(api)
+    status, message = api.error("PATCH", O, {"timestamp": 5})
+    assert (status, "only the offsets of sinks" in message) == (400, True)
+
+
+# ------------------------------------------------------------------ topics
+def test_topics_are_those_since_the_last_reset(api: Api) -> None:
+    topics = "/connectors/a/topics"
+    assert api.call("GET", topics) == (200, {"a": {"topics": []}})
+    api.setup.topics.note("a", ["x", "b"])
+    assert api.call("GET", topics) == (200, {"a": {"topics": ["b", "x"]}})
+    assert api.call("PUT", f"{topics}/reset") == (202, None)
+    assert api.call("GET", topics) == (200, {"a": {"topics": []}})
+    api.setup.topics.note("a", ["x"])
+    api.create("a")
+    api.call("DELETE", "/connectors/a")
+    assert api.call("GET", topics) == (200, {"a": {"topics": []}})
+
+
+def test_scenario_96_tracking_and_its_reset_can_be_switched_off() -> None:
+    with serving(topic_tracking=False) as api:
+        assert api.error("GET", "/connectors/a/topics") == (403, "Topic tracking is disabled.")
+        assert api.error("PUT", "/connectors/a/topics/reset") == (403, "Topic tracking is disabled.")
+    with serving(topic_reset=False) as api:
+        assert api.call("GET", "/connectors/a/topics")[0] == 200
+        assert api.error("PUT", "/connectors/a/topics/reset") == (403, "Topic tracking reset is disabled.")
