@@ -121,6 +121,20 @@ class Assembly:
             chunks += part.chunks if isinstance(part, pa.ChunkedArray) else [part]
         return pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind).take(order)
 
+    def column(self, name: str) -> Column:
+        """A column as it is so far."""
+        if name in self._columns:
+            return self._columns[name]
+        return pa.repeat(pa.scalar(self._constants.get(name), PRODUCE_SCHEMA.field(name).type), self.rows)
+
+    def kept(self, failures: Failures) -> np.ndarray:
+        """Positions of the rows that neither failed in a transform nor were dropped."""
+        kept = np.ones(self.rows, dtype=bool)
+        if self._dropped is not None:
+            kept = ~np.asarray(self._dropped.to_numpy(zero_copy_only=False), dtype=bool)
+        kept[[seq for seq in failures.errors if failures.failed_before_headers(seq, source=True)]] = False
+        return np.flatnonzero(kept)
+
     def batch(self, failures: Failures) -> ProduceBatch:
         """The result. Rows of failed and dropped records hold nulls."""
         rows = self.rows

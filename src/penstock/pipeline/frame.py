@@ -17,8 +17,10 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.data import ConnectHeaders, Header, Schema
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batches import WIRE_HEADERS
+from penstock.pipeline.header_columns import of_wire
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.step import NOTHING, Shape, Side
+from penstock.pipeline.text_bounds import bounded
 from penstock.pipeline.types import (
     arrow_type,
     physical_of_arrow,
@@ -106,7 +108,7 @@ def _arrow_side(table: pa.Table, name: str, schema: Schema | None) -> tuple[Side
         raise ConnectException(
             f'The column "{name}" of a SourceFrame has the type {column.type}, which does not fit {schema}: {error}'
         ) from error
-    return Side.of(schema, physical), fitting
+    return Side.of(schema, bounded(physical, fitting)), fitting
 
 
 def _of_dataframe(frame: SourceFrame, data: DataFrame, names: set[str]) -> FrameColumns:
@@ -115,7 +117,9 @@ def _of_dataframe(frame: SourceFrame, data: DataFrame, names: set[str]) -> Frame
     value = _spark_side(data, "value", frame.value_schema)
     key = _spark_side(data, "key", frame.key_schema) if "key" in names else NOTHING
     carried = frozenset(name for name in OTHER_COLUMNS if name in names)
-    chosen = [F.col(name) for name in ("key", "value", "headers") if name in names]
+    chosen = [F.col(name) for name in ("key", "value") if name in names]
+    if "headers" in names:
+        chosen.append(of_wire(F.col("headers")).alias("headers"))
     chosen += [F.col(name).cast(kind).alias(name) for name, kind in _SPARK_TYPES.items() if name in names]
     return FrameColumns(Shape(key, value), {}, {}, None, data.select(*chosen), carried)
 

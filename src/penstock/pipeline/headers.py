@@ -4,22 +4,29 @@ Why not in Spark: a batch has few different headers (names are fixed, values rep
 (``SimpleHeaderConverter``) is a small language of its own, and a header's schema depends on its text, record by
 record. Remembered, a header costs a dictionary look-up.
 
+Where a step works on headers, they are a column of its plan (``penstock.pipeline.header_columns``). These classes turn
+that column into bytes, and bytes into that column, again once for each distinct header.
+
 Main types: ``HeaderWriter`` (source path), ``HeaderReader`` (sink path). Thread: a task's pipeline thread.
 """
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, HeaderConverter
 from penstock.data import ConnectHeaders, Header
 from penstock.pipeline.batches import WIRE_HEADERS, Stage
+from penstock.pipeline.header_columns import HeaderEntries
 from penstock.pipeline.segments import Failures, class_name
 
 MAX_REMEMBERED: Final = 10_000
+_MANY_SPELLINGS: Final = (float, decimal.Decimal)
 
 
 class HeaderWriter:
@@ -39,7 +46,7 @@ class HeaderWriter:
         column: list[list[dict[str, object]] | None] = [None] * rows
         for seq, record in zip(range(len(records)) if positions is None else positions, records, strict=True):
             headers = record.raw_headers
-            if not headers or _failed_before(seq, failures):
+            if not headers or failures.failed_before_headers(seq, source=True):
                 continue
             try:
                 column[seq] = [{"key": one.key, "value": self._convert(record.topic, one)} for one in headers]
@@ -47,10 +54,53 @@ class HeaderWriter:
                 failures.raised(seq, Stage.HEADER_CONVERTER, self._name, error)
         return pa.array(column, WIRE_HEADERS)
 
+    def write_column(
+        self,
+        column: pa.Array | pa.ChunkedArray,
+        topics: pa.Array | pa.ChunkedArray,
+        seqs: Sequence[int] | np.ndarray,
+        failures: Failures,
+    ) -> pa.Array:
+        """Headers that were a column of a plan, as bytes. Notes what cannot be converted.
+
+        Args:
+            column: The headers.
+            topics: The topic of each row.
+            seqs: Position in the batch of each row.
+            failures: Takes the errors.
+        """
+        entries = HeaderEntries(column)
+        distinct = list(entries.headers())
+        sizes = np.diff(entries.offsets)
+        rows = np.repeat(np.arange(len(sizes)), sizes)
+        coded = (topics if isinstance(topics, pa.Array) else topics.combine_chunks()).dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        topic_of = coded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        pairs, codes = np.unique(entries.codes * max(1, len(names)) + topic_of[rows], return_inverse=True)
+        keys: list[str] = []
+        data: list[bytes | None] = []
+        for code, pair in enumerate(pairs.tolist()):
+            header, is_wire = distinct[pair // max(1, len(names))]
+            keys.append(header.key)
+            try:
+                topic = names[pair % len(names)] if names else ""
+                data.append(cast("bytes | None", header.value) if is_wire else self._convert(topic, header))
+            except Exception as error:
+                data.append(None)
+                for row in np.unique(rows[codes == code]).tolist():
+                    if not failures.failed_before_headers(int(seqs[row]), source=True):
+                        failures.raised(int(seqs[row]), Stage.HEADER_CONVERTER, self._name, error)
+        made = pa.StructArray.from_arrays(
+            [pa.array(keys, pa.string()), pa.array(data, pa.binary())], fields=list(WIRE_HEADERS.value_type)
+        )
+        offsets = pa.array(entries.offsets, pa.int32(), mask=np.append(sizes == 0, False))
+        return pa.ListArray.from_arrays(offsets, made.take(pa.array(codes, pa.int64())), type=WIRE_HEADERS)
+
     def _convert(self, topic: str, header: Header) -> bytes | None:
         value = header.value
-        # Equal values of different classes (1, True, 1.0) print differently.
-        key = (topic, header.key, header.schema, type(value), value)
+        # Equal values of different classes (1, True, 1.0) print differently, and so do 0.0 and -0.0.
+        spelt = repr(value) if isinstance(value, _MANY_SPELLINGS) else value
+        key = (topic, header.key, header.schema, type(value), spelt)
         try:
             return self._known[key]
         except (KeyError, TypeError):
@@ -63,12 +113,6 @@ class HeaderWriter:
         except TypeError:
             pass  # the value is a list or dict
         return data
-
-
-def _failed_before(seq: int, failures: Failures) -> bool:
-    """Whether a record failed in a stage that comes before its headers."""
-    error = failures.errors.get(seq)
-    return error is not None and error.stage == Stage.TRANSFORMATION
 
 
 class HeaderReader:
@@ -93,7 +137,7 @@ class HeaderReader:
             try:
                 found[row] = ConnectHeaders(self._convert(topic, one) for one in wire)
             except Exception as error:
-                if row not in failures.errors:
+                if not failures.failed_before_headers(row, source=False):
                     failures.raised(row, Stage.HEADER_CONVERTER, self._name, error)
         return found
 

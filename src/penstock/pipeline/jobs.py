@@ -170,6 +170,18 @@ class SparkJobs:
                 outcomes += self._run_shared(small[start : start + MAX_SHARED_GROUPS], shared, rows, apart)
         return outcomes
 
+    def through(self, table: pa.Table) -> pa.Table:
+        """A table through a plan that changes nothing: for columns that no step reads."""
+
+        def execute(joined: pa.Table) -> pa.Table:
+            names = [F.col(name) for name in joined.column_names]
+            return self._runtime.run(
+                lambda session: session.createDataFrame(self._partitioned(joined)).select(*names).toArrow()
+            )
+
+        made = execute(table) if self._gate is None else self._gate.run(("through", table.schema), table, execute)
+        return made.cast(table.schema)
+
     # ------------------------------------------------------------------ one group
     def _run_one(
         self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool

@@ -299,6 +299,9 @@ def literal(value: object, schema: Schema, physical: Physical) -> Column:
         return F.lit(None).cast(kind)
     from penstock.pipeline.records import to_arrow
 
+    if isinstance(value, Struct):
+        # A default is a struct of the schema as it was before it had the default.
+        value = Struct.unchecked(schema, value.values)
     array, errors, _ = to_arrow([value], schema)
     if errors:
         raise errors[0]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, SinkRecord
 from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import Stage
+from penstock.pipeline.header_columns import headers_column, headers_of_column
 from penstock.pipeline.jobs import Outcome
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.segments import Classic, Failures
@@ -43,6 +44,8 @@ def rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int,
     for name in ("topic", "partition", "timestamp"):
         if name in outcome.columns:
             changes[name] = outcome.columns[name].to_pylist()
+    if "headers" in outcome.columns:
+        changes["headers"] = headers_of_column(outcome.columns["headers"])
     dropped = [False] * len(seqs) if outcome.dropped is None else outcome.dropped.to_pylist()
     names = list(changes)
     rebuilt: dict[int, ConnectRecord] = {}
@@ -73,16 +76,27 @@ def apply_classic(
     return kept, places
 
 
-def columns_of(records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int) -> LazyColumns:
-    """Topic, partition and timestamp by position in the batch."""
+def columns_of(
+    records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int, failures: Failures
+) -> LazyColumns:
+    """Topic, partition, timestamp, offset and headers by position in the batch.
+
+    Notes headers that fit no column.
+    """
+
+    def spread(values: list[object]) -> list[Any]:
+        if positions is None:
+            return values
+        found: list[object] = [None] * rows
+        for seq, value in zip(positions, values, strict=True):
+            found[seq] = value
+        return found
 
     def by_position(values: list[object], kind: pa.DataType) -> pa.Array:
-        if positions is None:
-            return pa.array(values, kind)
-        spread: list[object] = [None] * rows
-        for seq, value in zip(positions, values, strict=True):
-            spread[seq] = value
-        return pa.array(spread, kind)
+        return pa.array(spread(values), kind)
+
+    def on_bad(seq: int, error: Exception) -> None:
+        failures.raised(seq, Stage.HEADER_CONVERTER, "org.apache.kafka.connect.header.ConnectHeaders", error)
 
     return LazyColumns(
         {
@@ -92,5 +106,6 @@ def columns_of(records: Sequence[ConnectRecord], positions: Sequence[int] | None
             "offset": lambda: by_position(
                 [record.kafka_offset if isinstance(record, SinkRecord) else None for record in records], pa.int64()
             ),
+            "headers": lambda: headers_column(spread([record.raw_headers for record in records]), on_bad),
         }
     )

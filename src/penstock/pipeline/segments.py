@@ -96,6 +96,17 @@ class Failures:
         # The record is kept out of what follows, so this is its only error.
         self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
 
+    def failed_before_headers(self, seq: int, *, source: bool) -> bool:
+        """Whether a record failed in a stage that comes before its headers are converted.
+
+        Kafka Connect converts headers after transforms and before key and value on the way to Kafka, and after key and
+        value and before transforms on the way from it; here that may happen in another order.
+        """
+        error = self.errors.get(seq)
+        if error is None:
+            return False
+        return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
+
     def found(self, outcome: Outcome) -> None:
         """Notes what a Spark job found."""
         if outcome.error is None:
@@ -105,6 +116,9 @@ class Failures:
             place = outcome.places[error["place"]]
             seq = index if outcome.rows is None else int(outcome.rows[index])
             message = error["message"]
+            before = self.errors.get(seq)
+            if before is not None and place.stage == Stage.TRANSFORMATION:
+                continue
             told = message if place.advice is None else f"{message} To read them, {place.advice}"
             self.errors[seq] = RecordError(
                 seq,

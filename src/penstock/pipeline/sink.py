@@ -9,7 +9,8 @@ Thread: one instance a task, used by the task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.grouping import group_records
-from penstock.pipeline.headers import HeaderReader
+from penstock.pipeline.header_columns import headers_column, headers_of_column
+from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
@@ -38,27 +40,43 @@ _SIDES: tuple[SideName, SideName] = ("key", "value")
 _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
 
-def build_sink_pipeline(runtime: SparkRuntime, spec: PipelineSpec, jobs: SparkJobs | None = None) -> SinkPipeline:
+def build_sink_pipeline(
+    runtime: SparkRuntime,
+    spec: PipelineSpec,
+    jobs: SparkJobs | None = None,
+    moved: Callable[[int], None] = lambda records: None,
+) -> SinkPipeline:
     """Makes the pipeline of one sink task.
 
     Args:
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        moved: Told of each batch how many records of it went through Spark: all of them.
     """
-    return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs)
+    return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
 
 class SinkPipeline:
     """Turns batches of consumed messages into what one sink task takes. Thread: the task's pipeline thread."""
 
-    def __init__(self, runtime: SparkRuntime, spec: PipelineSpec, jobs: SparkJobs) -> None:
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        spec: PipelineSpec,
+        jobs: SparkJobs,
+        moved: Callable[[int], None] = lambda records: None,
+    ) -> None:
         self._runtime = runtime
         self._jobs = jobs
+        self._moved = moved
+        self._whole = spec.nothing_beside_spark
         self._form = spec.value_form
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._headers = HeaderReader(spec.header_converter)
+        self._header_writer = HeaderWriter(spec.header_converter)
+        self._header_name = class_name(spec.header_converter)
         self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
         self._first: tuple[Staged, ...] = ()
@@ -77,7 +95,11 @@ class SinkPipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        table = batch.table
+        made = self._run(self._jobs.through(batch.table) if self._whole and batch.table.num_rows else batch.table)
+        self._moved(batch.table.num_rows)
+        return made
+
+    def _run(self, table: pa.Table) -> SinkBatch:
         rows = table.num_rows
         failures = Failures()
         if not rows:
@@ -89,7 +111,9 @@ class SinkPipeline:
         live, positions = self._transform(records, failures, rows)
         if self._form is not None:
             groups = self._groups(self._last, live, positions, failures)
-            outcomes = self._jobs.run(groups, columns_of(live, positions, rows), rows, apart=True) if live else []
+            outcomes = (
+                self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True) if live else []
+            )
             for outcome in outcomes:
                 failures.found(outcome)
             return self._frames(outcomes, table, failures)
@@ -104,11 +128,24 @@ class SinkPipeline:
     def _read(self, table: pa.Table, failures: Failures) -> list[Outcome]:
         rows = table.num_rows
         groups = self._sorted(table)
-        makers = {name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")}
+        makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
+            name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
+        }
+        makers["headers"] = partial(self._headers_column, table, failures)
         outcomes = self._jobs.run(groups, LazyColumns(makers), rows, apart=True)
         for outcome in outcomes:
             failures.found(outcome)
         return outcomes
+
+    def _headers_of(self, table: pa.Table, failures: Failures) -> list[ConnectHeaders | None]:
+        topics = table.column("topic")
+        return self._headers.read(lambda row: str(topics[row].as_py()), table.column("headers"), failures)
+
+    def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
+        def on_bad(row: int, error: Exception) -> None:
+            failures.raised(row, Stage.HEADER_CONVERTER, self._header_name, error)
+
+        return headers_column(self._headers_of(table, failures), on_bad)
 
     def _sorted(self, table: pa.Table) -> list[Group]:
         """One group for each pair of hints."""
@@ -156,9 +193,14 @@ class SinkPipeline:
     # ------------------------------------------------------------------ records
     def _records(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> dict[int, ConnectRecord]:
         """The records of the batch by row, without failed and dropped ones."""
-        headers = self._headers.read(
-            lambda row: str(table.column("topic")[row].as_py()), table.column("headers"), failures
-        )
+        changed = [outcome for outcome in outcomes if "headers" in outcome.columns]
+        headers: list[ConnectHeaders | None] = [None] * table.num_rows
+        if len(changed) < len(outcomes):
+            headers = self._headers_of(table, failures)
+        for outcome in changed:
+            rows = range(table.num_rows) if outcome.rows is None else outcome.rows.tolist()
+            for row, one in zip(rows, headers_of_column(outcome.columns["headers"]), strict=True):
+                headers[row] = one
         names = ("topic", "partition", "offset", "timestamp", "timestamp_type")
         coordinates = [table.column(name).to_pylist() for name in names]
         raw = {side: table.column(side) for side in self._own}
@@ -239,7 +281,7 @@ class SinkPipeline:
             groups = self._groups(segment.steps, live, positions, failures)
             by_position = dict(zip(positions, live, strict=True))
             changed: dict[int, ConnectRecord] = {}
-            for outcome in self._jobs.run(groups, columns_of(live, positions, rows), rows, apart=True):
+            for outcome in self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True):
                 failures.found(outcome)
                 changed |= rebuilt(outcome, by_position)
             positions = [row for row in sorted(changed) if row not in failures.errors]
@@ -264,8 +306,25 @@ class SinkPipeline:
             kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
             present[positions] = kept
         present[np.fromiter(failures.errors, dtype=np.int64)] = False
+        outcomes = [self._with_wire_headers(outcome, table, present, failures) for outcome in outcomes]
+        present[np.fromiter(failures.errors, dtype=np.int64)] = False
         frames = frames_of(outcomes, table, ~present, self._runtime.session)
         return SinkBatch(None, frames, failures.errors, int(rows - present.sum()) - len(failures.errors))
+
+    def _with_wire_headers(self, outcome: Outcome, table: pa.Table, present: np.ndarray, failures: Failures) -> Outcome:
+        """A frame has its headers as bytes: those a transform changed are written again."""
+        if "headers" not in outcome.columns:
+            return outcome
+        seqs = np.arange(table.num_rows) if outcome.rows is None else outcome.rows
+        headers = outcome.columns["headers"].combine_chunks()
+        topics = outcome.columns["topic"] if "topic" in outcome.columns else table.column("topic").take(pa.array(seqs))
+        kept = np.flatnonzero(present[seqs])
+        pick = pa.array(kept)
+        written = self._header_writer.write_column(headers.take(pick), topics.take(pick), seqs[kept], failures)
+        place = np.full(len(seqs), -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+        wire = pa.chunked_array([written.take(pa.array(place, mask=place < 0))])
+        return replace(outcome, columns={**outcome.columns, "headers": wire})
 
 
 def _pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, dict[SideName, Hashable]]]:

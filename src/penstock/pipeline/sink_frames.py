@@ -78,7 +78,8 @@ def _frame(
             columns[side] = pa.nulls(part.num_rows)
         else:
             columns[side] = _with_dates(_picked(column, places), known)
-    columns["headers"] = part.column("headers")
+    changed = outcome.columns.get("headers")
+    columns["headers"] = part.column("headers") if changed is None else _picked(changed, places)
     return SinkFrame(pa.table(columns), outcome.shape.key.schema, outcome.shape.value.schema, session)
 
 

@@ -11,24 +11,28 @@ Thread: one instance a task, used by the task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.pipeline.assembly import Assembly, LazyColumns
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, Stage
+from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import OTHER_COLUMNS, columns_of_frame, frame_to_records
 from penstock.pipeline.grouping import group_records
+from penstock.pipeline.header_columns import wire_to_column
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt
 from penstock.pipeline.segments import Classic, Columns, Failures, Segment, class_name, cut_transforms
 from penstock.pipeline.step import ColumnConverter, SideName
+from penstock.pipeline.types import HEADERS_SPARK
 
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
@@ -37,22 +41,31 @@ _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VA
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 
 
-def build_source_pipeline(runtime: SparkRuntime, spec: PipelineSpec, jobs: SparkJobs | None = None) -> SourcePipeline:
+def build_source_pipeline(
+    runtime: SparkRuntime,
+    spec: PipelineSpec,
+    jobs: SparkJobs | None = None,
+    moved: Callable[[int], None] = lambda records: None,
+) -> SourcePipeline:
     """Makes the pipeline of one source task.
 
     Args:
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        moved: Told of each batch how many records of it went through Spark: all of them.
     """
-    return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs)
+    return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
 
 class SourcePipeline:
     """Turns batches of one source task into bytes for Kafka. Thread: the task's pipeline thread."""
 
-    def __init__(self, spec: PipelineSpec, jobs: SparkJobs) -> None:
+    def __init__(
+        self, spec: PipelineSpec, jobs: SparkJobs, moved: Callable[[int], None] = lambda records: None
+    ) -> None:
         self._jobs = jobs
+        self._moved = moved
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._headers = HeaderWriter(spec.header_converter)
@@ -69,6 +82,8 @@ class SourcePipeline:
         else:
             self._last = Columns(tuple(steps))
         self._segments: list[Segment] = segments
+        # Bytes that are made by a user's own converters alone have seen no plan when they are done.
+        self._whole = spec.nothing_beside_spark or not self._last.steps
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -76,9 +91,11 @@ class SourcePipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        if isinstance(batch, SourceFrame):
-            return self._run_frame(batch)
-        return self._run_records(batch.records)
+        made = self._run_frame(batch) if isinstance(batch, SourceFrame) else self._run_records(batch.records)
+        if self._whole and made.table.num_rows:
+            made = replace(made, table=self._jobs.through(made.table))
+        self._moved(made.table.num_rows)
+        return made
 
     # ------------------------------------------------------------------ frames
     def _run_frame(self, frame: SourceFrame) -> ProduceBatch:
@@ -90,11 +107,14 @@ class SourcePipeline:
         missing = {
             name: value for name, value in constants.items() if name not in columns.carried | columns.others.keys()
         }
+        headers_there = "headers" in columns.carried | columns.others.keys()
         if columns.rows == 0:
             return Assembly(0).batch(failures)
         if columns.frame is not None:
             # The number of rows is known only once the job is done, so constants a step reads are columns of the plan.
             data = columns.frame.withColumns({name: F.lit(value) for name, value in missing.items()})
+            if not headers_there:
+                data = data.withColumn("headers", F.lit(None).cast(HEADERS_SPARK))
             group = Group(self._last.steps, columns.shape, None, {}, data, columns.carried)
             outcome = self._jobs.run([group], {}, 0, apart=False)[0]
             assembly = Assembly(len(next(iter(outcome.columns.values()))))
@@ -102,6 +122,8 @@ class SourcePipeline:
             assembly = Assembly(columns.rows or 0)
             makers = {name: partial(_repeated, name, value, assembly.rows) for name, value in missing.items()}
             makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
+            wire = columns.others.get("headers", pa.nulls(assembly.rows, WIRE_HEADERS))
+            makers["headers"] = partial(wire_to_column, wire)
             group = Group(self._last.steps, columns.shape, None, columns.sides)
             outcome = self._jobs.run([group], LazyColumns(makers), assembly.rows, apart=False)[0]
         failures.found(outcome)
@@ -110,6 +132,8 @@ class SourcePipeline:
         for name, value in missing.items():
             assembly.put_constant(name, value)
         assembly.take([outcome])
+        if "headers" in outcome.columns:
+            self._write_headers(assembly, failures)
         return assembly.batch(failures)
 
     # ------------------------------------------------------------------ records
@@ -126,19 +150,53 @@ class SourcePipeline:
         assembly = Assembly(rows)
         if positions is not None:
             assembly.drop_all_but(positions, failures)
-        columns = columns_of(live, positions, rows)
+        columns = columns_of(live, positions, rows, failures)
         _put_coordinates(assembly, live, columns)
+        headers_changed = False
         if self._last.steps and live:
             outcomes = self._jobs.run(self._groups(self._last, live, positions, failures), columns, rows, apart=False)
             for outcome in outcomes:
                 failures.found(outcome)
+            headers_changed = any("headers" in outcome.columns for outcome in outcomes)
+            if headers_changed:
+                assembly.put("headers", columns["headers"])
             assembly.take(outcomes)
-        headers = self._headers.write(live, positions, rows, failures)
-        if headers is not None:
-            assembly.put("headers", headers)
+        if headers_changed:
+            self._write_headers(assembly, failures)
+        else:
+            self._write_own_headers(assembly, live, positions, failures)
         for side, converter in self._own.items():
             assembly.put(side, _convert_own(side, converter, self._names[side], live, positions, rows, failures))
         return assembly.batch(failures)
+
+    # ------------------------------------------------------------------ headers
+    def _write_headers(self, assembly: Assembly, failures: Failures) -> None:
+        """The headers are a column of the plan's output."""
+        kept = assembly.kept(failures)
+        topics, headers = assembly.column("topic"), assembly.column("headers")
+        if len(kept) == assembly.rows:
+            assembly.put("headers", self._headers.write_column(headers, topics, kept, failures))
+            return
+        pick = pa.array(kept)
+        written = self._headers.write_column(headers.take(pick), topics.take(pick), kept, failures)
+        place = np.full(assembly.rows, -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+        assembly.put("headers", written.take(pa.array(place, mask=place < 0)))
+
+    def _write_own_headers(
+        self, assembly: Assembly, live: Sequence[ConnectRecord], positions: Sequence[int] | None, failures: Failures
+    ) -> None:
+        """The headers are those the records had."""
+        if not any(record.raw_headers for record in live):
+            return
+        kept = assembly.kept(failures)
+        if len(kept) < len(live):
+            by_position = dict(zip(range(len(live)) if positions is None else positions, live, strict=True))
+            positions = kept.tolist()
+            live = [by_position[seq] for seq in positions]
+        headers = self._headers.write(live, positions, assembly.rows, failures)
+        if headers is not None:
+            assembly.put("headers", headers)
 
     def _groups(
         self, segment: Columns, live: Sequence[ConnectRecord], positions: list[int] | None, failures: Failures
@@ -159,7 +217,7 @@ class SourcePipeline:
         if not live:
             return live, positions
         groups = self._groups(segment, live, positions, failures)
-        shared = columns_of(live, positions, rows)
+        shared = columns_of(live, positions, rows, failures)
         by_position = dict(zip(range(rows) if positions is None else positions, live, strict=False))
         changed: dict[int, ConnectRecord] = {}
         for outcome in self._jobs.run(groups, shared, rows, apart=True):

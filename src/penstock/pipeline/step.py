@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from penstock.data import Schema, Type
 from penstock.pipeline.text_bounds import unbounded
@@ -250,7 +250,7 @@ class ColumnPredicate(ABC):
         """Its settings."""
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.identity() == cast("ColumnPredicate", other).identity()
+        return isinstance(other, type(self)) and type(self) is type(other) and self.identity() == other.identity()
 
     def __hash__(self) -> int:
         return hash((type(self), self.identity()))

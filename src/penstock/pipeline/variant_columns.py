@@ -9,10 +9,12 @@ Thread: pure functions that build expressions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
+
+from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TAGS, TIME_TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -55,6 +57,32 @@ def is_object(column: Column) -> Column:
     return F.schema_of_variant(column).startswith("OBJECT<")
 
 
+def is_map(column: Column) -> Column:
+    """Whether a VARIANT is a map of Connect: an object that stands for nothing else; never null."""
+    # Cheaper than the schema of the whole value. The text is that of an object without any of these keys.
+    probe = F.to_json(F.try_variant_get(column, "$", _PROBE), {"ignoreNullFields": "true"})
+    return F.coalesce(probe == "{}", F.lit(False))
+
+
+def get_field(column: Column, name: str) -> Column:
+    """A field of a VARIANT object, as VARIANT; null where there is none, or ``column`` is no object."""
+    if '"' in name:
+        return F.try_variant_get(column, "$", "map<string,variant>").getItem(name)
+    return F.try_variant_get(column, f'$["{name}"]', "variant")
+
+
+def without_fields(column: Column, names: Sequence[str]) -> Column:
+    """A VARIANT object without some fields; what is no object stays."""
+    plain = [name for name in names if '"' not in name]
+    for name in plain:
+        column = F.variant_delete(column, f'$["{name}"]')
+    others = [name for name in names if '"' in name]
+    if not others:
+        return column
+    members = F.map_filter(F.try_variant_get(column, "$", "map<string,variant>"), lambda key, _: ~key.isin(*others))
+    return F.coalesce(F.to_variant_object(members), column)
+
+
 def put_field(column: Column, name: str, value: Column) -> Column:
     """A VARIANT object with a field set; null where ``value`` is null or ``column`` is no object."""
     if _PLAIN_NAME.fullmatch(name):
@@ -65,14 +93,16 @@ def put_field(column: Column, name: str, value: Column) -> Column:
 
 
 def java_class_of(column: Column) -> Column:
-    """The Java class of a schemaless value, for messages."""
+    """The Java class of a schemaless value, ``null`` for null; for messages."""
     kind = F.schema_of_variant(column)
     name = F.lit("java.lang.Object")
     for prefix, java in _JAVA_CLASSES.items():
         name = F.when(kind.startswith(prefix), F.lit(java)).otherwise(name)
-    return name
+    return F.when(kind.isNull(), F.lit("null")).otherwise(name)
 
 
+#: Objects with one of these keys are no maps; see ``penstock.pipeline.variant``.
+_PROBE: Final = "struct<" + ",".join(f"`{tag}`:variant" for tag in sorted(TAGS - {MAP_TAG})) + ">"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_ .:-]*")
 _JAVA_CLASSES: Final = {
     "BIGINT": "java.lang.Long",
@@ -83,4 +113,10 @@ _JAVA_CLASSES: Final = {
     "BINARY": "[B",
     "ARRAY": "java.util.ArrayList",
     "OBJECT": "java.util.HashMap",
+    "VOID": "null",
+    "DATE": "java.util.Date",
+    "TIMESTAMP": "java.util.Date",
+    f"OBJECT<`{DECIMAL_TAG}`": "java.math.BigDecimal",
+    f"OBJECT<`{TIME_TAG}`": "java.util.Date",
+    f"OBJECT<`{STRUCT_TAG}`": "org.apache.kafka.connect.data.Struct",
 }

@@ -1,0 +1,204 @@
+"""ExtractField: replaces the key or value by one of its fields.
+
+Classes ``ExtractFieldKey`` and ``ExtractFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline
+thread. Source: org.apache.kafka.connect.transforms.ExtractField.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.data import Field, Schema
+from penstock.errors import DataException, java_class_name
+from penstock.pipeline.java_classes import java_class
+from penstock.pipeline.step import (
+    NOTHING,
+    Bag,
+    ColumnTransform,
+    Fault,
+    Keep,
+    Made,
+    Shape,
+    Side,
+    SideName,
+    Step,
+    StepPlan,
+)
+from penstock.pipeline.types import Physical
+from penstock.pipeline.variant_columns import get_field, is_map, java_class_of
+from penstock.transforms.field_path import NESTED, SYNTAX_CONFIG, FieldPath, define_syntax, parse_path
+from penstock.transforms.requirements import (
+    UnknownFieldError,
+    is_struct,
+    map_fault,
+    no_map,
+    no_struct,
+    require_map,
+    require_struct,
+)
+from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.struct_copies import field_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PURPOSE: Final = "field extraction"
+CONFIG: Final = define_syntax(
+    define_null_replacement(
+        ConfigDef().define("field", ConfigType.STRING, importance=Importance.MEDIUM, doc="Field name to extract.")
+    )
+)
+
+
+@dataclass(frozen=True)
+class Extract(Step):
+    """Replaces one side by the field at the end of a path."""
+
+    side: SideName
+    path: FieldPath
+    defaults: bool
+
+    def plan(self, shape: Shape) -> StepPlan:
+        known = shape.side(self.side)
+        if known.schema is None:
+            return self._plan_object(shape, known)
+        try:
+            fields = self.path.fields(known.schema)
+            error: Exception | None = None if fields else UnknownFieldError(f"Unknown field: {self.path.text}")
+        except Exception as failure:
+            fields, error = None, failure
+        if fields is None or error is not None:
+            return self._plan_unknown(shape, known, known.schema, error)
+        return self._plan_struct(shape, known, fields)
+
+    def _plan_struct(self, shape: Shape, known: Side, fields: Sequence[Field]) -> StepPlan:
+        physical = known.physical
+        layouts: list[Physical] = []
+        for field in fields:
+            physical = physical.children[field.index]
+            layouts.append(physical)
+        # A null in a required field, or on the way to it, is possible: nothing is known of the field's nulls.
+        side = Side.of(fields[-1].schema, physical)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            inner: Column = value
+            for field, layout in zip(fields[:-1], layouts[:-1], strict=True):
+                inner = field_column(inner, field, layout, defaults=True)
+            last = field_column(inner, fields[-1], layouts[-1], defaults=self.defaults)
+            if self._may_default(fields):
+                # What is null at the top, or on the way, has no field that could be its default.
+                last = F.when(value.isNotNull() & inner.isNotNull(), last)
+            return Made({self.side: last})
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _may_default(self, fields: Sequence[Field]) -> bool:
+        last = self.defaults and fields[-1].schema.default is not None
+        return last or any(field.schema.default is not None for field in fields[:-1])
+
+    def _plan_unknown(self, shape: Shape, known: Side, schema: Schema, error: Exception | None) -> StepPlan:
+        """Every record fails: with the path, but a value that is no Struct comes first."""
+        assert error is not None, "there is a reason"
+        unknown = Fault(None, str(error), java_class_name(error))
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            if is_struct(known):
+                return Made(faults=(unknown,))
+            wrong = f"{no_struct(_PURPOSE)}{java_class(schema)}"
+            return Made(faults=(Fault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
+
+        return StepPlan(shape, make, frozenset({self.side}))
+
+    def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
+        names = frozenset({self.side})
+        if known.absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+        if not known.is_variant:
+
+            def fail(bag: Bag, keep: Keep) -> Made:
+                fault = map_fault(bag.side(self.side), known, _PURPOSE, or_null=True)
+                return Made({self.side: F.lit(None).cast("variant")}, () if fault is None else (fault,))
+
+            return StepPlan(shape.with_side(self.side, Side.of(None)), fail, names, names)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = keep(bag.side(self.side))
+            first = map_fault(value, known, _PURPOSE, or_null=True)
+            faults = [first] if first is not None else []
+            if not self.path.steps:
+                faults.append(self._no_steps(value))
+            for step in self.path.steps[:-1]:
+                value = keep(get_field(value, step))
+                bad = value.isNotNull() & ~F.is_variant_null(value) & ~is_map(value)
+                message = F.concat(F.lit(no_map(NESTED)), java_class_of(value))
+                faults.append(Fault(bad, message, DataException.java_name))
+            for step in self.path.steps[-1:]:
+                value = get_field(value, step)
+            return Made({self.side: value}, faults)
+
+        return StepPlan(shape.with_side(self.side, Side.of(None)), make, names, names)
+
+    def _no_steps(self, value: Column) -> Fault:
+        try:
+            self.path.ensure_steps()
+        except ValueError as error:
+            return Fault(value.isNotNull() & ~F.is_variant_null(value), str(error), java_class_name(error))
+        raise AssertionError("the path has steps")
+
+
+class _ExtractField(ColumnTransform, Transformation):
+    side: ClassVar[SideName]
+    _path: FieldPath = FieldPath("", ())
+    _defaults: bool = True
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        values = CONFIG.parse(props)
+        self._path = parse_path(cast("str | None", values["field"]), values[SYNTAX_CONFIG])
+        self._defaults = bool(values["replace.null.with.default"])
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def step(self) -> Step:
+        return Extract(self.side, self._path, self._defaults)
+
+    def apply(self, record: R) -> R:
+        """The same for one record, for callers outside of a pipeline."""
+        schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
+        new_schema: Schema | None = None
+        found: object = None
+        if schema is None:
+            found = None if value is None else self._path.of_map(require_map(value, _PURPOSE))
+        else:
+            struct = None if value is None else require_struct(value, schema, _PURPOSE)
+            fields = self._path.fields(schema)
+            if fields is None:
+                raise UnknownFieldError(f"Unknown field: {self._path.text}")
+            new_schema = fields[-1].schema
+            found = None if struct is None else self._path.of_struct(struct, defaults=self._defaults)
+        if self.side == "key":
+            return cast("R", record.new_record(key_schema=new_schema, key=found))
+        return cast("R", record.new_record(value_schema=new_schema, value=found))
+
+
+class ExtractFieldKey(_ExtractField):
+    """ExtractField on the key."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.ExtractField$Key"
+    side: ClassVar[SideName] = "key"
+
+
+class ExtractFieldValue(_ExtractField):
+    """ExtractField on the value."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.ExtractField$Value"
+    side: ClassVar[SideName] = "value"
