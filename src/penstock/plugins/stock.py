@@ -18,11 +18,16 @@ def _stock(kind: PluginKind, name: str, target: str, *aliases: str) -> PluginDes
     return PluginDescriptor(kind, name, target, aliases, __version__)
 
 
+_NUMBERS: Final = ("ShortConverter", "IntegerConverter", "LongConverter", "FloatConverter", "DoubleConverter")
+
+
 def _converters() -> list[PluginDescriptor]:
     stock = [
         (f"{_CONNECT}.json.JsonConverter", "penstock.converters.as_json:JsonConverter"),
         (f"{_CONNECT}.storage.StringConverter", "penstock.converters.as_string:StringConverter"),
         (f"{_CONNECT}.converters.ByteArrayConverter", "penstock.converters.as_bytes:ByteArrayConverter"),
+        (f"{_CONNECT}.converters.BooleanConverter", "penstock.converters.as_boolean:BooleanConverter"),
+        *((f"{_CONNECT}.converters.{name}", f"penstock.converters.as_number:{name}") for name in _NUMBERS),
     ]
     both = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
     found = [_stock(kind, name, target) for kind in both for name, target in stock]
@@ -33,12 +38,37 @@ def _converters() -> list[PluginDescriptor]:
 
 def _transforms() -> list[PluginDescriptor]:
     found = []
-    for name, module in (("HoistField", "hoist_field"), ("InsertField", "insert_field")):
+    for name, module in (
+        ("ExtractField", "extract_field"),
+        ("HeaderFrom", "header_from"),
+        ("HoistField", "hoist_field"),
+        ("InsertField", "insert_field"),
+        ("ReplaceField", "replace_field"),
+    ):
         for side in ("Key", "Value"):
             java = f"{_CONNECT}.transforms.{name}${side}"
             target = f"penstock.transforms.{module}:{name}{side}"
             found.append(_stock(PluginKind.TRANSFORMATION, java, target, f"{_CONNECT}.transforms.{name}.{side}"))
+    for name, module in (
+        ("DropHeaders", "drop_headers"),
+        ("Filter", "filter"),
+        ("InsertHeader", "insert_header"),
+        ("ValueToKey", "value_to_key"),
+    ):
+        java = f"{_CONNECT}.transforms.{name}"
+        found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))
     return found
+
+
+def _predicates() -> list[PluginDescriptor]:
+    return [
+        _stock(
+            PluginKind.PREDICATE,
+            f"{_CONNECT}.transforms.predicates.{name}",
+            f"penstock.transforms.predicates:{name}",
+        )
+        for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches")
+    ]
 
 
 #: Everything built in. A test resolves each entry.
@@ -60,6 +90,7 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
     ),
     *_converters(),
     *_transforms(),
+    *_predicates(),
     _stock(
         PluginKind.CONFIG_PROVIDER, f"{_PROVIDER}.FileConfigProvider", "penstock.config.providers:FileConfigProvider"
     ),
