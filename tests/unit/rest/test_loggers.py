@@ -19,6 +19,7 @@ def api() -> Iterator[Api]:
         name: logger.level for name, logger in logging.root.manager.loggerDict.items() if hasattr(logger, "level")
     }
     root = logging.root.level
+    logging.root.setLevel(logging.INFO)
     with serving() as started:
         yield started
     logging.root.setLevel(root)
