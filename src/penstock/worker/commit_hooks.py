@@ -47,7 +47,7 @@ class CommitHooks:
         kind = type(task)
         self._task = task
         self._each = kind.commit_record is not SourceTask.commit_record
-        self._frames = kind.commit_batch is not SourceTask.commit_batch
+        self.wants_frames = kind.commit_batch is not SourceTask.commit_batch
         self.wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
         self._queue: deque[_Told] = deque()
         self._by_submission: dict[int, _Told] = {}
@@ -55,7 +55,7 @@ class CommitHooks:
 
     def add(self, source: Batch, submission: Submission) -> None:
         """Note a batch, in the order of polls, before any of its rows is settled."""
-        wanted = self._frames if isinstance(source, SourceFrame) else self._each or self.wants_metadata
+        wanted = self.wants_frames if isinstance(source, SourceFrame) else self._each or self.wants_metadata
         if wanted:
             told = _Told(source, submission)
             self._by_submission[id(submission)] = told

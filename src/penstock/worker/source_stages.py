@@ -19,6 +19,7 @@ from typing import Final, Generic, TypeVar
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batches import SourceRecords
+from penstock.worker.frame_joining import can_join, join
 
 T = TypeVar("T")
 
@@ -78,15 +79,20 @@ def frame_bytes(frame: SourceFrame) -> int:
 class Batcher:
     """Polls on their way to Spark. Invariant 3.
 
-    Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are never joined.
+    Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are joined when they
+    fit together, see ``frame_joining``.
 
     Args:
         limits: how large a batch may grow, and how much may wait here.
         clock: monotonic seconds.
+        join_frames: False when the task is to be told of the frames that it returned, each by itself.
     """
 
-    def __init__(self, limits: BatchLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: BatchLimits, clock: Callable[[], float] = time.monotonic, *, join_frames: bool = True
+    ) -> None:
         self._limits = limits
+        self._join_frames = join_frames
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Polled, int, int]] = deque()
@@ -120,20 +126,37 @@ class Batcher:
             if not self._waiting:
                 return None
             polled, records, nbytes = self._pop()
-            if isinstance(polled, SourceFrame):
-                return polled
-            joined: list[SourceRecord] | None = None
-            while self._waiting and not isinstance(self._waiting[0][0], SourceFrame):
-                if not self._fits(records, nbytes, self._waiting[0]):
-                    break
-                more, more_records, more_bytes = self._pop()
-                assert not isinstance(more, SourceFrame)
-                if joined is None:
-                    joined = list(polled)
-                joined += more
-                records += more_records
-                nbytes += more_bytes
-            return SourceRecords(polled if joined is None else joined)
+            if not isinstance(polled, SourceFrame):
+                return SourceRecords(self._with_more(polled, records, nbytes))
+            frames = self._with_like(polled, records, nbytes)
+        # Joining copies, so not under the lock.
+        return join(frames)
+
+    def _with_more(self, polled: Sequence[SourceRecord], records: int, nbytes: int) -> Sequence[SourceRecord]:
+        joined: list[SourceRecord] | None = None
+        while self._waiting and not isinstance(self._waiting[0][0], SourceFrame):
+            if not self._fits(records, nbytes, self._waiting[0]):
+                break
+            more, more_records, more_bytes = self._pop()
+            assert not isinstance(more, SourceFrame)
+            if joined is None:
+                joined = list(polled)
+            joined += more
+            records += more_records
+            nbytes += more_bytes
+        return polled if joined is None else joined
+
+    def _with_like(self, frame: SourceFrame, records: int, nbytes: int) -> list[SourceFrame]:
+        frames = [frame]
+        while self._join_frames and self._waiting and self._fits(records, nbytes, self._waiting[0]):
+            following = self._waiting[0][0]
+            if not isinstance(following, SourceFrame) or not can_join(frame, following):
+                break
+            _, more_records, more_bytes = self._pop()
+            frames.append(following)
+            records += more_records
+            nbytes += more_bytes
+        return frames
 
     def end_at(self, moment: float) -> None:
         """A `put` waits no longer than this moment of the clock."""

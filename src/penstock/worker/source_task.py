@@ -177,7 +177,8 @@ class SourceTaskRunner:
         self._woken = False
         self._initialized = False
         self._loop_ended = False
-        self._batcher = Batcher(settings.limits, services.clock)
+        self._hooks = CommitHooks(task)
+        self._batcher = Batcher(settings.limits, services.clock, join_frames=not self._hooks.wants_frames)
         self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, settings.limits.max_bytes)
         self._converter = SourceConverter(str(task_id), services.pipeline, services.errors)
         self.delivery = SourceDelivery(
@@ -185,7 +186,7 @@ class SourceTaskRunner:
             services.producer,
             services.topics,
             services.errors,
-            hooks=CommitHooks(task),
+            hooks=self._hooks,
             fail=self._delivery_failed,
             probe=services.probe,
         )

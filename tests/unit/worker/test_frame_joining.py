@@ -1,0 +1,80 @@
+"""Frames that wait for Spark together become one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import SourceFrame
+from penstock.data import INT64_SCHEMA, STRING_SCHEMA
+from penstock.worker.frame_joining import can_join, join
+from penstock.worker.source_stages import Batcher, BatchLimits
+
+
+def frame(*values: str, start: int = 0, timestamp: int | None = 1) -> SourceFrame:
+    return SourceFrame(
+        data=pa.table({"value": list(values)}),
+        topic="t",
+        value_schema=STRING_SCHEMA,
+        source_partition={"file": "f"},
+        source_offset={"position": start + len(values)},
+        timestamp=timestamp,
+        offset_after=lambda row: {"position": start + row + 1},
+    )
+
+
+def rows(joined: SourceFrame) -> dict[str, list[object]]:
+    table: Any = joined.data
+    found: dict[str, list[object]] = table.to_pydict()
+    return found
+
+
+def test_joined_frames_have_all_rows_and_know_every_position() -> None:
+    joined = join([frame("a", "b"), frame("c", start=2), frame("d", "e", start=3)])
+    assert rows(joined) == {"value": ["a", "b", "c", "d", "e"]}
+    assert (joined.topic, joined.value_schema, joined.timestamp) == ("t", STRING_SCHEMA, 1)
+    assert joined.source_offset == {"position": 5}
+    assert joined.offset_after is not None
+    assert [joined.offset_after(row)["position"] for row in range(5)] == [1, 2, 3, 4, 5]
+
+
+def test_frames_of_different_moments_keep_their_timestamps() -> None:
+    joined = join([frame("a", "b", timestamp=5), frame("c", start=2, timestamp=7)])
+    assert joined.timestamp is None
+    assert rows(joined) == {"value": ["a", "b", "c"], "timestamp": [5, 5, 7]}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(frame("b"), topic="u"),
+        replace(frame("b"), source_partition={"file": "g"}),
+        replace(frame("b"), partition=1),
+        replace(frame("b"), value_schema=INT64_SCHEMA),
+        replace(frame("b"), timestamp=None),
+        replace(frame("b"), offset_after=None),
+        replace(frame("b"), data=pa.table({"value": ["b"], "key": ["k"]})),
+        replace(frame("b"), data=object()),
+    ],
+    ids=["topic", "source partition", "partition", "schema", "timestamp", "positions", "columns", "Spark"],
+)
+def test_frames_that_differ_in_more_than_their_rows_are_not_joined(other: SourceFrame) -> None:
+    assert can_join(frame("a"), frame("b"))
+    assert not can_join(frame("a"), other)
+    assert not can_join(other, frame("a"))
+
+
+def test_waiting_frames_are_joined_up_to_the_limit_unless_the_task_counts_them() -> None:
+    for join_frames, expected in ((True, [["a", "b"], ["c"]]), (False, [["a"], ["b"], ["c"]])):
+        batcher = Batcher(BatchLimits(max_records=2), join_frames=join_frames)
+        taken = []
+        for position, value in enumerate("abc"):
+            if position == 2:
+                taken.append(batcher.take())
+            assert batcher.put(frame(value, start=position))
+        batcher.close()
+        taken += iter(batcher.take, None)
+        assert [rows(batch)["value"] for batch in taken if isinstance(batch, SourceFrame)] == expected
