@@ -46,31 +46,59 @@ CONFIG: Final = define_type(ConfigDef()).define(
     width=Width.MEDIUM,
     display_name="Encoding",
 )
-#: Encodings that Spark's ``encode`` and ``decode`` know; the JVM's names of them.
-_SPARK_ENCODINGS: Final = {
-    "utf-8": "UTF-8",
+#: The JVM's names of character sets, by Python's.
+_JVM_NAMES: Final = {
     "ascii": "US-ASCII",
-    "iso8859-1": "ISO-8859-1",
-    "utf-16": "UTF-16",
     "utf-16-be": "UTF-16BE",
     "utf-16-le": "UTF-16LE",
-    "utf-32": "UTF-32",
+    "utf-32-be": "UTF-32BE",
+    "utf-32-le": "UTF-32LE",
+    "shift_jis": "Shift_JIS",
+    "euc_jp": "EUC-JP",
+    "euc_kr": "EUC-KR",
+    "iso2022_jp": "ISO-2022-JP",
+    **{f"iso8859-{number}": f"ISO-8859-{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16)},
+    **{f"cp{number}": f"windows-{number}" for number in range(1250, 1259)},
+    **{f"cp{number}": f"IBM{number}" for number in (437, 737, 775, 850, 852, 855, 857, 862, 866)},
+    **{name: name.upper() for name in ("utf-8", "utf-16", "utf-32", "koi8-r", "koi8-u", "gb2312", "gbk", "gb18030")},
+    "big5": "Big5",
 }
+#: What may stand in front and tell the order of bytes.
+_BYTE_ORDER_MARKS: Final = {
+    "UTF-16": (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE),
+    "UTF-32": (codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE),
+}
+#: Character sets that the JVM writes with the high byte first, and what it writes in front; Python takes the order of
+#: the machine.
+_BIG_ENDIAN: Final = {"UTF-16": ("utf-16-be", b"\xfe\xff"), "UTF-32": ("utf-32-be", b"")}
 
 
 def find_encoding(name: str) -> str:
     """The JVM's name of a character set.
 
     Raises:
-        SerializationException: There is none of that name, or Spark cannot convert it.
+        SerializationException: There is none of that name.
     """
     try:
-        known = _SPARK_ENCODINGS.get(codecs.lookup(name).name) if name else None
+        known = _JVM_NAMES.get(codecs.lookup(name).name) if name else None
     except LookupError:
         known = None
     if known is None:
         raise SerializationException(f"Unsupported encoding {name}")
     return known
+
+
+def encode_text(text: str, encoding: str) -> bytes:
+    """A text in a character set of ``find_encoding``, as Java's ``String.getBytes`` gives it."""
+    name, mark = _BIG_ENDIAN.get(encoding, (encoding, b""))
+    return mark + text.encode(name, "replace")
+
+
+def decode_text(data: bytes, encoding: str) -> str:
+    """The text of bytes in a character set of ``find_encoding``, as Java's ``String`` reads it."""
+    name, _ = _BIG_ENDIAN.get(encoding, (encoding, b""))
+    marked = encoding in _BIG_ENDIAN and data.startswith(_BYTE_ORDER_MARKS[encoding])
+    return data.decode(encoding if marked else name, "replace")
 
 
 @dataclass(frozen=True)
@@ -93,14 +121,7 @@ class WriteText(Step):
         return StepPlan(shape.with_side(self.side, RAW), make, names, names)
 
     def _encoded(self, text: Column) -> Column:
-        if self.encoding == "UTF-8":
-            return text.cast("binary")
-        # Spark's encode refuses what a character set cannot say, where Java writes "?".
-        if self.encoding == "ISO-8859-1":
-            text = F.regexp_replace(text, "[^\\x00-\\xff]", "?")
-        elif self.encoding == "US-ASCII":
-            text = F.regexp_replace(text, "[^\\x00-\\x7f]", "?")
-        return F.encode(text, self.encoding)
+        return text.cast("binary") if self.encoding == "UTF-8" else F.encode(text, self.encoding)
 
 
 @dataclass(frozen=True)
@@ -147,10 +168,10 @@ class StringConverter(ColumnConverter, Converter, HeaderConverter):
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        return None if value is None else to_java_text(value, schema).encode(self._encoding, "replace")
+        return None if value is None else encode_text(to_java_text(value, schema), self._encoding)
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        text = None if data is None else data.decode(self._encoding, "replace")
+        text = None if data is None else decode_text(data, self._encoding)
         return SchemaAndValue(OPTIONAL_STRING_SCHEMA, text)
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:

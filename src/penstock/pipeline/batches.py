@@ -9,7 +9,7 @@ Owning thread: none; every value is immutable once built and may cross threads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -166,7 +166,7 @@ class PipelineSpec:
         connector: Name of the connector.
         task: Number of the task.
         value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
-        settings: Other settings of the pipeline (``low.latency.rows``, ...).
+        nothing_beside_spark: Whether columns that no step reads go through Spark too.
     """
 
     key_converter: Converter
@@ -176,4 +176,4 @@ class PipelineSpec:
     connector: str = ""
     task: int = 0
     value_form: ValueForm | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    nothing_beside_spark: bool = False

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SparkUnavailableException
+from penstock.pipeline.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,9 @@ REQUIRED_SETTINGS: Mapping[str, str] = {
     "spark.sql.jsonGenerator.ignoreNullFields": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Text in any of the JVM's character sets; what cannot be said in one becomes "?" or U+FFFD, as with Java's String.
+    "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.codingErrorAction": "true",
 }
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.localRelationThreshold": "200k",
@@ -65,6 +69,7 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
 JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 ANSWER_WAIT_S = 1.0
+EXIT_GRACE_S = 2.0
 SCRATCH_PREFIX = "penstock-spark-"
 
 
@@ -90,8 +95,7 @@ class DriverJvm:
         require_java()
         _remove_stale_scratch()
         self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
-        self._heartbeat: threading.Thread | None = None
-        self._answered = threading.Event()
+        self._heartbeat = Heartbeat(self._ask)
         settings = _classic_settings(conf, self._scratch)
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
@@ -139,26 +143,23 @@ class DriverJvm:
             return False
         return self._process.poll() is not None
 
-    def answers(self) -> bool:
-        """Whether the JVM has answered the latest question; asks the next one on a thread of its own.
-
-        A frozen JVM blocks that thread until the process is killed, hence it is never joined while alive.
-        """
-        if self._heartbeat is not None and self._heartbeat.is_alive():
-            return False
-        ok = self._heartbeat is None or self._answered.is_set()
-        self._answered.clear()
-        self._heartbeat = threading.Thread(target=self._ask, name="spark-heartbeat", daemon=True)
-        self._heartbeat.start()
-        self._heartbeat.join(ANSWER_WAIT_S)
-        return ok and self._answered.is_set()
+    def ended(self) -> str | None:
+        """How the process ended, if it has."""
+        return f"The Spark JVM ended with exit code {self.exit_code}" if self.is_gone(0.0) else None
 
     def _ask(self) -> None:
-        try:
-            self._gateway.jvm.System.currentTimeMillis()
-            self._answered.set()
-        except Exception as error:
-            log.debug("Heartbeat to the Spark JVM: %s", error)
+        self._gateway.jvm.System.currentTimeMillis()
+
+    def answers(self) -> bool:
+        """Whether the JVM has answered the latest question; asks the next one.
+
+        A frozen JVM blocks the thread of the question until the process is killed.
+        """
+        return self._heartbeat.answers(ANSWER_WAIT_S)
+
+    def lost_by(self, error: Exception) -> bool:
+        """Whether a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
+        return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
 
     def close(self) -> None:
         """Kills the JVM and forgets PySpark's process-wide references to it, so that a new one can start."""
@@ -247,3 +248,19 @@ def require_java() -> None:
 def brief(error: BaseException) -> str:
     """One line for a log: class and first line of the message."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:500]
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    """Whether an error, or one of its causes, is about the wire to the JVM rather than about the job."""
+    seen: BaseException | None = error
+    names = {"Py4JNetworkError", "Py4JError", "ArrowInvalid"}
+    while seen is not None:
+        if isinstance(seen, (OSError, EOFError)) or type(seen).__name__ in names:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _is_stopped_context(error: BaseException) -> bool:
+    text = str(error)
+    return "stopped SparkContext" in text or "SparkContext was shut down" in text

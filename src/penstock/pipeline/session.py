@@ -2,8 +2,8 @@
 
 The JVM behind a classic session is a part that can die (killed, frozen, out of memory). `SparkRuntime` starts it in
 the background, watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow
-to Arrow, so a second run is harmless. With `spark.remote` the session is a Spark Connect client and there is no JVM
-of ours to watch; lost connections are replaced the same way.
+to Arrow, so a second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not
+ours to kill; a lost session is replaced the same way, and a server that was there before gets a minute to come back.
 
 Main type: `SparkRuntime`. Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
 """
@@ -19,14 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import SparkUnavailableException
-from penstock.pipeline.driver_jvm import (
-    DEFAULT_SETTINGS,
-    REQUIRED_SETTINGS,
-    DriverJvm,
-    JavaMissingException,
-    SessionRefusedException,
-    brief,
-)
+from penstock.pipeline.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
+from penstock.pipeline.remote_session import RemoteSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +30,10 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_TIMEOUT_S = 10.0
-EXIT_GRACE_S = 2.0
 BOOT_ATTEMPTS = 3
+BOOT_PAUSE_S = 0.5
+#: A Spark Connect server that was there before has so long to come back before its tasks fail.
+RETURN_TIME_S = 60.0
 MAX_LOSSES_PER_JOB = 3
 
 
@@ -71,7 +67,7 @@ class SparkRuntime:
         self._wanted = False
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._jvm: DriverJvm | None = None
+        self._driver: DriverJvm | RemoteSession | None = None
         self._booting: subprocess.Popen[bytes] | None = None
 
     @property
@@ -94,8 +90,8 @@ class SparkRuntime:
     @property
     def jvm_pid(self) -> int | None:
         """Process id of the driver JVM; None without a classic session."""
-        jvm = self._jvm
-        return jvm.pid if jvm is not None else None
+        driver = self._driver
+        return driver.pid if driver is not None else None
 
     def start(self) -> None:
         """Begins to boot in the background and returns at once."""
@@ -183,10 +179,8 @@ class SparkRuntime:
         with self._changed:
             if self._lost_generation >= generation:
                 return True
-            jvm = self._jvm
-        if jvm is None:
-            return _is_connection_error(error)
-        return jvm.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
+            driver = self._driver
+        return driver is None or driver.lost_by(error)
 
     def _report_lost(self, generation: int) -> None:
         with self._changed:
@@ -208,7 +202,10 @@ class SparkRuntime:
     def _boot(self) -> bool:
         """Starts a session; True when it is up. After the last failed attempt the cause goes to the waiters."""
         cause: BaseException | None = None
-        for attempt in range(1, BOOT_ATTEMPTS + 1):
+        started = time.monotonic()
+        attempt = 0
+        while cause is None or self._tries_again(cause, attempt, time.monotonic() - started):
+            attempt += 1
             began = time.monotonic()
             try:
                 session = self._connect()
@@ -216,13 +213,11 @@ class SparkRuntime:
                 cause = error
                 if self._stopping:
                     return False
-                log.error("Spark session start, attempt %d of %d: %s", attempt, BOOT_ATTEMPTS, brief(error))
+                log.error("Spark session start, attempt %d: %s", attempt, brief(error))
                 self._tear_down()
                 with self._changed:
-                    if self._changed.wait_for(lambda: self._stopping, 0.5 * attempt):
+                    if self._changed.wait_for(lambda: self._stopping, BOOT_PAUSE_S * min(attempt, BOOT_ATTEMPTS)):
                         return False
-                if isinstance(error, (JavaMissingException, SessionRefusedException)):
-                    break
                 continue
             with self._changed:
                 self._booting = None
@@ -240,12 +235,15 @@ class SparkRuntime:
         self._on_change("failed")
         return False
 
+    def _tries_again(self, cause: BaseException, attempts: int, elapsed_s: float) -> bool:
+        if isinstance(cause, (JavaMissingException, SessionRefusedException)):
+            return False
+        return attempts < BOOT_ATTEMPTS or bool(self._remote and self._generation and elapsed_s < RETURN_TIME_S)
+
     def _connect(self) -> SparkSession:
-        if self._remote:
-            session = _connect_remote(self._remote, self._conf)
-        else:
-            self._jvm = jvm = DriverJvm(self._conf, self._launched)
-            session = jvm.session
+        driver = RemoteSession(self._remote, self._conf) if self._remote else DriverJvm(self._conf, self._launched)
+        self._driver = driver
+        session = driver.session
         # PySpark and Py4J log what they also raise; the raised error is handled where it belongs.
         for name in ("SQLQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -264,67 +262,33 @@ class SparkRuntime:
         """Returns when the session is lost or the runtime stops."""
         last_answer = time.monotonic()
         generation = self._generation
-        jvm = self._jvm
+        driver = self._driver
+        assert driver is not None
         while True:
             with self._changed:
                 if self._changed.wait_for(
                     lambda: self._stopping or self._lost_generation >= generation, HEARTBEAT_INTERVAL_S
                 ):
                     return
-            if jvm is None:
-                continue
-            if jvm.is_gone(0.0):
-                log.error("The Spark JVM ended with exit code %s", jvm.exit_code)
+            end = driver.ended()
+            if end is not None:
+                log.error("%s", end)
                 return
-            if jvm.answers():
+            if driver.answers():
                 last_answer = time.monotonic()
             elif time.monotonic() - last_answer > self._heartbeat_timeout_s:
-                log.error("The Spark JVM has not answered for %.0f s; it is killed", self._heartbeat_timeout_s)
+                log.error("Spark has not answered for %.0f s; its session is replaced", self._heartbeat_timeout_s)
                 return
 
     def _tear_down(self) -> None:
         with self._changed:
             was_up = self._session is not None
-            session, self._session = self._session, None
+            self._session = None
             self._lost_generation = self._generation
-            jvm, self._jvm = self._jvm, None
+            driver, self._driver = self._driver, None
             self._booting = None
             self._changed.notify_all()
-        if jvm is not None:
-            jvm.close()
-        elif session is not None:
-            try:
-                session.stop()
-            except Exception as error:
-                log.debug("The remote Spark session did not stop cleanly: %s", error)
+        if driver is not None:
+            driver.close()
         if was_up:
             self._on_change("lost")
-
-
-def _connect_remote(url: str, conf: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.builder.remote(url).create()
-    for key, value in {**DEFAULT_SETTINGS, **conf, **REQUIRED_SETTINGS}.items():
-        if key.startswith("spark.sql."):
-            try:
-                session.conf.set(key, value)
-            except Exception as error:
-                log.debug("The Spark server keeps its own %s: %s", key, brief(error))
-    return session
-
-
-def _is_connection_error(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, is about the wire to the JVM or server rather than about the job."""
-    seen: BaseException | None = error
-    names = {"Py4JNetworkError", "Py4JError", "SparkConnectGrpcException", "_MultiThreadedRendezvous", "ArrowInvalid"}
-    while seen is not None:
-        if isinstance(seen, (OSError, EOFError)) or type(seen).__name__ in names:
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
-
-
-def _is_stopped_context(error: BaseException) -> bool:
-    text = str(error)
-    return "stopped SparkContext" in text or "SparkContext was shut down" in text

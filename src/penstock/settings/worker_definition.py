@@ -219,6 +219,15 @@ _OWN = (
         "The size in bytes at which a batch is full, whatever its number of records.",
         Range.at_least(1),
     ),
+    _Row(
+        "penstock.spark.bypass",
+        _TEXT,
+        "columns",
+        _LOW,
+        "What may go around Spark: 'columns' are those of a batch that no transform or converter in Spark reads, such "
+        "as offsets or converted headers; with 'never' these take one more job a batch.",
+        ValidString("columns", "never"),
+    ),
 )
 
 _STANDALONE = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-#: Rows that Spark has worked through, by connector and task.
+#: Records that went through Spark, by connector.
 SPARK_RECORDS_TOTAL = "penstock_spark_records_total"
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]

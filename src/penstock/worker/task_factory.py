@@ -102,7 +102,6 @@ class TaskBuilder:
         self._store = store
         # One for all tasks: plans are shared, and small batches of several tasks go in one job.
         self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
-        metrics.gauge(SPARK_RECORDS_TOTAL, lambda: float(self._jobs.records))
         self._metrics = metrics
 
     def offset_reader(self, connector: str) -> OffsetReader:
@@ -172,7 +171,7 @@ class TaskBuilder:
         )
         made.callback(producer.close, 0)
         services = SourceTaskServices(
-            pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs),
+            pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs, self._moved(request)),
             producer=producer
             if self._topics is None
             else TrackingProducer(producer, request.id.connector, self._topics),
@@ -231,7 +230,9 @@ class TaskBuilder:
             api_timeout_s=client.api_timeout_s,
             refresh_s=client.refresh_s,
         )
-        pipeline = build_sink_pipeline(self._runtime, self._spec(request, parts, task), self._jobs)
+        pipeline = build_sink_pipeline(
+            self._runtime, self._spec(request, parts, task), self._jobs, self._moved(request)
+        )
         spec = SinkTaskSpec(
             request.id,
             task,
@@ -308,7 +309,12 @@ class TaskBuilder:
             request.id.connector,
             request.id.task,
             task.value_form if isinstance(task, FrameSinkTask) else None,
+            nothing_beside_spark=self._settings.values["penstock.spark.bypass"] == "never",
         )
+
+    def _moved(self, request: TaskRequest) -> Callable[[int], None]:
+        # Not by task: the sum stays when a task is started again.
+        return self._metrics.counter(SPARK_RECORDS_TOTAL, connector=request.id.connector).add
 
 
 def _policy(settings: ConnectorSettings) -> ErrorPolicy:

@@ -1,4 +1,4 @@
-"""``GET /`` and ``GET /health``. Runs on the REST thread.
+"""``GET /``, ``GET /health`` and ``GET /metrics``. Runs on the REST thread.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.RootResource.
 """
@@ -13,6 +13,7 @@ from penstock.model.payloads import ServerInfo
 from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry
 from penstock.rest.services import services
+from penstock.telemetry.exposition import CONTENT_TYPE, metrics_text
 
 _STATUS = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
 
@@ -29,4 +30,9 @@ async def health(request: Request) -> Response:
     return json_response({"status": state.value, "message": message}, _STATUS[state])
 
 
-ENTRIES: list[Entry] = [("GET", "/", server_info), ("GET", "/health", health)]
+async def metrics(request: Request) -> Response:
+    """The worker's metrics, for Prometheus."""
+    return Response(metrics_text(services(request).metrics.read()), media_type=CONTENT_TYPE)
+
+
+ENTRIES: list[Entry] = [("GET", "/", server_info), ("GET", "/health", health), ("GET", "/metrics", metrics)]

@@ -1,7 +1,8 @@
 """Runs vectors: one by one, or shuffled into large batches, and judges every outcome.
 
 Main functions: ``run_one_by_one`` and ``run_shuffled``. Both give one verdict for each vector; shuffled, a vector
-passes when each of its copies in the batch does.
+passes when each of its copies in the batch does. Records that no class can take stand among them, so that a bad record
+cannot spoil its neighbours unseen.
 
 Owning thread: the caller's; ``run_one_by_one`` uses a pool of its own and joins it.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import importlib
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from penstock.testing.vectors import data_kind
@@ -24,6 +27,15 @@ from penstock.testing.vectors.model import Failure, Outcome, Vector, Verdict
 #: Kinds that need no Spark.
 PLAIN_KINDS: Final = frozenset({"data", "config"})
 BATCH_ROWS: Final = 5_000
+#: Of a shuffled batch one record in so many is bad.
+BAD_EVERY: Final = 50
+
+
+_BAD: Final = "bad record"
+#: No JSON, no UTF-8, a schema of no known type.
+_BAD_BYTES: Final = (b'{"a": ', b"\xff\xfe\x00", b'{"schema": {"type": "no"}, "payload": 1}')
+#: Parts of a converter's input that belong to the setup.
+_SETUP: Final = ("topic", "key", "op", "isKey")
 
 
 class _PlainKind(Protocol):
@@ -61,7 +73,9 @@ def run_shuffled(
     seed: int = 0,
     seen: Callable[[Verdict], None],
 ) -> list[Verdict]:
-    """All vectors of one class and configuration in one batch, repeated and shuffled; every row is judged.
+    """All vectors of one class and configuration in one batch, repeated and shuffled among bad records.
+
+    Every row of a vector is judged.
 
     Args:
         vectors: The vectors.
@@ -75,13 +89,11 @@ def run_shuffled(
         groups.setdefault(vector.setup, []).append(vector)
     verdicts: list[Verdict] = []
     for number, group in enumerate(groups.values()):
-        if group[0].kind in PLAIN_KINDS or group[0].input is None:
-            batch = group
-        else:
-            batch = group * max(1, rows // len(group))
-            random.Random(seed + number).shuffle(batch)
+        batch = _shuffled(group, rows, random.Random(seed + number))
         worst: dict[str, Verdict] = {}
         for vector, outcome in zip(batch, _outcomes(batch, adapter), strict=True):
+            if vector.id == _BAD:
+                continue
             verdict = judge(vector, outcome)
             if vector.id not in worst or worst[vector.id].passed:
                 worst[vector.id] = verdict
@@ -89,6 +101,40 @@ def run_shuffled(
             seen(worst[vector.id])
             verdicts.append(worst[vector.id])
     return verdicts
+
+
+def _shuffled(group: Sequence[Vector], rows: int, order: random.Random) -> list[Vector]:
+    """The vectors again and again up to so many rows, each at least once, with bad records in between."""
+    if group[0].kind in PLAIN_KINDS or group[0].input is None:
+        return list(group)
+    bad = _bad_records(group[0])
+    room = max(0, rows - len(group))
+    batch = [*group, *itertools.islice(itertools.cycle(bad), min(room, rows // BAD_EVERY))]
+    batch += itertools.islice(itertools.cycle(group), max(0, rows - len(batch)))
+    order.shuffle(batch)
+    return batch
+
+
+def _bad_records(like: Vector) -> list[Vector]:
+    """Records for the setup of a vector that fail nearly everywhere: values that deny their schema, senseless bytes.
+
+    Nobody recorded what Java makes of them, so they are not judged; only their neighbours are.
+    """
+    if like.kind in ("from_connect", "to_connect", "header"):
+        schemas: list[dict[str, Any]] = [
+            {"type": "int64"},
+            {"type": "struct", "fields": [{"name": "a", "schema": {"type": "int32"}}]},
+        ]
+        if like.kind == "to_connect" or like.input.get("op") == "toConnectHeader":
+            inputs: list[dict[str, Any]] = [{"base64": base64.b64encode(data).decode("ascii")} for data in _BAD_BYTES]
+        else:
+            inputs = [{"schema": schema, "value": "bad"} for schema in schemas]
+        own = [{**{name: like.input[name] for name in _SETUP if name in like.input}, **one} for one in inputs]
+    else:
+        record = like.input["record"] if like.kind == "predicate" else like.input
+        records = [{**record, f"{side}Schema": {"type": "int64"}, side: "bad"} for side in ("key", "value")]
+        own = [{**like.input, "record": one} for one in records] if like.kind == "predicate" else records
+    return [replace(like, id=_BAD, input=one, expect=None, error=None) for one in own]
 
 
 def _outcomes(vectors: Sequence[Vector], adapter: PipelineAdapter | None) -> list[Outcome]:

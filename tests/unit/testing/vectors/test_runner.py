@@ -151,16 +151,18 @@ def test_the_shipped_deviations_can_be_read_and_have_reasons() -> None:
 
 
 class Doubling:
-    """Stands for the pipeline: fails for odd values, keeps the rest, and counts its batches."""
+    """Stands for the pipeline: fails for odd values and bad records, keeps the rest, and counts its batches."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
+        self.bad: list[int] = []
 
     def apply_transform(self, records: Sequence[ConnectRecord], cls: str, config: Mapping[str, Any]) -> list[Outcome]:
         self.batches.append(len(records))
+        self.bad.append(sum("bad" in (one.key, one.value) for one in records))
         return [
             Failure("apply", "DataException", "odd")
-            if cast("int", one.value) % 2
+            if not isinstance(one.value, int) or one.value % 2
             else Success({"record": encode_record(one)})
             for one in records
         ]
@@ -192,6 +194,7 @@ def test_shuffled_each_configuration_is_one_full_batch_and_every_row_counts() ->
     verdicts = run_shuffled(numbered(14, wrong=4), cast("PipelineAdapter", double), rows=100, seen=lambda _: None)
 
     assert double.batches == [100, 100]
+    assert double.bad == [2, 2]
     assert sorted(one.vector.id for one in verdicts) == sorted(str(number) for number in range(14))
     assert [one.vector.id for one in verdicts if not one.passed] == ["4"]
 

@@ -1,0 +1,150 @@
+"""Spark Connect: the same code on a session of a server, which may go away and come back.
+
+PySpark decides by the process between its classic and its remote API, so what is remote runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.kafka.topic_reader import read_values
+from penstock.testing.connect_server import ConnectServer
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+VECTORS = Path(__file__).parents[2] / "data" / "vectors"
+CLASSES = [
+    "JsonConverter",
+    "StringConverter",
+    "ByteArrayConverter",
+    "SimpleHeaderConverter",
+    "HoistField",
+    "InsertField",
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A server for tests that leave it alone."""
+    with ConnectServer(tmp_path_factory.mktemp("connect")) as one:
+        yield one
+
+
+@pytest.mark.timeout(1200)
+def test_recorded_behaviour_of_the_built_classes_holds_on_spark_connect(server: ConnectServer) -> None:
+    command = [sys.executable, "-m", "penstock.testing.vectors", *map(str, sorted(VECTORS.glob("*.jsonl")))]
+    command += [part for name in CLASSES for part in ("--class", name)]
+    command += ["--shuffled", "--rows", "500", "--remote", server.url]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1150, check=False)
+
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    passed, failed = (int(part.split()[0]) for part in done.stdout.splitlines()[-1].split(", "))
+    assert passed > 500
+    assert failed == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_job_survives_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+        import sys
+        import pyarrow as pa
+        from penstock.pipeline.session import SparkRuntime
+
+        rows = pa.table({"a": list(range(20))})
+        runtime = SparkRuntime({"spark.remote": sys.argv[1]})
+        add = lambda session: session.createDataFrame(rows).selectExpr("a + 1 as b").toArrow()["b"].to_pylist()
+        slow = "sum(length(sha2(cast(id as string), 512))) as s"
+        print(runtime.run(add) == list(range(1, 21)), runtime.generation, flush=True)
+        try:
+            runtime.run(lambda session: session.range(1).select("nowhere").toArrow())
+        except Exception as error:
+            print("UNRESOLVED_COLUMN" in str(error), runtime.generation, flush=True)
+
+        def long(session):
+            print("at work", flush=True)
+            return session.range(40_000_000).selectExpr(slow).toArrow()["s"].to_pylist()
+
+        print(runtime.run(long), runtime.generation, flush=True)
+        print(runtime.run(add) == list(range(1, 21)), flush=True)
+        runtime.stop()
+    """)
+    with ConnectServer(tmp_path / "first") as first:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, first.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        said: list[str] = []
+        at_work = threading.Event()
+
+        def listen() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said.append(line.strip())
+                if said[-1] == "at work":
+                    at_work.set()
+
+        listener = threading.Thread(target=listen, name="listener")
+        listener.start()
+        try:
+            assert at_work.wait(120), said
+            first.kill()
+            with ConnectServer(tmp_path / "second", port=first.port):
+                process.wait(150)
+        finally:
+            process.kill()
+            listener.join(10)
+            _, problems = process.communicate()
+    assert process.returncode == 0, problems[-3000:]
+    assert said[:2] == ["True 1", "True 1"]
+    assert said[2:] == ["at work", "at work", f"[{40_000_000 * 128}] 2", "True"]
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(300)
+def test_a_worker_with_spark_remote_moves_a_file_to_a_file(
+    server: ConnectServer, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    lines = [f"line {number}" for number in range(3_000)]
+    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
+    source.write_text("".join(f"{line}\n" for line in lines))
+    json = "org.apache.kafka.connect.json.JsonConverter"
+    worker = WorkerProcess(
+        tmp_path / "worker",
+        broker.bootstrap_servers,
+        {"spark.remote": server.url, "value.converter": json, "value.converter.schemas.enable": "false"},
+    )
+    worker.add(
+        "source.properties",
+        {
+            "name": "remote-source",
+            "connector.class": "FileStreamSource",
+            "file": str(source),
+            "topic": "spark-remote",
+            "transforms": "hoist",
+            "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+            "transforms.hoist.field": "line",
+        },
+    )
+    worker.add(
+        "sink.properties",
+        {"name": "remote-sink", "connector.class": "FileStreamSink", "file": str(sink), "topics": "spark-remote"},
+    )
+    try:
+        worker.start()
+        worker.wait(lambda: sink.exists() and sink.read_text().count("\n") >= len(lines), "the sink's file", 150)
+        assert worker.jvm() is None
+        assert worker.end() == 0
+    finally:
+        worker.close()
+    assert sink.read_text().splitlines() == [f"{{line={line}}}" for line in lines]
+    values = read_values(broker.bootstrap_servers, "spark-remote", len(lines), 30)
+    assert values[0] == b'{"line":"line 0"}'
