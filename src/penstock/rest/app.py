@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from penstock.api.rest import RestFilter
-from penstock.rest.errors import on_http_error
+from penstock.rest.errors import json_response, on_http_error
 from penstock.rest.extensions import ExtensionFilters
 from penstock.rest.middleware import CrossOrigin, HeaderRule, ResponseHeaders
+from penstock.rest.openapi import document
 from penstock.rest.routes import connectors, loggers, offsets, plugins, root
 from penstock.rest.routing import Entry, RawPaths, build_routes
 from penstock.rest.services import Services
@@ -49,7 +52,13 @@ class AppOptions:
 def build_app(services: Services, options: AppOptions | None = None) -> ASGIApp:
     """The application of a worker's main listeners."""
     options = options or AppOptions()
-    entries = [*API, *(ADMIN if options.admin else ()), *options.entries]
+    described = json_response(document(services.version, admin=options.admin))
+
+    async def openapi(request: Request) -> Response:
+        """The description of the API."""
+        return Response(described.body, media_type="application/json")
+
+    entries = [*API, *(ADMIN if options.admin else ()), ("GET", "/openapi.json", openapi), *options.entries]
     app: ASGIApp = _routed(services, entries)
     if options.allow_origin.strip():
         app = CrossOrigin(app, options.allow_origin, options.allow_methods)

@@ -1,0 +1,395 @@
+"""The description of the API for machines, OpenAPI 3.1, at ``/openapi.json``.
+
+Main function: ``document``. Pure; the routes themselves are in ``penstock.rest.routes``, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_TEXT: Final[Json] = {"type": "string"}
+_TEXT_OR_NULL: Final[Json] = {"type": ["string", "null"]}
+_INTEGER: Final[Json] = {"type": "integer"}
+_BOOLEAN: Final[Json] = {"type": "boolean"}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list_of(schema: Json) -> Json:
+    return {"type": "array", "items": schema}
+
+
+def _object(required: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Json:
+    properties = {**required, **(optional or {})}
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _closed(required: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Json:
+    return {**_object(required, optional), "additionalProperties": False}
+
+
+_STATE: Final[Json] = {
+    "type": "string",
+    "enum": ["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"],
+}
+_STATE_FIELDS: Final = {"state": _STATE, "worker_id": _TEXT, "version": _TEXT_OR_NULL}
+_TYPE: Final[Json] = {"type": "string", "enum": ["source", "sink", "unknown"]}
+_SCALAR: Final[Json] = {"type": ["string", "number", "boolean"]}
+_ANY_OBJECT: Final[Json] = {"type": "object"}
+_NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
+
+SCHEMAS: Final[Json] = {
+    "Error": _object({"error_code": _INTEGER, "message": _TEXT_OR_NULL}),
+    "ServerInfo": _object({"version": _TEXT, "commit": _TEXT, "kafka_cluster_id": _TEXT_OR_NULL}),
+    "Health": _object({"status": {"type": "string", "enum": ["starting", "healthy", "unhealthy"]}, "message": _TEXT}),
+    "Config": {"type": "object", "additionalProperties": _TEXT},
+    "ConfigInput": {"type": "object", "additionalProperties": _SCALAR},
+    "ConfigPatch": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}},
+    "CreateConnector": _closed(
+        {"name": {"type": "string", "minLength": 1}, "config": _ref("ConfigInput")},
+        {"initial_state": {"type": ["string", "null"], "enum": ["RUNNING", "PAUSED", "STOPPED", None]}},
+    ),
+    "TaskId": _object({"connector": _TEXT, "task": _INTEGER}),
+    "TaskInfo": _object({"id": _ref("TaskId"), "config": _ref("Config")}),
+    "ConnectorInfo": _object(
+        {"name": _TEXT, "config": _ref("Config"), "tasks": _list_of(_ref("TaskId")), "type": _TYPE}
+    ),
+    "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT}),
+    "TaskState": _object({"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT}),
+    "Status": _object(
+        {
+            "name": _TEXT,
+            "connector": _ref("ConnectorState"),
+            "tasks": _list_of(_ref("TaskState")),
+            "type": _TYPE,
+        }
+    ),
+    "Expanded": {
+        "type": "object",
+        "additionalProperties": _object({}, {"info": _ref("ConnectorInfo"), "status": _ref("Status")}),
+    },
+    "Topics": {"type": "object", "additionalProperties": _object({"topics": _list_of(_TEXT)})},
+    "Offsets": _object({"offsets": _list_of(_object({"partition": _NULLABLE_OBJECT, "offset": _NULLABLE_OBJECT}))}),
+    "AlterOffsets": _closed(
+        {},
+        {
+            "offsets": _list_of(_closed({"partition": _NULLABLE_OBJECT}, {"offset": _NULLABLE_OBJECT})),
+            "timestamp": {
+                "type": ["integer", "string"],
+                "description": "For sinks: every partition goes to this time.",
+            },
+        },
+    ),
+    "Message": _object({"message": _TEXT}, {"dry_run": _BOOLEAN, "offsets": _list_of(_ANY_OBJECT)}),
+    "Plugin": _object({"class": _TEXT, "type": _TEXT}, {"version": _TEXT}),
+    "ConfigKey": _object(
+        {
+            "name": _TEXT,
+            "type": _TEXT,
+            "required": _BOOLEAN,
+            "default_value": _TEXT_OR_NULL,
+            "importance": _TEXT,
+            "documentation": _TEXT,
+            "group": _TEXT_OR_NULL,
+            "order_in_group": _INTEGER,
+            "width": _TEXT,
+            "display_name": _TEXT,
+            "dependents": _list_of(_TEXT),
+        }
+    ),
+    "ConfigValue": _object(
+        {
+            "name": _TEXT,
+            "value": _TEXT_OR_NULL,
+            "recommended_values": _list_of(_TEXT_OR_NULL),
+            "errors": _list_of(_TEXT),
+            "visible": _BOOLEAN,
+        }
+    ),
+    "ConfigInfos": _object(
+        {
+            "name": _TEXT,
+            "error_count": _INTEGER,
+            "groups": _list_of(_TEXT),
+            "configs": _list_of(
+                _object(
+                    {
+                        "definition": {"anyOf": [_ref("ConfigKey"), {"type": "null"}]},
+                        "value": _ref("ConfigValue"),
+                    }
+                )
+            ),
+        }
+    ),
+    "LoggerLevel": _object({"level": _TEXT, "last_modified": {"type": ["integer", "null"]}}),
+    "SetLevel": _object({"level": {"type": "string", "examples": ["INFO"]}}),
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the API.
+
+    Attributes:
+        method: In lower case.
+        path: As in the routes.
+        id: What clients call it.
+        summary: What it does.
+        answers: The schema of each good answer; None for an empty one.
+        refusals: The status codes of errors it may answer.
+        body: The schema of its body.
+        query: Its query parameters, with their schemas.
+    """
+
+    method: str
+    path: str
+    id: str
+    summary: str
+    answers: Mapping[int, Json | None]
+    refusals: Sequence[int] = ()
+    body: Json | None = None
+    query: Mapping[str, Json] = field(default_factory=dict)
+
+
+_C: Final = "/connectors/{name}"
+_P: Final = "/connector-plugins/{plugin}"
+_BODY: Final = (400, 408, 413, 415, 500)
+_FLAG: Final[Json] = {"type": "boolean", "default": False}
+_FORWARD: Final[Mapping[str, Json]] = {"forward": {"type": "boolean"}}
+
+OPERATIONS: Final[Sequence[Operation]] = (
+    Operation("get", "/", "getServerInfo", "Version of the worker and id of its cluster", {200: _ref("ServerInfo")}),
+    Operation("get", "/health", "getHealth", "Whether the worker is ready", {200: _ref("Health")}, (500, 503)),
+    Operation(
+        "get",
+        "/connectors",
+        "listConnectors",
+        "The names of all connectors, or with expand more of each",
+        {200: {"anyOf": [_list_of(_TEXT), _ref("Expanded")]}},
+        query={"expand": _list_of({"type": "string", "enum": ["info", "status"]})},
+    ),
+    Operation(
+        "post",
+        "/connectors",
+        "createConnector",
+        "Create a connector",
+        {201: _ref("ConnectorInfo")},
+        (*_BODY, 409),
+        _ref("CreateConnector"),
+        _FORWARD,
+    ),
+    Operation("get", _C, "getConnector", "One connector", {200: _ref("ConnectorInfo")}, (404,)),
+    Operation("delete", _C, "deleteConnector", "Delete a connector; its offsets stay", {204: None}, (404, 409, 500)),
+    Operation("get", f"{_C}/config", "getConfig", "The configuration", {200: _ref("Config")}, (404,)),
+    Operation(
+        "put",
+        f"{_C}/config",
+        "putConfig",
+        "Create a connector or replace its configuration",
+        {200: _ref("ConnectorInfo"), 201: _ref("ConnectorInfo")},
+        (*_BODY, 409),
+        _ref("ConfigInput"),
+        _FORWARD,
+    ),
+    Operation(
+        "patch",
+        f"{_C}/config",
+        "patchConfig",
+        "Change some settings; null removes one",
+        {200: _ref("ConnectorInfo")},
+        (*_BODY, 404, 409),
+        _ref("ConfigPatch"),
+        _FORWARD,
+    ),
+    Operation("get", f"{_C}/status", "getStatus", "State of connector and tasks", {200: _ref("Status")}, (404,)),
+    Operation("get", f"{_C}/tasks", "listTasks", "The tasks", {200: _list_of(_ref("TaskInfo"))}, (404,)),
+    Operation(
+        "get",
+        f"{_C}/tasks/{{task}}/status",
+        "getTaskStatus",
+        "State of one task",
+        {200: _ref("TaskState")},
+        (404,),
+    ),
+    Operation("post", f"{_C}/tasks/{{task}}/restart", "restartTask", "Restart one task", {204: None}, (404, 409, 500)),
+    Operation(
+        "post",
+        f"{_C}/restart",
+        "restartConnector",
+        "Restart the connector, with includeTasks its tasks too, with onlyFailed only what failed",
+        {202: _ref("Status"), 204: None},
+        (400, 404, 409, 500),
+        query={"includeTasks": _FLAG, "onlyFailed": _FLAG, **_FORWARD},
+    ),
+    Operation("put", f"{_C}/pause", "pauseConnector", "Let connector and tasks rest", {202: None}, (404, 500)),
+    Operation("put", f"{_C}/resume", "resumeConnector", "Let them go on", {202: None}, (404, 500)),
+    Operation("put", f"{_C}/stop", "stopConnector", "End the tasks, keep the connector", {204: None}, (404, 500)),
+    Operation("get", f"{_C}/offsets", "getOffsets", "The committed offsets", {200: _ref("Offsets")}, (400, 404, 500)),
+    Operation(
+        "patch",
+        f"{_C}/offsets",
+        "alterOffsets",
+        "Change offsets of a stopped connector",
+        {200: _ref("Message")},
+        (*_BODY, 404, 409),
+        _ref("AlterOffsets"),
+        {"dry_run": _FLAG, **_FORWARD},
+    ),
+    Operation(
+        "delete",
+        f"{_C}/offsets",
+        "resetOffsets",
+        "Remove the offsets of a stopped connector, or set those of a sink to a time",
+        {200: _ref("Message")},
+        (400, 404, 409, 500),
+        query={"dry_run": _FLAG, "timestamp": _TEXT, **_FORWARD},
+    ),
+    Operation("get", f"{_C}/topics", "getTopics", "The topics in use", {200: _ref("Topics")}, (403,)),
+    Operation("put", f"{_C}/topics/reset", "resetTopics", "Forget the topics in use", {202: None}, (403,)),
+    Operation(
+        "get",
+        "/connector-plugins",
+        "listPlugins",
+        "What is installed",
+        {200: _list_of(_ref("Plugin"))},
+        (500,),
+        query={"connectorsOnly": {"type": "boolean", "default": True}},
+    ),
+    Operation(
+        "get",
+        f"{_P}/config",
+        "getPluginConfig",
+        "The settings that a plugin knows",
+        {200: _list_of(_ref("ConfigKey"))},
+        (404, 500),
+    ),
+    Operation(
+        "put",
+        f"{_P}/config/validate",
+        "validateConfig",
+        "Check a configuration without creating anything",
+        {200: _ref("ConfigInfos")},
+        _BODY,
+        _ref("ConfigInput"),
+    ),
+    Operation(
+        "get",
+        "/admin/loggers",
+        "listLoggers",
+        "The level of each logger",
+        {200: {"type": "object", "additionalProperties": _ref("LoggerLevel")}},
+    ),
+    Operation("get", "/admin/loggers/{logger}", "getLogger", "The level of one", {200: _ref("LoggerLevel")}, (404,)),
+    Operation(
+        "put",
+        "/admin/loggers/{logger}",
+        "setLogger",
+        "Change a logger and those below it",
+        {200: _list_of(_TEXT), 204: None},
+        (*_BODY, 404),
+        _ref("SetLevel"),
+        {"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
+    ),
+)
+
+#: What may be asked next about a connector that was just created.
+_FOLLOWING: Final = (
+    "getConnector",
+    "getConfig",
+    "patchConfig",
+    "getStatus",
+    "listTasks",
+    "pauseConnector",
+    "resumeConnector",
+    "stopConnector",
+    "restartConnector",
+    "getOffsets",
+    "alterOffsets",
+    "resetOffsets",
+    "getTopics",
+    "deleteConnector",
+)
+
+
+def document(version: str, *, admin: bool = True) -> Json:
+    """The OpenAPI document.
+
+    Args:
+        version: Of the API.
+        admin: Whether log levels are served here too.
+    """
+    paths: Json = {}
+    for operation in OPERATIONS:
+        if admin or not operation.path.startswith("/admin"):
+            paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Kafka Connect REST API",
+            "version": version,
+            "description": "Connectors of a Penstock worker; the same API as Kafka Connect's, and more.",
+        },
+        "paths": paths,
+        "components": {"schemas": SCHEMAS},
+    }
+
+
+def _operation(operation: Operation) -> Json:
+    answers: Json = {}
+    for status, schema in operation.answers.items():
+        answers[str(status)] = _answer("Done", schema)
+    for status in sorted({*operation.refusals, 406}):
+        schema = _ref("Health") if operation.path == "/health" and status != 406 else _ref("Error")
+        answers[str(status)] = _answer(_REASONS[status], schema)
+    if operation.id in ("createConnector", "putConfig"):
+        answers["201"]["links"] = {
+            target: {"operationId": target, "parameters": {"name": "$response.body#/name"}} for target in _FOLLOWING
+        }
+    described: Json = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation.path), *_query_parameters(operation.query)],
+        "responses": answers,
+    }
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": operation.body}}}
+    return described
+
+
+_REASONS: Final = {
+    400: "The request is wrong; the message says how",
+    403: "It is switched off",
+    404: "There is no such thing",
+    406: "The caller does not take JSON",
+    408: "The body did not come in time",
+    409: "It exists already, or another operation is under way: try again",
+    413: "The body is too large",
+    415: "The body is not JSON",
+    500: "A connector's own error, or the time is up; the message says which",
+    503: "The worker is starting",
+}
+
+
+def _answer(description: str, schema: Json | None) -> Json:
+    if schema is None:
+        return {"description": description}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _path_parameters(path: str) -> list[Json]:
+    parameters = []
+    for name in ("name", "task", "plugin", "logger"):
+        if f"{{{name}}}" in path:
+            schema = {"type": "integer", "minimum": 0} if name == "task" else {"type": "string", "minLength": 1}
+            parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    return parameters
+
+
+def _query_parameters(query: Mapping[str, Json]) -> list[Json]:
+    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in query.items()]
