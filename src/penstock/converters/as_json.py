@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
-from penstock.converters.json_envelope import Envelopes, bad_syntax, lacks_envelope
+from penstock.converters.json_envelope import Envelope, Envelopes, bad_syntax, lacks_envelope
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import first_json, parse_json, read_schema, read_value, schema_text, write_value
-from penstock.converters.json_texts import Guess, ReadJsonText, guess
+from penstock.converters.json_texts import Guess, ReadEnvelopeText, ReadJsonText, guess
 from penstock.converters.json_writing import WriteJson
 from penstock.converters.settings import TYPE_CONFIG, NullSettingError, define_type, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
@@ -140,7 +140,10 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return ReadJson(side, cast("Any", known), self._content, self._defaults)
 
     def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
-        return None if self._schemas else ReadJsonText(side, hint if isinstance(hint, Guess) else None)
+        if not self._schemas:
+            return ReadJsonText(side, hint if isinstance(hint, Guess) else None)
+        # A struct has no text of its own order here, so only what it is read as matters: see ``AsText``.
+        return ReadEnvelopeText(side, hint, self._defaults) if isinstance(hint, Envelope) else None
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
         if self._schemas:

@@ -1,8 +1,11 @@
-"""JSON messages straight to Java's text of their values, for sinks that write text. Main type: ``ReadJsonText``.
+"""JSON messages straight to Java's text of their values, for sinks that write text.
 
-The messages of a batch mostly look alike, so the first one tells which fields to expect (``Guess``); where the guess
-holds, the text is put together from the fields, in the order a Java ``HashMap`` of these keys has. All else goes the
-long way.
+The messages of a batch mostly look alike, so the first one tells which fields to expect (``Guess``), or the schema
+does. Where a pattern of these fields matches, it makes the text at once; of plain JSON in the order a Java ``HashMap``
+of the keys has. Else the message is parsed, and where the guess still holds the text is put together from the fields.
+The rest goes the long way.
+
+Main types: ``ReadJsonText`` for plain JSON, ``ReadEnvelopeText`` for messages with their schema.
 
 Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 """
@@ -10,37 +13,62 @@ Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.converters.json_envelope import BAD_SYNTAX
+from penstock.converters.json_envelope import BAD_SYNTAX, Envelope
 from penstock.converters.json_parsing import is_blank, parse_exactly, parse_quickly
+from penstock.converters.json_patterns import (
+    BOOLEAN,
+    MAX_MEMBERS,
+    PLAIN_NAME,
+    STRING,
+    Member,
+    members_of,
+    rewrite,
+    whole,
+)
+from penstock.converters.json_reading import ReadJson
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_text import variant_text
+from penstock.pipeline.java_text import AsText, variant_text
 from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Bag, Fault, Keep, Made, Shape, SideName, Step, StepPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _KINDS: Final[dict[type, str]] = {str: "STRING", int: "BIGINT", bool: "BOOLEAN"}
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MAX_FIELDS: Final = 40
+_PATTERNS: Final = {"STRING": STRING, "BIGINT": whole(), "BOOLEAN": BOOLEAN}
+_ALL: Final = 2_147_483_647
 
 
 @dataclass(frozen=True)
 class Guess:
-    """The fields that the objects of a batch are expected to have, with their kinds, in the order of a HashMap."""
+    """The fields that the objects of a batch are expected to have, with their kinds.
+
+    Attributes:
+        fields: In the order of a HashMap.
+        names: The names in the order of the message.
+    """
 
     fields: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
 
     @property
     def kinds(self) -> str:
         """What ``schema_of_variant`` says of such an object."""
         return "OBJECT<" + ", ".join(f"{name}: {kind}" for name, kind in sorted(self.fields)) + ">"
+
+    def rewritten(self, text: Column) -> Column:
+        """Java's text of the objects that are just so; other texts as they are."""
+        patterns = dict(self.fields)
+        members = [Member(name, _PATTERNS[patterns[name]]) for name in self.names]
+        places = {name: number for number, name in enumerate(self.names, 1)}
+        template = ", ".join(f"{name}=${places[name]}" for name, _ in self.fields)
+        return rewrite(text, members, f"{{{template}}}")
 
 
 def guess(message: bytes | None) -> Guess | None:
@@ -51,11 +79,11 @@ def guess(message: bytes | None) -> Guess | None:
         found = json.loads(message)
     except ValueError:
         return None
-    if not 0 < len(found) <= MAX_FIELDS or not all(_NAME.fullmatch(name) for name in found):
+    if not 0 < len(found) <= MAX_MEMBERS or not all(PLAIN_NAME.fullmatch(name) for name in found):
         return None
     kinds = {name: _KINDS.get(type(value)) for name, value in found.items()}
     fields = tuple((name, kind) for name in hash_map_order(list(kinds)) if (kind := kinds[name]) is not None)
-    return Guess(fields) if len(fields) == len(found) else None
+    return Guess(fields, tuple(found)) if len(fields) == len(found) else None
 
 
 def hash_map_order(names: list[str]) -> list[str]:
@@ -91,7 +119,14 @@ class ReadJsonText(Step):
         return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), self._make, names, names)
 
     def _make(self, bag: Bag, keep: Keep) -> Made:
-        text = keep(bag.side(self.side).cast("string"))
+        text = bag.side(self.side).cast("string")
+        if self.guess is None:
+            return self._parsed(keep(text), keep, None)
+        matched = _matched(keep(text), keep(self.guess.rewritten(text)), keep)
+        return self._parsed(keep(F.when(matched.isNull(), text)), keep, matched)
+
+    def _parsed(self, text: Column, keep: Keep, matched: Column | None) -> Made:
+        """What no pattern has matched."""
         quick = parse_quickly(text, keep)
         plain = quick.kinds.isin("STRING", "BIGINT", "BOOLEAN")
         fast = F.when(plain & quick.exact, F.try_variant_get(quick.value, "$", "string"))
@@ -102,7 +137,54 @@ class ReadJsonText(Step):
         fast = keep(fast)
         slow = keep(F.when(text.isNotNull() & fast.isNull(), rare(text, _by_itself)))
         fault = Fault(slow.getField("bad"), BAD_SYNTAX, DataException.java_name)
-        return Made({self.side: F.coalesce(fast, slow.getField("text"))}, (fault,))
+        first = () if matched is None else (matched,)
+        return Made({self.side: F.coalesce(*first, fast, slow.getField("text"))}, (fault,))
+
+
+@dataclass(frozen=True)
+class ReadEnvelopeText(Step):
+    """Reads one side of JSON with schemas as Java's text of each struct.
+
+    Attributes:
+        side: Key or value.
+        envelope: The schema of these messages and where their payload begins.
+        defaults: Whether nulls are replaced by defaults.
+    """
+
+    side: SideName
+    envelope: Envelope
+    defaults: bool
+
+    def plan(self, shape: Shape) -> StepPlan:
+        if shape.side(self.side).absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+        members = members_of(self.envelope.schema)
+        reading = ReadJson(self.side, self.envelope, None, self.defaults).plan(shape)
+        writing = AsText(self.side).plan(reading.shape)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            data = bag.side(self.side)
+            matched: Column | None = None
+            if members is not None:
+                matched = self._match(data, members, keep)
+                data = keep(F.when(matched.isNull(), data))
+            left = reading.make(replace(bag, **{self.side: data}), keep)
+            read = replace(bag, **left.columns)
+            text = writing.make(read, keep).columns.get(self.side, read.side(self.side))
+            return Made({self.side: text if matched is None else F.coalesce(matched, text)}, left.faults)
+
+        names = frozenset({self.side})
+        return StepPlan(writing.shape, make, names, names)
+
+    def _match(self, data: Column, members: Sequence[Member], keep: Keep) -> Column:
+        payload = keep(F.substring(data, self.envelope.head + 1, _ALL).cast("string"))
+        template = ",".join(f"{one.name}=${number}" for number, one in enumerate(members, 1))
+        return _matched(payload, keep(rewrite(payload, members, f"Struct{{{template}}}", end="\\}")), keep)
+
+
+def _matched(text: Column, rewritten: Column, keep: Keep) -> Column:
+    """The rewritten text, or null where it is the text itself: the pattern has not matched."""
+    return keep(F.when((rewritten != text) & F.is_valid_utf8(text), rewritten))
 
 
 def _joined(value: Column, known: Guess) -> Column:

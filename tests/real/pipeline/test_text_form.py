@@ -1,0 +1,136 @@
+"""Text for sinks that write text: short cuts give what the long way gives, for any message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import ValueForm
+from penstock.converters.as_json import JsonConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
+from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.sink import SinkPipeline
+
+pytestmark = pytest.mark.java
+
+FIRST = b'{"a":"one","b":1,"c":true}'
+#: Names whose order in a HashMap is that of the alphabet. Each message differs in one thing from what a pattern of the
+#: first one takes, or just still fits it.
+PLAIN = [
+    FIRST,
+    b'{"a":"two words, with = and {braces}","b":-12,"c":false}',
+    b' { "a" : "spaced" ,\t"b" : 0 , "c" : true } ',
+    b'{"a":"","b":123456789012345678,"c":true}',
+    '{"a":"Grüße 日本 \U0001f600","b":1,"c":true}'.encode(),
+    b'{"a":"$1 and \\\\ a backslash","b":1,"c":true}',
+    b'{"a":"an \\"escape\\"","b":1,"c":true}',
+    b'{"a":"one","b":-0,"c":true}',
+    b'{"a":"one","b":01,"c":true}',
+    b'{"a":"one","b":1.5,"c":true}',
+    b'{"a":"one","b":10.0,"c":true}',
+    b'{"a":"one","b":12345678901234567890,"c":true}',
+    b'{"a":"one","b":"1","c":true}',
+    b'{"a":null,"b":1,"c":true}',
+    b'{"b":1,"a":"another order","c":true}',
+    b'{"a":"one","b":1}',
+    b'{"a":"one","b":1,"c":true,"d":[1,{"a":"b"}]}',
+    b'{"a":"one","a":"twice","b":1,"c":true}',
+    b'{"a":"one","b":1,"c":true} trailing',
+    b'{"a":"one","b":1,"c":true',
+    b'{"a":"raw \x01 control","b":1,"c":true}',
+    b'{"a":"not \xff UTF-8","b":1,"c":true}',
+    b"{a=one, b=1, c=true}",
+    b'"text"',
+    b"17",
+    b"",
+    None,
+]
+ENVELOPE = {
+    "type": "struct",
+    "optional": False,
+    "fields": [
+        {"field": "a", "type": "string", "optional": True},
+        {"field": "b", "type": "int32", "optional": True},
+        {"field": "c", "type": "boolean", "optional": True},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[SparkRuntime]:
+    runtime = SparkRuntime({"spark.master": "local[2]"})
+    runtime.start()
+    yield runtime
+    runtime.stop()
+
+
+def in_envelopes(payloads: Sequence[bytes | None]) -> list[bytes | None]:
+    head = b'{"schema":' + json.dumps(ENVELOPE).encode() + b',"payload":'
+    return [None if payload is None else head + payload + b"}" for payload in payloads]
+
+
+def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
+    rows = len(values)
+    columns = {
+        "topic": pa.array(["t"] * rows),
+        "partition": pa.array([0] * rows, pa.int32()),
+        "offset": pa.array(range(rows), pa.int64()),
+        "timestamp": pa.array([1] * rows, pa.int64()),
+        "timestamp_type": pa.array([0] * rows, pa.int8()),
+        "key": pa.nulls(rows, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.nulls(rows, CONSUMED_SCHEMA.field("headers").type),
+    }
+    return ConsumedBatch(pa.table(columns, schema=CONSUMED_SCHEMA))
+
+
+def texts(
+    runtime: SparkRuntime,
+    values: Sequence[bytes | None],
+    *,
+    schemas: bool,
+    short: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[object]:
+    """What each message becomes: its text, or the class of its error."""
+    with monkeypatch.context() as patch:
+        if not short:
+            patch.setattr(JsonConverter, "reading_text", lambda self, side, hint: None)
+        key, value = JsonConverter(), JsonConverter()
+        for converter, use in ((key, "key"), (value, "value")):
+            converter.configure({"schemas.enable": str(schemas).lower(), "converter.type": use})
+        spec = PipelineSpec(key, value, SimpleHeaderConverter(), value_form=ValueForm.TEXT)
+        batch = SinkPipeline(runtime, spec, SparkJobs(runtime)).run(consumed(values))
+    found: list[object] = [
+        batch.errors[row].exception_class if row in batch.errors else None for row in range(len(values))
+    ]
+    for frame in batch.frames or ():
+        for offset, text in zip(frame.table["offset"].to_pylist(), frame.table["value"].to_pylist(), strict=True):
+            found[offset] = text
+    return found
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_a_pattern_gives_the_text_that_parsing_gives(
+    runtime: SparkRuntime, schemas: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = in_envelopes(PLAIN) if schemas else PLAIN
+    quick = texts(runtime, values, schemas=schemas, short=True, monkeypatch=monkeypatch)
+    slow = texts(runtime, values, schemas=schemas, short=False, monkeypatch=monkeypatch)
+    assert quick == slow
+    expected = "Struct{a=one,b=1,c=true}" if schemas else "{a=one, b=1, c=true}"
+    assert quick[0] == expected
+
+
+def test_a_batch_without_a_common_form_is_read_all_the_same(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b"[1,2]", *PLAIN]
+    assert texts(runtime, values, schemas=False, short=True, monkeypatch=monkeypatch) == texts(
+        runtime, values, schemas=False, short=False, monkeypatch=monkeypatch
+    )
