@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.api import TopicPartition
+from penstock.errors import KafkaException
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.topic_reader import read_values
 from penstock.testing.worker_process import WorkerProcess
@@ -107,11 +108,13 @@ class FileFlow:
         return self.sink.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0].split("\n")
 
     def sent_count(self) -> int:
-        """How many records are in the topic."""
+        """How many records are in the topic; 0 before it is there."""
         partition = TopicPartition(self.topic, 0)
         admin = TopicAdmin({"bootstrap.servers": self.servers}, name="the test")
         try:
-            return admin.end_offsets([partition])[partition]
+            return admin.end_offsets([partition])[partition] if admin.topic_exists(self.topic) else 0
+        except KafkaException:
+            return 0  # it has no leader yet
         finally:
             admin.close()
 

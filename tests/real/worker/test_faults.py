@@ -59,7 +59,7 @@ def test_a_jvm_that_is_killed_frozen_or_out_of_memory_is_replaced_and_nothing_is
         trigger.touch()
         jvm = replaced("out of memory", jvm)
     wanted = flow.wait_all()
-    assert "The Spark JVM has not answered for 10 s; it is killed" in worker.text()
+    assert "has not answered for 10 s" in worker.text()
     assert worker.end() == 0
     assert not is_running(jvm)
     assert set(flow.sunk()) == wanted
