@@ -101,7 +101,7 @@ def _measure(
 
 def _attempt(contestant: Contestant, workload: Workload, environment: Environment) -> RunResult:
     result = run_once(contestant, workload, environment)
-    stages = " ".join(f"{key.rpartition('_')[2]}={value:.0%}" for key, value in result.stages.items())
+    stages = " ".join(f"{key}={value:.0%}" for key, value in result.stages.items())
     print(
         f"  {result.contestant:26} {result.rate:10,.0f} records/s  peak {result.peak_mib:6,.0f} MiB  "
         f"CPU {result.cpu_s:6.1f} s  REST {result.rest_s:4.1f} s  "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_BUSY = re.compile(r'^penstock_stage_busy_seconds_total\{.*stage="(\w+)".*\} (\S+)$', re.MULTILINE)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -136,6 +138,18 @@ class WorkerProcess:
                 return json.load(answer)
         except (OSError, ValueError):
             return None
+
+    def busy_seconds(self) -> dict[str, float]:
+        """Seconds that the stages of all tasks were at work; empty for a worker that does not tell."""
+        try:
+            with urllib.request.urlopen(self.url + "/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        found: dict[str, float] = {}
+        for stage, seconds in _BUSY.findall(text):
+            found[stage] = found.get(stage, 0.0) + float(seconds)
+        return found
 
     def post(self, path: str, body: object) -> int:
         """Sends JSON; the status code."""

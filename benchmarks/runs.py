@@ -49,7 +49,7 @@ class RunResult:
         arrived: how many records were there in the end.
         peak_mib, cpu_s: of all processes of the worker.
         rest_s, first_record_s: from the start of the process.
-        stages: what the worker reports on its stages; empty for Java.
+        stages: share of the time that each stage was at work, over all tasks; empty for Java.
     """
 
     contestant: str
@@ -111,9 +111,10 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
         for connector in connectors:
             worker.post("/connectors", {"name": connector["name"], "config": connector})
         samples = _follow(worker, count, total, timeout_s)
-        metrics = worker.get("/metrics.json") or {}
+        busy = worker.busy_seconds()
         arrived = count()
         worker.usage.stop()
+        moved_from = next(moment for moment, seen in samples if seen > 0)
         if arrived != total:
             raise RuntimeError(f"{contestant.name}: {arrived} records arrived of {total}; see {worker.log}")
         return RunResult(
@@ -123,8 +124,8 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
             worker.usage.peak_bytes / 2**20,
             worker.usage.cpu_seconds,
             rest_s,
-            next(moment for moment, seen in samples if seen > 0) - worker.started,
-            {key: value for key, value in metrics.items() if isinstance(value, float) and "busy" in key},
+            moved_from - worker.started,
+            {stage: seconds / max(0.001, samples[-1][0] - moved_from) for stage, seconds in busy.items()},
         )
     finally:
         worker.stop()

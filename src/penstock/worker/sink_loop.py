@@ -318,6 +318,7 @@ class SinkLoop:
         took_ms = (time.monotonic() - started) * 1000
         self.counts.puts += 1
         self.counts.records_put += size
+        self._parts.stages.busy.add("put", took_ms / 1000)
         self.counts.put_time_ms += took_ms
         self.counts.put_time_max_ms = max(self.counts.put_time_max_ms, took_ms)
         self._last_put_ms = self._clock()

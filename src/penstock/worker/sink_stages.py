@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -30,8 +30,12 @@ from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener, Subscription
 from penstock.pipeline.batches import SinkBatch
+from penstock.telemetry import BusyTimes
 
 T = TypeVar("T")
+
+#: The stages of a sink task, as ``BusyTimes`` names them.
+STAGES: Final = ("fetch", "spark", "put")
 
 
 class StagesClosed(ConnectException):
@@ -158,6 +162,7 @@ class SinkStages:
 
     def __init__(self, limits: StageLimits) -> None:
         self.limits = limits
+        self.busy = BusyTimes(STAGES)
         self._changed = threading.Condition()
         self._chunks: deque[FetchedChunk] = deque()
         self._waiting_records = 0

@@ -28,7 +28,7 @@ from penstock.api import AnySinkTask, SinkRecord
 from penstock.errors import stack_trace
 from penstock.kafka.consumer import Subscription
 from penstock.model import ConnectorTaskId, State
-from penstock.telemetry import log_context
+from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
 from penstock.worker.sink_commit import CommitProgress
@@ -248,6 +248,11 @@ class SinkTaskRunner:
     def counts(self) -> SinkCounts:
         """Records and puts."""
         return SinkCounts() if self._loop is None else self._loop.counts
+
+    @property
+    def busy(self) -> BusyTimes:
+        """How long each stage was at work."""
+        return self._stages.busy
 
     @property
     def commits(self) -> CommitProgress:

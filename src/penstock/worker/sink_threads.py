@@ -133,8 +133,10 @@ class SinkFetcher:
             self._stages.wait_in_fetch(_SLICE_S, until=Request() if silent else None)
             return
         fitting = int(self._stages.limits.max_bytes / self._record_bytes)
+        started = time.monotonic()
         chunk = self._consumer.fetch(max(1, min(room, fitting)), _SLICE_S)
         if chunk is not None:
+            self._stages.busy.add("fetch", time.monotonic() - started)
             self._record_bytes = max(1.0, chunk.table.nbytes / chunk.table.num_rows)
             self._stages.add_fetched(chunk)
 
@@ -194,7 +196,8 @@ class SinkConverter:
                 if isinstance(work, tuple):
                     self._convert_for_task(*work)
                     continue
-                converted = self._convert(work)
+                with self._stages.busy.at_work("spark"):
+                    converted = self._convert(work)
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
                     # Invariant 2: retrying was cut short, so whether those records fail is not known.
                     return

@@ -38,12 +38,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.api import FrameSourceTask, OffsetStorageReader, SourceFrame, SourceTask, SourceTaskContext
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, stack_trace
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter
-from penstock.telemetry import log_context
+from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.offset_commit import OffsetCommitter
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
@@ -57,6 +58,8 @@ logger = logging.getLogger(__name__)
 
 #: Converted batches that may wait for the producer: enough to keep it busy with small ones.
 _WAITING_BATCHES = 8
+#: The stages, as ``BusyTimes`` names them. Sending includes the wait for room in the Kafka client.
+STAGES: Final = ("poll", "spark", "send")
 #: How long a stage that was told to give up may take to notice.
 _GIVE_UP_S = 1.0
 
@@ -168,6 +171,7 @@ class SourceTaskRunner:
         self._stopping = threading.Event()
         self._cancelled = threading.Event()
         self.counts = PollCounts()
+        self.busy = BusyTimes(STAGES, services.clock)
         # Guards what other threads ask for and what stages report; notified at each change.
         self._control = threading.Condition()
         self._paused = paused
@@ -275,6 +279,7 @@ class SourceTaskRunner:
                 self._stopping.wait(empty_poll_delay_s(empty_polls, self._services.clock() - started))
                 continue
             empty_polls = 0
+            self.busy.add("poll", self._services.clock() - started)
             if not self._batcher.put(polled):
                 logger.warning("The last records polled were not delivered: the task is ending")
 
@@ -371,7 +376,8 @@ class SourceTaskRunner:
         with log_context(self.id.connector, self.id.task):
             try:
                 while (batch := self._batcher.take()) is not None:
-                    outgoing = self._converter.convert(batch)
+                    with self.busy.at_work("spark"):
+                        outgoing = self._converter.convert(batch)
                     if not self._handover.put(outgoing, outgoing.nbytes):
                         return
                     if outgoing.failure is not None:
@@ -392,7 +398,8 @@ class SourceTaskRunner:
                     # A failed task commits once more, at its end.
                     outgoing = self._handover.take(None if self._failure is not None else self.committer.due_in_s())
                     if outgoing is not None:
-                        self.delivery.deliver(outgoing)
+                        with self.busy.at_work("send"):
+                            self.delivery.deliver(outgoing)
                     # A batch is not to be kept in memory while waiting for the next.
                     del outgoing
                     if self._failure is None:

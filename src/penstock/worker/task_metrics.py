@@ -9,16 +9,18 @@ Source: runtime.SourceTask/SinkTaskMetricsGroup and ErrorHandlingMetrics of Kafk
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from penstock.model import ConnectorTaskId
-from penstock.telemetry import Metrics
+from penstock.telemetry import BusyTimes, Metrics
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.sink_task import SinkTaskRunner
 from penstock.worker.source_task import SourceTaskRunner
 
 SOURCE: Final = "kafka_connect_source_task_"
 SINK: Final = "kafka_connect_sink_task_"
+STAGE_BUSY: Final = "penstock_stage_busy_seconds_total"
 ERRORS: Final = "kafka_connect_task_error_"
 
 
@@ -35,6 +37,7 @@ def publish_source(metrics: Metrics, runner: SourceTaskRunner, errors: ErrorCoun
         "offset_commit_last_time_ms": lambda: commits.last_duration_s * 1000,
     }
     _publish(metrics, runner.id, SOURCE, own)
+    _publish_busy(metrics, runner.id, runner.busy)
     _publish_errors(metrics, runner.id, errors)
 
 
@@ -54,12 +57,18 @@ def publish_sink(metrics: Metrics, task: ConnectorTaskId, runner: SinkTaskRunner
         "offset_commit_skip_total": lambda: commits.skipped,
     }
     _publish(metrics, task, SINK, own)
+    _publish_busy(metrics, task, runner.busy)
     _publish_errors(metrics, task, runner.error_counts)
 
 
 def withdraw(metrics: Metrics, task: ConnectorTaskId) -> None:
     """The task is stopped: a deleted connector leaves nothing behind."""
     metrics.remove(**_tags(task))
+
+
+def _publish_busy(metrics: Metrics, task: ConnectorTaskId, busy: BusyTimes) -> None:
+    for stage in busy.stages:
+        metrics.gauge(STAGE_BUSY, partial(busy.seconds, stage), stage=stage, **_tags(task))
 
 
 def _publish_errors(metrics: Metrics, task: ConnectorTaskId, counts: ErrorCounts) -> None:
