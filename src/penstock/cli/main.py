@@ -5,10 +5,15 @@ Main object: the click group `main`. Thread: the main thread of the command.
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from penstock import __version__
+from penstock.cli.api_client import ApiClient, ApiError, Unreachable
 from penstock.cli.broker import broker
+from penstock.cli.connectors import EXIT_REFUSED, EXIT_UNREACHABLE, connectors
+from penstock.cli.output import complain, show_json, table
 from penstock.cli.quickstart import quickstart
 
 
@@ -21,18 +26,43 @@ def main() -> None:
 @main.command()
 @click.option("--plugin-path", default="", help="Directories of further plugins, separated by commas.")
 @click.option("--type", "kind", default=None, help="Only one type: source, sink, converter, transformation, ...")
-def plugins(plugin_path: str, kind: str | None) -> None:
-    """List the plugins that a worker would find."""
+@click.option("--url", default=None, help="Ask this worker instead of looking on this machine.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form.")
+def plugins(plugin_path: str, kind: str | None, url: str | None, output: str) -> None:
+    """List the plugins that a worker would find here, or that a running worker has."""
     from penstock.plugins import PluginKind, Plugins
 
     kinds = [entry.value for entry in PluginKind]
     if kind is not None and kind not in kinds:
         raise click.BadParameter(f"{kind!r} is not one of {', '.join(kinds)}", param_hint="--type")
-    wanted = None if kind is None else [PluginKind(kind)]
-    for plugin in Plugins.discover([path for path in plugin_path.split(",") if path]).descriptors(wanted):
-        click.echo(f"{plugin.kind.value:17} {plugin.name}  {plugin.version or '-'}  ({plugin.origin})")
+    if url is not None:
+        found = _remote_plugins(url, kind)
+    else:
+        wanted = None if kind is None else [PluginKind(kind)]
+        there = Plugins.discover([path for path in plugin_path.split(",") if path]).descriptors(wanted)
+        found = [
+            {"class": one.name, "type": one.kind.value, "version": one.version, "origin": one.origin} for one in there
+        ]
+    if output == "json":
+        show_json(found)
+        return
+    rows = [[one["type"], one["class"], one.get("version"), one.get("origin")] for one in found]
+    table(["TYPE", "CLASS", "VERSION", "FROM"], rows, "There are no plugins.")
 
 
+def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
+    try:
+        found = ApiClient(url).call("GET", ["connector-plugins"], query={"connectorsOnly": "false"})
+    except ApiError as error:
+        complain(str(error))
+        sys.exit(EXIT_REFUSED)
+    except Unreachable as error:
+        complain(str(error))
+        sys.exit(EXIT_UNREACHABLE)
+    return [one for one in found if kind in (None, one["type"])]
+
+
+main.add_command(connectors)
 main.add_command(broker)
 main.add_command(quickstart)
 

@@ -345,7 +345,11 @@ def _operation(operation: Operation) -> Json:
     for status, schema in operation.answers.items():
         answers[str(status)] = _answer("Done", schema)
     for status in sorted({*operation.refusals, 406}):
-        schema = _ref("Health") if operation.path == "/health" and status != 406 else _ref("Error")
+        schema = _ref("Health") if operation.path == "/health" else _ref("Error")
+        # Where the framework refuses there is an error body too, but, as in Kafka Connect, no media type.
+        if status in _UNTYPED:
+            answers[str(status)] = {"description": _REASONS[status]}
+            continue
         answers[str(status)] = _answer(_REASONS[status], schema)
     if operation.id in ("createConnector", "putConfig"):
         answers["201"]["links"] = {
@@ -362,6 +366,7 @@ def _operation(operation: Operation) -> Json:
     return described
 
 
+_UNTYPED: Final = (406, 408, 413, 415)
 _REASONS: Final = {
     400: "The request is wrong; the message says how",
     403: "It is switched off",
@@ -386,7 +391,8 @@ def _path_parameters(path: str) -> list[Json]:
     parameters = []
     for name in ("name", "task", "plugin", "logger"):
         if f"{{{name}}}" in path:
-            schema = {"type": "integer", "minimum": 0} if name == "task" else {"type": "string", "minLength": 1}
+            number: Json = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+            schema = number if name == "task" else {"type": "string", "minLength": 1}
             parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
     return parameters
 

@@ -169,7 +169,7 @@ class Setup:
         self.store.start()
         self.groups = FakeGroups()
         plugins = Plugins(stock=())
-        self.validator = LaxValidator(plugins)
+        self.validator = LaxValidator(Plugins())
         parts = WorkerParts(
             worker_id="127.0.0.1:8083",
             plugins=plugins,

@@ -1,0 +1,118 @@
+"""A client for a worker's REST API, for the commands: blocking, without dependencies.
+
+Main types: ``ApiClient``, ``ApiError`` (the worker refused), ``Unreachable`` (nobody answered). Main thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+
+
+class ApiError(Exception):
+    """The worker answered with an error.
+
+    Attributes:
+        status: The HTTP status code.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreachable(Exception):
+    """No worker answered."""
+
+
+class ApiClient:
+    """Asks one worker.
+
+    Args:
+        url: Of the worker; may hold ``user:password@``.
+        timeout_s: How long one answer may take; the worker itself gives up after 90 seconds.
+        ca_file: Certificates to trust instead of the system's.
+        certificate: A PEM file with key and certificate, for workers that ask for one.
+    """
+
+    def __init__(
+        self, url: str, *, timeout_s: float = 100.0, ca_file: str | None = None, certificate: str | None = None
+    ) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host = parts.netloc.rpartition("@")[2]
+        self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._timeout_s = timeout_s
+        self._headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            self._tls = ssl.create_default_context(cafile=ca_file)
+            if certificate is not None:
+                self._tls.load_cert_chain(certificate)
+
+    def call(
+        self,
+        method: str,
+        path: Sequence[str],
+        *,
+        body: object = None,
+        query: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> Any:
+        """Makes one request.
+
+        Args:
+            method: GET, POST, ...
+            path: Its segments, not escaped.
+            body: Sent as JSON; None for none.
+            query: Parameters.
+
+        Returns:
+            The answer's JSON; None for an empty one.
+
+        Raises:
+            ApiError: the worker refused.
+            Unreachable: nobody answered, or not with HTTP.
+        """
+        url = "/".join([self.url, *(quote(segment, safe="") for segment in path)])
+        if query:
+            url += "?" + urlencode(query, doseq=True)
+        headers = dict(self._headers)
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(url, data=data, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s, context=self._tls) as answer:
+                return _decoded(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ApiError(error.code, _message(error)) from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise Unreachable(
+                f"No worker answers at {self.url}: {reason}. Is it running? Another one is asked with --url or "
+                "PENSTOCK_URL"
+            ) from error
+
+
+def _decoded(content: bytes) -> Any:
+    return json.loads(content) if content.strip() else None
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    content = error.read()
+    try:
+        found = json.loads(content)
+        message = found.get("message") if isinstance(found, dict) else None
+    except ValueError:
+        message = content.decode("utf-8", "replace").strip()
+    return str(message or f"HTTP {error.code} {error.reason}")

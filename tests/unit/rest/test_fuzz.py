@@ -1,0 +1,142 @@
+"""The API under generated requests, made from its own description: nothing undocumented, no error of ours, no hang."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from tests.unit.rest.api_client import Api, serving
+
+from penstock.testing.control_plane import SINK, SOURCE
+
+# Raised to thousands by whoever wants to look longer.
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "12"))
+ROUNDS = EXAMPLES * 40
+
+
+def quick(check: Callable[..., None]) -> Callable[..., None]:
+    """Settings of all properties here."""
+    return settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )(check)
+
+
+def loaded(api: Api) -> Any:
+    """The API's description, read by the fuzzer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import schemathesis
+
+        return schemathesis.openapi.from_url(f"{api.http.base_url}/openapi.json")
+
+
+def checks() -> list[Any]:
+    """What every answer must keep: documented status and type, the schema, no error of ours."""
+    from schemathesis import checks as known
+    from schemathesis.specs.openapi import checks as openapi
+
+    return [
+        known.not_a_server_error,
+        openapi.status_code_conformance,
+        openapi.content_type_conformance,
+        openapi.response_schema_conformance,
+    ]
+
+
+def usable(case: Any, dice: random.Random) -> None:
+    """Often gives a generated request a class and a name that lead somewhere."""
+    body = case.body
+    if isinstance(body, dict):
+        config = body.get("config", body)
+        if isinstance(config, dict) and dice.random() < 0.7 and "level" not in body and "offsets" not in body:
+            config["connector.class"] = dice.choice((SOURCE, SINK))
+            config.pop("name", None)
+            config["tasks.max"] = str(dice.randrange(1, 4))
+    if isinstance(case.path_parameters, dict) and "name" in case.path_parameters and dice.random() < 0.8:
+        case.path_parameters["name"] = dice.choice(("a", "b", "s"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_generated_requests_get_documented_answers() -> None:
+    with serving(timeout_s=10) as api:
+        api.create("a")
+        api.create("b")
+        api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
+        dice = random.Random(7)
+        wanted = checks()
+        failures: dict[tuple[str, str], str] = {}
+        for found in loaded(api).get_all_operations():
+            operation = found.ok()
+
+            @quick
+            @given(case=operation.as_strategy())
+            def ask(case: Any) -> None:
+                usable(case, dice)
+                try:
+                    case.call_and_validate(checks=wanted, timeout=30)
+                except BaseException as error:
+                    failures.setdefault((case.method, case.formatted_path), _text(error))
+
+            ask()
+        assert failures == {}
+
+
+def _text(error: BaseException) -> str:
+    inner = getattr(error, "exceptions", [error])
+    return "; ".join(f"{type(one).__name__}: {one}" for one in inner)
+
+
+@pytest.mark.slow
+def test_random_bytes_as_bodies_are_refused() -> None:
+    with serving(timeout_s=10) as api:
+        api.create("a")
+        dice = random.Random(11)
+        paths = [
+            ("POST", "/connectors"),
+            ("PUT", "/connectors/a/config"),
+            ("PATCH", "/connectors/a/config"),
+            ("PATCH", "/connectors/a/offsets"),
+            ("PUT", "/connector-plugins/FileStreamSource/config/validate"),
+            ("PUT", "/admin/loggers/x"),
+        ]
+        for _ in range(ROUNDS):
+            method, path = dice.choice(paths)
+            body = dice.randbytes(dice.randrange(60))
+            if dice.random() < 0.5:
+                body = b'{"name":' + body + b',"config":{}}'
+            answer = api.http.request(method, path, content=body, headers={"content-type": "application/json"})
+            assert answer.status_code == 400, (method, path, body, answer.text)
+
+
+@pytest.mark.slow
+def test_slow_and_broken_connections_do_not_keep_others_from_being_served() -> None:
+    with serving() as api:
+        host, port = "127.0.0.1", api.http.base_url.port
+        assert port is not None
+        dice = random.Random(13)
+        head = b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        beginning = head + b"Content-Length: 100\r\n\r\n{"
+        sent = (beginning, head, b"\x16\x03\x01garbage", b"GET / HTTP/9.9\r\n\r\n", b"")
+        open_ones = []
+        try:
+            for _ in range(200):
+                one = socket.create_connection((host, port), timeout=5)
+                open_ones.append(one)
+                one.sendall(dice.choice(sent))
+            assert api.create("a")[0] == 201
+            assert api.call("GET", "/connectors") == (200, ["a"])
+        finally:
+            for one in open_ones:
+                one.close()
+        assert api.call("GET", "/connectors/a/status")[0] == 200
