@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+#: No line is folded in files and pipes.
+_WIDE = 10_000
 _COLOURS = {
     "RUNNING": "green",
     "PAUSED": "yellow",
@@ -24,8 +26,9 @@ _COLOURS = {
 
 
 def console() -> Console:
-    """Where results go; without colours when that is no terminal."""
-    return Console(file=sys.stdout, soft_wrap=True, highlight=False)
+    """Where results go; without colours and line ends of its own when that is no terminal."""
+    width = None if sys.stdout.isatty() else _WIDE
+    return Console(file=sys.stdout, soft_wrap=True, highlight=False, width=width)
 
 
 def show_json(value: object) -> None:
