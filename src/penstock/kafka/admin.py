@@ -77,6 +77,12 @@ class _Together:
         return {asked: future.result(timeout) for asked, future in self._futures.items()}
 
 
+def _serve_log(client: Any) -> None:
+    """Pass on what the client has to log, until nothing is left."""
+    while client.poll(0):
+        pass
+
+
 def _describe(topic: str, client: Any, left: float) -> _Answer:
     future: _Answer = client.describe_topics(ck.TopicCollection([topic]), request_timeout=left)[topic]
     return future
@@ -390,6 +396,9 @@ class TopicAdmin:
                     raise self._failure(doing, error) from error
             except (TimeoutError, ValueError, TypeError) as error:
                 raise self._failure(doing, error) from error
+            finally:
+                # What the client has to log waits in a queue; while a broker is away that would grow without end.
+                _serve_log(client)
             self._closed.wait(_RETRY_S)
 
     def _check_partitions(self, doing: str, answers: Iterable[Any]) -> None:
