@@ -56,8 +56,10 @@ from penstock.worker.topic_creation import TopicCreator
 
 logger = logging.getLogger(__name__)
 
-#: Converted batches that may wait for the producer: enough to keep it busy with small ones.
+#: Converted batches that may wait for the producer: enough to keep it busy, whether they are small or large. More would
+#: only be memory, in addition to the producer's own buffer, when the broker stalls.
 _WAITING_BATCHES = 8
+_WAITING_BYTES = 4 * 1024 * 1024
 #: The stages, as ``BusyTimes`` names them. Sending includes the wait for room in the Kafka client.
 STAGES: Final = ("poll", "spark", "send")
 #: How long a stage that was told to give up may take to notice.
@@ -183,7 +185,7 @@ class SourceTaskRunner:
         self._loop_ended = False
         self._hooks = CommitHooks(task)
         self._batcher = Batcher(settings.limits, services.clock, join_frames=not self._hooks.wants_frames)
-        self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, settings.limits.max_bytes)
+        self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, _WAITING_BYTES)
         self._converter = SourceConverter(str(task_id), services.pipeline, services.errors)
         self.delivery = SourceDelivery(
             str(task_id),
