@@ -1,0 +1,326 @@
+"""Flatten: brings the fields of nested structs (with schema) or maps (without) to the top.
+
+Classes ``FlattenKey`` and ``FlattenValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.Flatten.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, time
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
+from penstock.errors import DataException
+from penstock.pipeline.expressions import rare
+from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
+from penstock.pipeline.types import Form, Physical, spark_type
+from penstock.pipeline.variant import MAP_TAG, STRUCT_TAG
+from penstock.pipeline.variant_columns import is_map, java_class_of
+from penstock.transforms.requirements import java_class_of_value, require_map, require_struct
+from penstock.transforms.sides import Demand, copy_basics, side_of, with_side
+from penstock.transforms.struct_copies import field_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+_PURPOSE: Final = "flattening"
+_CLASS_CAST: Final = "java.lang.ClassCastException"
+#: So many levels of maps are taken apart by expressions of their own, deeper ones in a loop.
+_UNROLLED: Final = 3
+_ENTRIES: Final = "array<struct<key:string,value:variant>>"
+
+CONFIG: Final = ConfigDef().define(
+    "delimiter",
+    ConfigType.STRING,
+    default=".",
+    importance=Importance.MEDIUM,
+    doc="Delimiter to insert between field names from the input record when generating field names for the "
+    "output record",
+)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A field of the flat struct: its path in the nested one, the fields' layouts, and its schema there and here."""
+
+    path: tuple[str, ...]
+    physical: Physical
+    original: Schema
+    schema: Schema
+    name: str
+
+
+def _unsupported(kind: str, name: str) -> DataException:
+    return DataException(f"Flatten transformation does not support {kind} for record with schemas (for field {name}).")
+
+
+def _unknown(java: str) -> str:
+    return (
+        f"Flatten transformation was passed a value of type class {java} which is not supported by Connect's data API"
+    )
+
+
+def _joined(prefix: str, delimiter: str, name: str) -> str:
+    return f"{prefix}{delimiter}{name}" if prefix else name
+
+
+def _leaves(
+    schema: Schema,
+    physical: Physical | None,
+    delimiter: str,
+    path: tuple[str, ...] = (),
+    prefix: str = "",
+    *,
+    optional: bool,
+    default: Struct | None,
+) -> Iterator[Leaf]:
+    """The leaves of a struct. Parents that may be missing make them optional, defaults of parents are theirs."""
+    for one in schema.fields:
+        name = _joined(prefix, delimiter, one.name)
+        may_miss = optional or one.schema.optional
+        own = one.schema.default
+        if own is None and default is not None:
+            own = default.get(one.name)
+        layout = None if physical is None else physical.children[one.index]
+        here = (*path, one.name)
+        if one.schema.type is Type.STRUCT:
+            if layout is not None and layout.form is not Form.STRUCT:
+                raise _unsupported("values that deny their schema", name)
+            inner = cast("Struct | None", own)
+            yield from _leaves(one.schema, layout, delimiter, here, name, optional=may_miss, default=inner)
+        elif one.schema.type is Type.MAP:
+            raise _unsupported(one.schema.type.name, name)
+        else:
+            yield Leaf(here, layout or Physical(Form.SCALAR), one.schema, _leaf_schema(one.schema, may_miss, own), name)
+
+
+def _leaf_schema(schema: Schema, optional: bool, default: object) -> Schema:
+    if schema.type is Type.ARRAY:
+        builder = SchemaBuilder.untyped_array(schema.value_schema)
+    else:
+        builder = SchemaBuilder.type(schema.type)
+    copy_basics(schema, builder)
+    if optional:
+        builder.optional()
+    if default is not None:
+        builder.default_value(default)
+    return builder.build()
+
+
+@lru_cache(maxsize=256)
+def flattened(schema: Schema, physical: Physical | None, delimiter: str) -> tuple[Schema, tuple[Leaf, ...]]:
+    """The flat schema of a struct schema, and its leaves.
+
+    Raises:
+        DataException: it has a map, or two fields that get one name.
+    """
+    default = schema.default if isinstance(schema.default, Struct) else None
+    leaves = tuple(_leaves(schema, physical, delimiter, optional=schema.optional, default=default))
+    builder = copy_basics(schema, SchemaBuilder.struct())
+    for leaf in leaves:
+        builder.field(leaf.name, leaf.schema)
+    return builder.build(), leaves
+
+
+@dataclass(frozen=True)
+class Flat(Step):
+    """Flattens one side."""
+
+    side: SideName
+    delimiter: str
+
+    @property
+    def _demand(self) -> Demand:
+        return Demand(_PURPOSE, self.side)
+
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        unfit = self._demand.unfit(shape, null_passes=True)
+        if unfit is not None:
+            return unfit
+        names = frozenset({self.side})
+        known = shape.side(self.side)
+        if known.schema is None:
+            return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, names, names)
+        try:
+            schema, leaves = flattened(known.schema, known.physical, self.delimiter)
+        except DataException as error:
+            return self._demand.failing(shape, str(error), error.java_name, null_passes=True)
+        physical = Physical(Form.STRUCT, tuple(leaf.physical for leaf in leaves))
+        side = Side.of(schema, physical, present=True)
+        after = shape.with_side(self.side, side)
+        return self._demand.unless_null(
+            shape, StepPlan(after, lambda bag, keep: self._make_struct(bag, schema, physical, leaves), names, names)
+        )
+
+    # ------------------------------------------------------------------ with schema
+    def _make_struct(self, bag: Bag, schema: Schema, physical: Physical, leaves: tuple[Leaf, ...]) -> Made:
+        value = bag.side(self.side)
+        if not leaves:
+            return Made({self.side: F.from_json(F.lit("{}"), cast("StructType", spark_type(schema, physical)))})
+        columns = []
+        for leaf in leaves:
+            parent = value
+            for name in leaf.path[:-1]:
+                parent = parent.getField(name)
+            column = parent.getField(leaf.path[-1])
+            if leaf.original.default is not None:
+                one = Field(leaf.path[-1], 0, leaf.original)
+                column = field_column(parent, one, leaf.physical, defaults=True)
+                if len(leaf.path) > 1:
+                    # The default stands for a null leaf, not for the leaf of a null parent.
+                    column = F.when(parent.isNotNull(), column)
+            columns.append(column.alias(leaf.name))
+        return Made({self.side: F.struct(*columns)})
+
+    # ------------------------------------------------------------------ without
+    def _make_object(self, bag: Bag, keep: Keep) -> Made:
+        value = bag.side(self.side)
+        top = keep(F.map_entries(F.try_variant_get(value, "$", "map<string,variant>")).cast(_ENTRIES))
+        flat = keep(self._expanded(top, _UNROLLED))
+        texts = F.transform(flat, self._problem)
+        message = keep(F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0)))
+        made = F.coalesce(F.to_variant_object(F.map_from_entries(flat)), value)
+        odd_key = message.startswith(MAP_TAG)
+        return Made(
+            {self.side: made},
+            [
+                self._demand.map_fault(value),
+                Fault(odd_key, "A map in schemaless data has a key that is no string", _CLASS_CAST),
+                Fault(message.isNotNull(), message, DataException.java_name),
+            ],
+        )
+
+    def _expanded(self, entries: Column, levels: int) -> Column:
+        """The entries without any that are maps."""
+        nested = F.exists(entries, lambda one: is_map(one.getField("value")))
+        if levels == 0:
+            # As many rounds as there are maps are enough.
+            text = F.to_json(F.transform(entries, lambda one: one.getField("value")))
+            rounds = F.sequence(F.lit(1), F.length(text) - F.length(F.replace(text, F.lit("{"), F.lit(""))) + 1)
+            return F.when(nested, F.aggregate(rounds, entries, lambda state, _: self._opened(state))).otherwise(entries)
+        return F.when(nested, rare(self._opened(entries), lambda one: self._expanded(one, levels - 1))).otherwise(
+            entries
+        )
+
+    def _opened(self, entries: Column) -> Column:
+        """The entries with the contents of maps in place of the maps."""
+
+        def opened(one: Column) -> Column:
+            name, value = one.getField("key"), one.getField("value")
+            prefix = F.when(name == "", F.lit("")).otherwise(F.concat(name, F.lit(self.delimiter)))
+            inner = F.transform_keys(
+                F.try_variant_get(value, "$", "map<string,variant>"), lambda key, _: F.concat(prefix, key)
+            )
+            return F.when(is_map(value), F.map_entries(inner).cast(_ENTRIES)).otherwise(F.array(one).cast(_ENTRIES))
+
+        return F.flatten(F.transform(entries, opened)).cast(_ENTRIES)
+
+    def _problem(self, entry: Column) -> Column:
+        """Why an entry of the flat map cannot be there; a key that is no string begins with its tag."""
+        name, value = entry.getField("key"), entry.getField("value")
+        kind = F.schema_of_variant(value)
+        plain = kind.isin("BIGINT", "STRING", "DOUBLE", "BOOLEAN", "VOID", "BINARY", "FLOAT")
+        java = java_class_of(value)
+        struct = kind.startswith(f"OBJECT<`{STRUCT_TAG}`") | kind.startswith(f"OBJECT<{STRUCT_TAG}")
+        no_struct = F.concat(
+            F.lit("Flatten transformation does not support class "),
+            java,
+            F.lit(" for record without schemas (for field "),
+            name,
+            F.lit(")."),
+        )
+        unknown = F.concat(
+            F.lit("Flatten transformation was passed a value of type class "),
+            java,
+            F.lit(" which is not supported by Connect's data API"),
+        )
+        tagged = name.endswith(MAP_TAG)
+        return (
+            F.when(tagged, F.lit(MAP_TAG))
+            .when(plain | kind.isNull() | kind.startswith("ARRAY<"), F.lit(None))
+            .when(struct, no_struct)
+            .otherwise(unknown)
+        )
+
+
+class _Flatten(ColumnTransform, Transformation):
+    side: ClassVar[SideName]
+    _delimiter: str = "."
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        delimiter = cast("str | None", CONFIG.parse(props)["delimiter"])
+        # Java puts a null delimiter together with names as text.
+        self._delimiter = "null" if delimiter is None else delimiter
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def step(self) -> Step:
+        return Flat(self.side, self._delimiter)
+
+    def apply(self, record: R) -> R:
+        """The same for one record, for callers outside of a pipeline."""
+        schema, value = side_of(record, self.side)
+        if value is None:
+            return record
+        if schema is None:
+            flat: dict[str, object] = {}
+            self._flatten(cast("dict[str, object]", require_map(value, _PURPOSE)), "", flat)
+            return with_side(record, self.side, None, flat)
+        struct = require_struct(value, schema, _PURPOSE)
+        flat_schema, leaves = flattened(struct.schema, None, self._delimiter)
+        return with_side(
+            record, self.side, flat_schema, Struct.unchecked(flat_schema, [_leaf_of(struct, leaf) for leaf in leaves])
+        )
+
+    def _flatten(self, nested: dict[str, object], prefix: str, flat: dict[str, object]) -> None:
+        for key, value in nested.items():
+            if not isinstance(key, str):
+                raise TypeError(f"A map in schemaless data has a key that is no string: {key!r}")
+            name = _joined(prefix, self._delimiter, key)
+            match value:
+                case dict():
+                    self._flatten(value, name, flat)
+                case decimal.Decimal() | date() | time():
+                    raise DataException(_unknown(java_class_of_value(value)))
+                case Struct():
+                    java = java_class_of_value(value)
+                    raise DataException(
+                        f"Flatten transformation does not support class {java} for record without schemas "
+                        f"(for field {name})."
+                    )
+                case _:
+                    flat[name] = value
+
+
+def _leaf_of(struct: Struct, leaf: Leaf) -> object:
+    parent: object = struct
+    for name in leaf.path[:-1]:
+        if not isinstance(parent, Struct):
+            return None
+        parent = parent.get_without_default(name)
+    return parent.get(leaf.path[-1]) if isinstance(parent, Struct) else None
+
+
+class FlattenKey(_Flatten):
+    """Flatten on the key."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Flatten$Key"
+    side: ClassVar[SideName] = "key"
+
+
+class FlattenValue(_Flatten):
+    """Flatten on the value."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Flatten$Value"
+    side: ClassVar[SideName] = "value"

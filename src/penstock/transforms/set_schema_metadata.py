@@ -1,0 +1,141 @@
+"""SetSchemaMetadata: gives the schema of the key or value a name, a version or both.
+
+Classes ``SetSchemaMetadataKey`` and ``SetSchemaMetadataValue``. Thread: configured once; ``step`` and ``apply`` on a
+pipeline thread. Source: org.apache.kafka.connect.transforms.SetSchemaMetadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.data import Schema, Struct, Type
+from penstock.errors import ConfigException, DataException
+from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.types import Form
+from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.sides import is_null, side_of, with_side
+from penstock.transforms.struct_copies import field_column, field_value, required_fault
+
+_NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
+#: Java lists the fields of every schema, which only structs have.
+_NO_FIELDS: Final = "Cannot list fields on non-struct type"
+
+CONFIG: Final = define_null_replacement(
+    ConfigDef()
+    .define("schema.name", ConfigType.STRING, default=None, importance=Importance.HIGH, doc="Schema name to set.")
+    .define("schema.version", ConfigType.INT, default=None, importance=Importance.HIGH, doc="Schema version to set.")
+)
+
+
+@dataclass(frozen=True)
+class SetMetadata(Step):
+    """Renames the schema of one side."""
+
+    side: SideName
+    name: str | None
+    version: int | None
+    defaults: bool
+
+    def plan(self, shape: Shape) -> StepPlan:
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape)
+        names = frozenset({self.side})
+        if known.schema is None:
+
+            def refuse(bag: Bag, keep: Keep) -> Made:
+                present = ~is_null(bag.side(self.side), known)
+                return Made(faults=[Fault(present, _NO_SCHEMA, DataException.java_name)])
+
+            return StepPlan(shape, refuse, names)
+        schema = self.updated(known.schema)
+        side = Side.of(schema, known.physical, present=known.present)
+        if known.physical.form is not Form.STRUCT:
+            return StepPlan(shape.with_side(self.side, side))
+        return StepPlan(
+            shape.with_side(self.side, side), lambda bag, keep: self._make(bag, known, schema), names, names
+        )
+
+    def updated(self, schema: Schema) -> Schema:
+        """The schema with its new name and version.
+
+        Raises:
+            DataException: it is no struct.
+        """
+        if schema.type is not Type.STRUCT:
+            raise DataException(_NO_FIELDS)
+        return Schema(
+            schema.type,
+            optional=schema.optional,
+            default=schema.default,
+            name=schema.name if self.name is None else self.name,
+            version=schema.version if self.version is None else self.version,
+            doc=schema.doc,
+            parameters=schema.parameters,
+            fields=schema.fields,
+        )
+
+    def _make(self, bag: Bag, known: Side, schema: Schema) -> Made:
+        value = bag.side(self.side)
+        required = required_fault(value, [(one.name, one) for one in schema.fields], defaults=self.defaults)
+        faults = [] if required is None else [required]
+        if not self.defaults or all(one.schema.default is None for one in schema.fields):
+            return Made({self.side: value}, faults)
+        pairs = zip(schema.fields, known.physical.children, strict=True)
+        copied = F.struct(*[field_column(value, one, child, defaults=True).alias(one.name) for one, child in pairs])
+        return Made({self.side: copied if known.present else F.when(value.isNotNull(), copied)}, faults)
+
+
+class _SetSchemaMetadata(ColumnTransform, Transformation):
+    side: ClassVar[SideName]
+    _name: str | None = None
+    _version: int | None = None
+    _defaults: bool = True
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        values = CONFIG.parse(props)
+        self._name = cast("str | None", values["schema.name"])
+        self._version = cast("int | None", values["schema.version"])
+        self._defaults = bool(values["replace.null.with.default"])
+        if self._name is None and self._version is None:
+            raise ConfigException("Neither schema name nor version configured")
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def step(self) -> SetMetadata:
+        return SetMetadata(self.side, self._name, self._version, self._defaults)
+
+    def apply(self, record: R) -> R:
+        """The same for one record, for callers outside of a pipeline."""
+        schema, value = side_of(record, self.side)
+        if schema is None and value is None:
+            return record
+        if schema is None:
+            raise DataException(_NO_SCHEMA)
+        updated = self.step().updated(schema)
+        if isinstance(value, Struct):
+            fields = [field_value(value, one, defaults=self._defaults) for one in schema.fields]
+            value = Struct.unchecked(updated, fields)
+        return with_side(record, self.side, updated, value)
+
+
+class SetSchemaMetadataKey(_SetSchemaMetadata):
+    """SetSchemaMetadata on the key."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.SetSchemaMetadata$Key"
+    side: ClassVar[SideName] = "key"
+
+
+class SetSchemaMetadataValue(_SetSchemaMetadata):
+    """SetSchemaMetadata on the value."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.SetSchemaMetadata$Value"
+    side: ClassVar[SideName] = "value"
