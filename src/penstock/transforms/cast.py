@@ -1,0 +1,214 @@
+"""Cast: turns fields, or the whole key or value, into another primitive type.
+
+Classes ``CastKey`` and ``CastValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.Cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
+from penstock.data import Schema, Struct, Type
+from penstock.errors import ConfigException, DataException
+from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
+from penstock.pipeline.types import SCALAR, Form, Physical
+from penstock.pipeline.variant_columns import get_field, put_field
+from penstock.transforms.cast_columns import Casted, cast_typed, cast_variant
+from penstock.transforms.cast_values import cast_schema, cast_value, casts_of, parse_spec
+from penstock.transforms.requirements import require_map, require_struct
+from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.sides import Demand, null_variant, side_of, with_side
+from penstock.transforms.struct_copies import field_column, field_value, required_fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PURPOSE: Final = "cast types"
+
+
+def _check_spec(name: str, value: object) -> None:
+    if not value:
+        raise ConfigException("Must specify at least one field to cast.")
+    parse_spec(cast("list[str]", value))
+
+
+CONFIG: Final = define_null_replacement(
+    ConfigDef().define(
+        "spec",
+        ConfigType.LIST,
+        validator=LambdaValidator(_check_spec, "list of colon-delimited pairs, e.g. <code>foo:bar,abc:xyz</code>"),
+        importance=Importance.HIGH,
+        doc="List of fields and the type to cast them to of the form field1:type,field2:type to cast fields of Maps "
+        "or Structs. A single type to cast the entire value. Valid types are int8, int16, int32, int64, float32, "
+        "float64, boolean, and string. Note that binary fields can only be cast to string.",
+    )
+)
+
+
+@dataclass(frozen=True)
+class CastTo(Step):
+    """Casts one side."""
+
+    side: SideName
+    casts: tuple[tuple[str | None, Type], ...]
+    defaults: bool
+
+    @property
+    def _demand(self) -> Demand:
+        return Demand(_PURPOSE, self.side)
+
+    @property
+    def _whole(self) -> Type | None:
+        return dict(self.casts).get(None)
+
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape)
+        if known.schema is None:
+            return self._plan_schemaless(shape, known)
+        try:
+            schema = cast_schema(known.schema, self.casts)
+        except DataException as error:
+            return self._demand.failing(shape, str(error), error.java_name, null_passes=True)
+        if self._whole is not None:
+            return self._plan_whole(shape, known, known.schema, schema, self._whole)
+        unfit = self._demand.unfit(shape, null_passes=True)
+        return self._plan_struct(shape, known, known.schema, schema) if unfit is None else unfit
+
+    # ------------------------------------------------------------------ with schema
+    def _plan_whole(self, shape: Shape, known: Side, before: Schema, schema: Schema, target: Type) -> StepPlan | Split:
+        names = frozenset({self.side})
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            casted = cast_typed(bag.side(self.side), before, known.physical, target)
+            return Made({self.side: casted.column}, _faults(casted))
+
+        side = Side.of(schema, SCALAR, present=True)
+        return self._demand.unless_null(shape, StepPlan(shape.with_side(self.side, side), make, names, names))
+
+    def _plan_struct(self, shape: Shape, known: Side, before: Schema, schema: Schema) -> StepPlan | Split:
+        wanted = dict(self.casts)
+        layouts = [
+            child if one.name not in wanted else SCALAR
+            for one, child in zip(before.fields, known.physical.children, strict=True)
+        ]
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns: list[Column] = []
+            faults: list[Fault] = []
+            for one, child in zip(before.fields, known.physical.children, strict=True):
+                column = field_column(value, one, child, defaults=self.defaults)
+                if one.name in wanted:
+                    casted = cast_typed(column, one.schema, child, wanted[one.name])
+                    column = casted.column
+                    faults += _faults(casted)
+                columns.append(column.alias(one.name))
+            required = required_fault(value, [(one.name, one) for one in before.fields], defaults=self.defaults)
+            return Made({self.side: F.struct(*columns)}, faults if required is None else [*faults, required])
+
+        names = frozenset({self.side})
+        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=True)
+        return self._demand.unless_null(shape, StepPlan(shape.with_side(self.side, side), make, names, names))
+
+    # ------------------------------------------------------------------ without
+    def _plan_schemaless(self, shape: Shape, known: Side) -> StepPlan:
+        names = frozenset({self.side})
+        plain = shape.with_side(self.side, Side.of(None))
+        if self._whole is None:
+            unfit = self._demand.unfit(shape, null_passes=True)
+            return StepPlan(plain, self._make_object, names, names) if unfit is None else unfit
+        target = self._whole
+        if known.is_variant:
+            return StepPlan(plain, lambda bag, keep: self._make_variant(bag, keep, target), names, names)
+        carrier, physical = known.carrier, known.physical
+        assert carrier is not None, "what is no VARIANT has a carrier"
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            casted = cast_typed(bag.side(self.side), carrier, physical, target)
+            return Made({self.side: casted.column.cast("variant")}, _faults(casted))
+
+        if carrier.type is target is Type.STRING:
+            return StepPlan(shape)
+        return StepPlan(plain, make, names, names)
+
+    def _make_variant(self, bag: Bag, keep: Keep, target: Type) -> Made:
+        value = bag.side(self.side)
+        casted = cast_variant(value, keep(F.schema_of_variant(value)), target)
+        return Made({self.side: casted.column}, _faults(casted))
+
+    def _make_object(self, bag: Bag, keep: Keep) -> Made:
+        value = original = bag.side(self.side)
+        faults: list[Fault] = []
+        for name, target in self.casts:
+            old = keep(get_field(original, name or ""))
+            casted = cast_variant(old, keep(F.schema_of_variant(old)), target)
+            value = put_field(value, name or "", F.coalesce(casted.column, null_variant()))
+            faults += _faults(casted)
+        value = keep(value)
+        return Made({self.side: value}, [self._demand.map_fault(original, value), *faults])
+
+
+def _faults(casted: Casted) -> list[Fault]:
+    if casted.problem is None:
+        return []
+    return [Fault(casted.problem.isNotNull(), casted.problem, DataException.java_name)]
+
+
+class _Cast(ColumnTransform, Transformation):
+    side: ClassVar[SideName]
+    _casts: tuple[tuple[str | None, Type], ...] = ()
+    _defaults: bool = True
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        values = CONFIG.parse(props)
+        self._casts = casts_of(parse_spec(cast("list[str]", values["spec"])))
+        self._defaults = bool(values["replace.null.with.default"])
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def step(self) -> Step:
+        return CastTo(self.side, self._casts, self._defaults)
+
+    def apply(self, record: R) -> R:
+        """The same for one record, for callers outside of a pipeline."""
+        schema, value = side_of(record, self.side)
+        if value is None:
+            return record
+        wanted = dict(self._casts)
+        updated = None if schema is None else cast_schema(schema, self._casts)
+        if None in wanted:
+            return with_side(record, self.side, updated, cast_value(schema, value, wanted[None]))
+        if schema is None or updated is None:
+            changed = dict(require_map(value, _PURPOSE))
+            changed.update((name, cast_value(None, changed.get(name), target)) for name, target in self._casts)
+            return with_side(record, self.side, None, changed)
+        struct = require_struct(value, schema, _PURPOSE)
+        values = [field_value(struct, one, defaults=self._defaults) for one in struct.schema.fields]
+        for one in struct.schema.fields:
+            if one.name in wanted:
+                values[one.index] = cast_value(one.schema, values[one.index], wanted[one.name])
+        return with_side(record, self.side, updated, Struct.unchecked(updated, values))
+
+
+class CastKey(_Cast):
+    """Cast on the key."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Cast$Key"
+    side: ClassVar[SideName] = "key"
+
+
+class CastValue(_Cast):
+    """Cast on the value."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Cast$Value"
+    side: ClassVar[SideName] = "value"
