@@ -1,0 +1,409 @@
+"""TimestampConverter: changes how a field, or the whole key or value, writes a moment.
+
+Classes ``TimestampConverterKey`` and ``TimestampConverterValue``. Text goes by the patterns of ``SimpleDateFormat``, as
+leniently as in Java (``penstock.pipeline.java_dates``); all of it is Spark expressions, nothing runs in Python.
+Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.TimestampConverter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api import Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, ValidString
+from penstock.data import Schema, SchemaBuilder, Struct, Type
+from penstock.errors import ConfigException, ConnectException, DataException
+from penstock.pipeline.expressions import rare
+from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
+from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
+from penstock.pipeline.java_dates.parsing import CENTURY
+from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
+from penstock.pipeline.types import SCALAR, Form, Physical
+from penstock.pipeline.variant import TIME_TAG
+from penstock.pipeline.variant_columns import get_field, java_class_of, object_of, put_field
+from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
+from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.sides import Demand, copy_basics, is_null, null_variant, side_of, with_side
+from penstock.transforms.struct_copies import field_column, field_value, required_fault
+from penstock.transforms.timestamp_formats import (
+    DATE,
+    PRECISIONS,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    UNIX,
+    Conversion,
+    Converted,
+    inferred,
+    kind_of,
+    misfit,
+    no_timestamp,
+    schema_of,
+)
+from penstock.transforms.timestamp_router import check_date_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PURPOSE: Final = "converting timestamp formats"
+_NULL_FIELD: Final = 'The setting "field" is null'
+_NO_DATE: Final = "The timestamp is too far away for a Date, which counts days in 32 bits: "
+#: Spark's timestamps count microseconds in 64 bits.
+_SPARK_MILLIS: Final = 9_000_000_000_000_000
+
+
+def _define(*, checked: bool) -> ConfigDef:
+    return define_null_replacement(
+        ConfigDef()
+        .define(
+            "field",
+            ConfigType.STRING,
+            default="",
+            importance=Importance.HIGH,
+            doc="The field containing the timestamp, or empty if the entire value is a timestamp",
+        )
+        .define(
+            "target.type",
+            ConfigType.STRING,
+            validator=ValidString(STRING, UNIX, DATE, TIME, TIMESTAMP),
+            importance=Importance.HIGH,
+            doc="The desired timestamp representation: string, unix, Date, Time, or Timestamp",
+        )
+        .define(
+            "format",
+            ConfigType.STRING,
+            default="",
+            validator=LambdaValidator(check_date_pattern) if checked else None,
+            importance=Importance.MEDIUM,
+            doc="A SimpleDateFormat-compatible format for the timestamp. Used to generate the output when type=string "
+            "or used to parse the input if the input is a string.",
+        )
+        .define(
+            "unix.precision",
+            ConfigType.STRING,
+            default="milliseconds",
+            validator=ValidString(*PRECISIONS),
+            importance=Importance.LOW,
+            doc="The desired Unix precision for the timestamp: seconds, milliseconds, microseconds, or nanoseconds. "
+            "Used to generate the output when type=unix or used to parse the input if the input is a Long."
+            "Note: This SMT will cause precision loss during conversions from, and to, values with sub-millisecond "
+            "components.",
+        )
+    )
+
+
+#: What ``configure`` takes: it refuses a wrong pattern itself, with Java's message.
+_LENIENT: Final = _define(checked=False)
+CONFIG: Final = _define(checked=True)
+
+
+@lru_cache(maxsize=256)
+def converted_schema(schema: Schema, name: str, conversion: Conversion, defaults: bool) -> Schema:
+    """The schema of a struct with one field converted.
+
+    Raises:
+        ConnectException: its default cannot be converted.
+    """
+    builder = copy_basics(schema, SchemaBuilder.struct())
+    for one in schema.fields:
+        converted = schema_of(conversion.target, optional=one.schema.optional) if one.name == name else one.schema
+        builder.field(one.name, converted)
+    if schema.optional:
+        builder.optional()
+    if isinstance(schema.default, Struct):
+        values = _converted_values(schema.default, name, conversion, defaults)
+        builder.default_value(Struct.unchecked(builder.build(), values))
+    return builder.build()
+
+
+def _converted_values(struct: Struct, name: str, conversion: Conversion, defaults: bool) -> list[object]:
+    values = [field_value(struct, one, defaults=defaults) for one in struct.schema.fields]
+    for one in struct.schema.fields:
+        if one.name == name:
+            values[one.index] = conversion.convert(values[one.index], kind_of(one.schema))
+    return values
+
+
+@dataclass(frozen=True)
+class Convert(Step):
+    """Converts one side."""
+
+    side: SideName
+    name: str | None
+    conversion: Conversion
+    defaults: bool
+
+    @property
+    def _demand(self) -> Demand:
+        return Demand(_PURPOSE, self.side)
+
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape)
+        if known.schema is None:
+            return self._plan_schemaless(shape, known)
+        if self.name is None:
+            raise NullPointerError(_NULL_FIELD)
+        if not self.name:
+            return self._plan_whole(shape, known, known.schema)
+        return self._plan_struct(shape, known, known.schema, self.name)
+
+    def _converted(self, keep: Keep, column: Column, schema: Schema) -> tuple[Column, list[Fault]]:
+        """A column with schema converted, and what can go wrong."""
+        wrong = misfit(schema)
+        if wrong is not None:
+            return F.lit(None), [Fault(column.isNotNull(), wrong, DataException.java_name)]
+        kind = kind_of(schema)
+        raw = self.conversion.to_millis(column, kind)
+        return self._from_raw(keep, column if kind == STRING else None, raw)
+
+    def _from_raw(self, keep: Keep, text: Column | None, raw: Converted) -> tuple[Column, list[Fault]]:
+        millis = keep(raw.column)
+        made = keep(self.conversion.from_millis(millis))
+        faults = []
+        if raw.problem is not None:
+            faults.append(Fault(raw.problem.isNotNull(), raw.problem, raw.exception))
+        elif text is not None:
+            unread = self.conversion.unread(text, millis)
+            faults.append(Fault(unread.isNotNull(), unread, DataException.java_name))
+        if self.conversion.target == DATE:
+            message = F.concat(F.lit(_NO_DATE), millis.cast("string"), F.lit(" ms"))
+            faults.append(Fault(millis.isNotNull() & made.isNull(), message, DataException.java_name))
+        return made, faults
+
+    # ------------------------------------------------------------------ with schema
+    def _plan_whole(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
+        kind_of(schema)
+        names = frozenset({self.side})
+        side = Side.of(schema_of(self.conversion.target, optional=schema.optional), SCALAR, present=known.present)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column, faults = self._converted(keep, bag.side(self.side), schema)
+            return Made({self.side: column}, faults)
+
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _plan_struct(self, shape: Shape, known: Side, before: Schema, name: str) -> StepPlan:
+        if not is_struct(known):
+            return self._no_struct(shape, before)
+        schema = converted_schema(before, name, self.conversion, self.defaults)
+        layouts = [
+            SCALAR if one.name == name else child
+            for one, child in zip(before.fields, known.physical.children, strict=True)
+        ]
+        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=known.present)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns: list[Column] = []
+            faults: list[Fault] = []
+            for one, child in zip(before.fields, known.physical.children, strict=True):
+                column = field_column(value, one, child, defaults=self.defaults)
+                if one.name == name:
+                    column, faults = self._field(keep, value, column, one.schema)
+                columns.append(column.alias(one.name))
+            struct = F.struct(*columns)
+            required = required_fault(value, [(one.name, one) for one in before.fields], defaults=self.defaults)
+            whole = struct if known.present else F.when(value.isNotNull(), struct)
+            return Made({self.side: whole}, faults if required is None else [*faults, required])
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _field(self, keep: Keep, value: Column, column: Column, schema: Schema) -> tuple[Column, list[Fault]]:
+        try:
+            kind_of(schema)
+        except ConnectException as error:
+            return F.lit(None), [Fault(value.isNotNull(), str(error), error.java_name)]
+        made, faults = self._converted(keep, column, schema)
+        return made, faults
+
+    def _no_struct(self, shape: Shape, schema: Schema) -> StepPlan:
+        def make(bag: Bag, keep: Keep) -> Made:
+            message = f"{no_struct(_PURPOSE)}{java_class(schema)}"
+            column = bag.side(self.side)
+            exception = DataException.java_name
+            listed = Fault(column.isNull(), "Cannot list fields on non-struct type", exception)
+            return Made(faults=[Fault(column.isNotNull(), message, exception), listed])
+
+        return StepPlan(shape, make, frozenset({self.side}))
+
+    # ------------------------------------------------------------------ without
+    def _plan_schemaless(self, shape: Shape, known: Side) -> StepPlan:
+        names = frozenset({self.side})
+        plain = shape.with_side(self.side, Side.of(None))
+        if self.name is None:
+            return StepPlan(shape, lambda bag, keep: self._null_field(bag, known), names)
+        if self.name:
+            unfit = self._demand.unfit(shape, null_passes=True)
+            name = self.name
+            plan = StepPlan(plain, lambda bag, keep: self._make_object(bag, keep, name), names, names)
+            return plan if unfit is None else unfit
+        if known.is_variant:
+            return StepPlan(plain, self._make_variant, names, names)
+        carrier = known.carrier
+        assert carrier is not None, "what is no VARIANT has a carrier"
+        if carrier.type is not Type.STRING:
+            return self._demand.failing(shape, no_timestamp(java_class(carrier)), null_passes=True)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column, faults = self._converted(keep, bag.side(self.side), carrier)
+            return Made({self.side: self._as_variant(column)}, faults)
+
+        return StepPlan(plain, make, names, names)
+
+    def _null_field(self, bag: Bag, known: Side) -> Made:
+        present = ~is_null(bag.side(self.side), known)
+        return Made(faults=[Fault(present, _NULL_FIELD, NullPointerError.java_name)])
+
+    def _make_variant(self, bag: Bag, keep: Keep) -> Made:
+        column, faults = self._converted_variant(keep, bag.side(self.side))
+        return Made({self.side: column}, faults)
+
+    def _make_object(self, bag: Bag, keep: Keep, name: str) -> Made:
+        original = bag.side(self.side)
+        column, faults = self._converted_variant(keep, keep(get_field(original, name)))
+        made = keep(put_field(original, name, F.coalesce(column, null_variant())))
+        return Made({self.side: made}, [self._demand.map_fault(original, made), *faults])
+
+    def _converted_variant(self, keep: Keep, value: Column) -> tuple[Column, list[Fault]]:
+        kind = keep(F.schema_of_variant(value))
+        text = keep(F.when(kind == "STRING", F.try_variant_get(value, "$", "string")))
+        parsed = self.conversion.to_millis(text, STRING)
+        number = F.when(kind == "BIGINT", F.try_variant_get(value, "$", "bigint"))
+        unix = self.conversion.to_millis(number, UNIX)
+        moment = F.when(
+            kind.isNotNull() & ~kind.isin("STRING", "BIGINT", "VOID"),
+            rare(F.struct(value.alias("v"), kind.alias("k")), _variant_millis),
+        )
+        millis = F.coalesce(parsed.column, unix.column, moment)
+        raw = Converted(millis, parsed.problem, parsed.exception)
+        made, faults = self._from_raw(keep, text, raw)
+        foreign = kind.isNotNull() & ~kind.rlike(f"^(?:STRING|BIGINT|VOID|DATE|TIMESTAMP.*|OBJECT<`?{TIME_TAG}`?:.*)$")
+        start, end = no_timestamp("\0").split("\0")
+        message = F.concat(F.lit(start), java_class_of(value), F.lit(end))
+        return self._as_variant(made), [Fault(foreign, message, DataException.java_name), *faults]
+
+    def _as_variant(self, column: Column) -> Column:
+        match self.conversion.target:
+            case "Date":
+                return F.date_from_unix_date(column).cast("variant")
+            case "Time":
+                return F.when(column.isNotNull(), object_of({TIME_TAG: column}))
+            case "Timestamp":
+                inside = F.abs(column) < _SPARK_MILLIS
+                moment = F.timestamp_millis(F.when(inside, column)).cast("variant")
+                return F.when(inside, moment).otherwise(column.cast("variant"))
+            case _:
+                return column.cast("variant")
+
+
+def _variant_millis(pair: Column) -> Column:
+    """Milliseconds of a date, time or timestamp in schemaless data; null for all else."""
+    value, kind = pair.getField("v"), pair.getField("k")
+    days = F.unix_date(F.try_variant_get(value, "$", "date")).cast("bigint") * F.lit(MILLIS_PER_DAY)
+    millis = F.unix_millis(F.try_variant_get(value, "$", "timestamp"))
+    clock = F.try_variant_get(value, f'$["{TIME_TAG}"]', "bigint")
+    return (
+        F.when(kind == "DATE", days)
+        .when(kind.startswith("TIMESTAMP"), millis)
+        .when(kind.startswith("OBJECT<") & kind.contains(TIME_TAG), clock)
+    )
+
+
+class _TimestampConverter(ColumnTransform, Transformation):
+    side: ClassVar[SideName]
+    _field: str | None = ""
+    _conversion: Conversion
+    _defaults: bool = True
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        values = _LENIENT.parse(props)
+        self._field = cast("str | None", values["field"])
+        target, precision = cast("str", values["target.type"]), cast("str", values["unix.precision"])
+        pattern = cast("str | None", values["format"]) or ""
+        self._defaults = bool(values["replace.null.with.default"])
+        if not pattern.strip():
+            if target == STRING:
+                raise ConfigException(
+                    "TimestampConverter requires format option to be specified when using string timestamps"
+                )
+            self._conversion = Conversion(target, precision, None)
+            return
+        try:
+            tokens = compile_pattern(pattern)
+        except DatePatternError as error:
+            name = f"TimestampConverter requires a SimpleDateFormat-compatible pattern for string timestamps: {pattern}"
+            raise ConfigException(name, f"{error.java_name}: {error}") from error
+        short = any(token.letter in "yY" and token.count <= 2 for token in tokens if token.letter)
+        self._conversion = Conversion(target, precision, self._parser(pattern) if short else DateParser(pattern))
+
+    def _parser(self, pattern: str) -> DateParser:
+        """A parser for years of two digits, which are those from eighty years ago on."""
+        today = datetime.fromtimestamp(self._clock(), UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        day = 28 if (today.month, today.day) == (2, 29) else today.day
+        start = today.replace(year=today.year - CENTURY, day=day)
+        return DateParser(pattern, int(start.timestamp()) * 1000, start.year)
+
+    def config(self) -> ConfigDef:
+        return CONFIG
+
+    def step(self) -> Step:
+        return Convert(self.side, self._field, self._conversion, self._defaults)
+
+    def apply(self, record: R) -> R:
+        """The same for one record, for callers outside of a pipeline."""
+        schema, value = side_of(record, self.side)
+        if schema is None:
+            return with_side(record, self.side, None, self._schemaless(value))
+        if self._field is None:
+            raise NullPointerError(_NULL_FIELD)
+        if not self._field:
+            converted = self._conversion.convert(value, kind_of(schema))
+            return with_side(record, self.side, schema_of(self._conversion.target, optional=schema.optional), converted)
+        if value is not None and not isinstance(value, Struct):
+            raise DataException(f"{no_struct(_PURPOSE)}{java_class(schema)}")
+        updated = converted_schema(schema, self._field, self._conversion, self._defaults)
+        if isinstance(value, Struct):
+            values = _converted_values(value, self._field, self._conversion, self._defaults)
+            value = Struct.unchecked(updated, values)
+        return with_side(record, self.side, updated, value)
+
+    def _schemaless(self, value: object) -> object:
+        if value is None:
+            return None
+        if self._field is None:
+            raise NullPointerError(_NULL_FIELD)
+        if not self._field:
+            return self._conversion.convert(value, inferred(value))
+        changed = dict(require_map(value, _PURPOSE))
+        old = changed.get(self._field)
+        changed[self._field] = None if old is None else self._conversion.convert(old, inferred(old))
+        return changed
+
+
+class TimestampConverterKey(_TimestampConverter):
+    """TimestampConverter on the key."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.TimestampConverter$Key"
+    side: ClassVar[SideName] = "key"
+
+
+class TimestampConverterValue(_TimestampConverter):
+    """TimestampConverter on the value."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.TimestampConverter$Value"
+    side: ClassVar[SideName] = "value"
