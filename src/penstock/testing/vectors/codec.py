@@ -319,7 +319,7 @@ def encode_value(value: object, schema: Schema | None) -> Any:
             digits = abs(value) if value.is_zero() else value
             return {"$decimal": format(digits, "f"), "$scale": scale}
         case datetime() | date() | time():
-            return _encode_temporal(value)
+            return _encode_temporal(value, schema)
         case list() | tuple():
             items = schema.value_schema if schema is not None and schema.type is Type.ARRAY else None
             return [encode_value(item, items) for item in value]
@@ -354,14 +354,19 @@ def _encode_float(value: float, schema: Schema | None) -> Any:
     return float(value) if math.isfinite(value) else {"$float64": java_double(value)}
 
 
-def _encode_temporal(value: datetime | date | time) -> dict[str, int]:
+def _encode_temporal(value: datetime | date | time, schema: Schema | None) -> dict[str, int]:
     match value:
         case datetime():
-            return {"$timestamp": Timestamp.from_logical(Timestamp.SCHEMA, value)}
+            raw = Timestamp.from_logical(Timestamp.SCHEMA, value)
+            encoded = {"$timestamp": raw}
         case date():
-            return {"$date": Date.from_logical(Date.SCHEMA, value) * MILLIS_PER_DAY}
+            raw = Date.from_logical(Date.SCHEMA, value)
+            encoded = {"$date": raw * MILLIS_PER_DAY}
         case _:
-            return {"$time": Time.from_logical(Time.SCHEMA, value)}
+            raw = Time.from_logical(Time.SCHEMA, value)
+            encoded = {"$time": raw}
+    # Under a schema with the name of a logical type a plain number and the date it carries are one to us.
+    return {**encoded, "$raw": raw} if _is_temporal(schema) else encoded
 
 
 def _encode_map(value: dict[Any, Any], schema: Schema | None) -> Any:
