@@ -39,11 +39,16 @@ def _converters() -> list[PluginDescriptor]:
 def _transforms() -> list[PluginDescriptor]:
     found = []
     for name, module in (
+        ("Cast", "cast"),
         ("ExtractField", "extract_field"),
+        ("Flatten", "flatten"),
         ("HeaderFrom", "header_from"),
         ("HoistField", "hoist_field"),
         ("InsertField", "insert_field"),
+        ("MaskField", "mask_field"),
         ("ReplaceField", "replace_field"),
+        ("SetSchemaMetadata", "set_schema_metadata"),
+        ("TimestampConverter", "timestamp_converter"),
     ):
         for side in ("Key", "Value"):
             java = f"{_CONNECT}.transforms.{name}${side}"
@@ -53,6 +58,8 @@ def _transforms() -> list[PluginDescriptor]:
         ("DropHeaders", "drop_headers"),
         ("Filter", "filter"),
         ("InsertHeader", "insert_header"),
+        ("RegexRouter", "regex_router"),
+        ("TimestampRouter", "timestamp_router"),
         ("ValueToKey", "value_to_key"),
     ):
         java = f"{_CONNECT}.transforms.{name}"
