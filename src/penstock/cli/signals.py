@@ -11,10 +11,11 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 FORCED_EXIT = 130
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,12 @@ class Events:
 
     def wait(self) -> Ending:
         """Waits for the first reason to end."""
-        return self._queue.get()
+        while True:
+            try:
+                return self._queue.get(timeout=_LOOK_S)
+            except Empty:
+                # A signal that the system gave to another thread is only seen once this one runs Python code.
+                continue
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1

@@ -23,6 +23,7 @@ import confluent_kafka as ck
 import pyarrow as pa
 
 from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.config.java_regex import compile_java
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
 from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
 from penstock.kafka.collector import collector_paused
@@ -80,8 +81,12 @@ class Subscription:
 
     @classmethod
     def matching(cls, java_pattern: str) -> Subscription:
-        """Reads every topic that matches, also those that are created later."""
-        return cls((), re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", java_pattern)))
+        """Reads every topic that matches, also those that are created later.
+
+        Raises:
+            ConfigException: the pattern is wrong.
+        """
+        return cls((), compile_java(java_pattern, name="topics.regex"))
 
     def covers(self, topic: str) -> bool:
         """Whether the pattern takes this topic."""
