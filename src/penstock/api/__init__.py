@@ -41,11 +41,12 @@ from penstock.api.source import (
 )
 from penstock.api.storage import OffsetStorageReader
 from penstock.api.task import Task
-from penstock.api.transform import FrameTransformation, Transformation
+from penstock.api.transform import BaseTransformation, FrameTransformation, Transformation
 
 __all__ = [
     "UNCHANGED",
     "AnySinkTask",
+    "BaseTransformation",
     "ClusterState",
     "ConnectRecord",
     "Connector",

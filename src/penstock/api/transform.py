@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from penstock.api.frame import Frame
 from penstock.api.record import ConnectRecord
 from penstock.config import ConfigDef
 
-__all__ = ["FrameTransformation", "Transformation"]
+__all__ = ["BaseTransformation", "FrameTransformation", "Transformation"]
 
 R = TypeVar("R", bound=ConnectRecord)
 
 
-class _Configured(ABC):
+class BaseTransformation(ABC):
     """Life shared by both kinds: made with no arguments; ``configure`` once; ``apply``; ``close`` once."""
 
     def configure(self, props: Mapping[str, object]) -> None:
@@ -44,7 +44,7 @@ class _Configured(ABC):
         return "undefined"
 
 
-class Transformation(_Configured):
+class Transformation(BaseTransformation):
     """Changes or drops one record at a time. Source: org.apache.kafka.connect.transforms.Transformation."""
 
     @abstractmethod
@@ -60,19 +60,27 @@ class Transformation(_Configured):
         """
 
 
-class FrameTransformation(_Configured):
-    """Changes a whole batch as columns, lazily, in the Spark plan.
+class FrameTransformation(BaseTransformation):
+    """Changes a whole batch as columns, lazily, in a Spark plan of its own.
 
-    No worker of this release runs one: a chain takes classes of ``Transformation`` and those that are built in.
+    Attributes:
+        takes_tombstones: Whether records without value are in its frames; False = they pass as they are.
 
     Source: Penstock's own.
     """
+
+    takes_tombstones: ClassVar[bool] = True
 
     @abstractmethod
     def apply(self, frame: Frame) -> Frame:
         """The batch as it is to go on: ``frame.replace(dataframe=..., value_schema=...)``.
 
-        Called once for each kind of batch (schemas) and reused, not once for each batch, so it must depend on the
-        settings and schemas alone. Must run no Spark action. Rows keep their ``seq``; a row is dropped by ``dropped =
-        true``, or by filtering it out. A record that cannot be transformed is told by the column ``error``.
+        Called once for each kind of records (schemas) of a batch, so it must depend on the settings and the schemas
+        alone. Must run no Spark action. Rows keep their ``seq``: a record without a row is dropped, and one with
+        several becomes several records, the first of which is its first row. ``dropped = true`` drops a row, too. A
+        record that cannot be transformed is told by the column ``error``, or by an expression that fails in Spark: then
+        the batch is halved until the records that fail are alone.
+
+        Raises:
+            Exception: No record of these schemas can pass: each of them fails with this error.
         """

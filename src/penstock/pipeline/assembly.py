@@ -68,7 +68,7 @@ class Assembly:
         """Marks what earlier segments filtered: neither live nor failed."""
         dropped = np.ones(self.rows, dtype=bool)
         dropped[np.asarray(positions, dtype=np.int64)] = False
-        dropped[np.fromiter(failures.errors, dtype=np.int64)] = False
+        dropped[failures.failed(self.rows)] = False
         if dropped.any():
             self._dropped = pa.array(dropped)
 
@@ -132,7 +132,9 @@ class Assembly:
         kept = np.ones(self.rows, dtype=bool)
         if self._dropped is not None:
             kept = ~np.asarray(self._dropped.to_numpy(zero_copy_only=False), dtype=bool)
-        kept[[seq for seq in failures.errors if failures.failed_before_headers(seq, source=True)]] = False
+        if failures.errors:
+            rows = np.flatnonzero(failures.failed(self.rows)).tolist()
+            kept[[row for row in rows if failures.failed_before_headers(row, source=True)]] = False
         return np.flatnonzero(kept)
 
     def batch(self, failures: Failures) -> ProduceBatch:
@@ -155,14 +157,13 @@ class Assembly:
             has_keys=columns["key"].null_count < rows,
             has_partition=columns["partition"].null_count < rows,
             timestamp=self._constant_timestamp(columns["timestamp"]),
+            origins=failures.origins,
         )
 
     def _gone(self, failures: Failures) -> Column | None:
         if not failures.errors:
             return self._dropped
-        failed = np.zeros(self.rows, dtype=bool)
-        failed[np.fromiter(failures.errors, dtype=np.int64)] = True
-        mask = pa.array(failed)
+        mask = pa.array(failures.failed(self.rows))
         return mask if self._dropped is None else pc.or_(mask, self._dropped)
 
     def _column(self, name: str) -> Column:

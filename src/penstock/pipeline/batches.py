@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from penstock.api import (
+        BaseTransformation,
         Converter,
         HeaderConverter,
         Predicate,
         SinkFrame,
         SinkRecord,
         SourceRecord,
-        Transformation,
         ValueForm,
     )
 
@@ -99,7 +101,7 @@ class SourceRecords:
 
 @dataclass(frozen=True)
 class ProduceBatch:
-    """Converted records; row i of ``table`` is record i of the input.
+    """Converted records; row i of ``table`` is record i of the input, unless there are ``origins``.
 
     Attributes:
         table: Columns as in ``PRODUCE_SCHEMA``; a failed record's row holds nulls.
@@ -110,6 +112,8 @@ class ProduceBatch:
         has_keys: Whether any row has a key.
         has_partition: Whether any row names its partition.
         timestamp: The timestamp, when all rows have the same one (and it is not null).
+        origins: For each row the record of the input it was made of, ascending: a transform made several rows, or none,
+            of one record. None = row i is record i.
     """
 
     table: pa.Table
@@ -120,6 +124,7 @@ class ProduceBatch:
     has_keys: bool
     has_partition: bool
     timestamp: int | None
+    origins: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -138,12 +143,15 @@ class SinkBatch:
         frames: For frame tasks: runs of rows with equal schemas, in order.
         errors: Failed records by row.
         count_dropped: How many rows a transform dropped.
+        origins: For each of ``records`` the row it was made of, ascending: a transform made several records, or none,
+            of one row. None = record i is of row i.
     """
 
     records: Sequence[SinkRecord | None] | None
     frames: Sequence[SinkFrame] | None
     errors: Mapping[int, RecordError]
     count_dropped: int
+    origins: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +159,7 @@ class TransformStage:
     """One entry of ``transforms``: runs where ``predicate(record) xor negate``."""
 
     alias: str
-    transformation: Transformation
+    transformation: BaseTransformation
     predicate: Predicate | None = None
     negate: bool = False
 

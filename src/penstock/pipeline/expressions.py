@@ -1,8 +1,10 @@
-"""Building blocks of Spark expressions that keep the generated code small.
+"""Building blocks of Spark expressions that keep the generated code small, and users' own expressions.
 
 Spark puts a projection into one Java method. Beyond 8,000 bytes of byte code the JVM only ever interprets a method,
 which makes everything in it some thirty times slower. So what is rarely needed must not be part of it: ``rare`` hands
 it to a part of Spark that evaluates expressions without generated code, behind one call.
+
+Functions ``parse_problem`` and ``spark_text`` are for expressions that users write.
 
 Thread: pure functions that build expressions.
 """
@@ -12,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -24,3 +28,26 @@ def rare(column: Column, build: Callable[[Column], Column]) -> Column:
     Use it inside of ``when``. In ``build`` the column is evaluated once, however often it is used.
     """
     return F.get(F.transform(F.array(column), build), F.lit(0))
+
+
+def parse_problem(text: str) -> str | None:
+    """Why Spark cannot parse an expression, with the position.
+
+    None where it can, and where nobody can tell because there is no Spark session yet.
+    """
+    session = SparkSession._instantiatedSession
+    if session is None:
+        return None
+    try:
+        # Spark parses when an expression is used; what its names are is not known here.
+        session.range(0).select(F.expr(text))
+    except ParseException as error:
+        return spark_text(error)
+    except AnalysisException:
+        return None
+    return None
+
+
+def spark_text(error: Exception) -> str:
+    """What Spark says of an error, with the position, without the plan and the JVM's trace."""
+    return str(error).split("\n\nJVM stacktrace", maxsplit=1)[0].split(";\n'", maxsplit=1)[0].strip()

@@ -182,6 +182,20 @@ class SparkJobs:
         made = execute(table) if self._gate is None else self._gate.run(("through", table.schema), table, execute)
         return made.cast(table.schema)
 
+    def collect(self, table: pa.Table, plan: Callable[[DataFrame], tuple[DataFrame, Shape]]) -> tuple[pa.Table, Shape]:
+        """A table through a plan that is made for it, and what the plan says of its output.
+
+        Args:
+            table: The rows.
+            plan: Makes the output of the input; runs no job.
+        """
+
+        def job(session: SparkSession) -> tuple[pa.Table, Shape]:
+            frame, shape = plan(session.createDataFrame(self._partitioned(table)))
+            return frame.toArrow(), shape
+
+        return self._runtime.run(job)
+
     # ------------------------------------------------------------------ one group
     def _run_one(
         self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
@@ -377,7 +391,7 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
     for name in _SIDES:
         if apart:
             final += [
-                _collectable(getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)).alias(f"{name}_{index}")
+                collectable(getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)).alias(f"{name}_{index}")
                 for index, end in enumerate(ends)
                 if not getattr(end.leaf.shape, name).absent
             ]
@@ -396,7 +410,7 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
     return final or [F.lit(None).cast("boolean").alias("dropped")]
 
 
-def _collectable(column: Column, side: Side) -> Column:
+def collectable(column: Column, side: Side) -> Column:
     """A column that toArrow takes: built structs made optional at every depth, no VARIANT that is null."""
     if side.is_variant:
         return F.coalesce(column, F.parse_json(F.lit("null")))

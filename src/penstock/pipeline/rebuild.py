@@ -36,6 +36,11 @@ def side_values(outcome: Outcome, side: SideName, rows: int) -> Sequence[object]
 
 def rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int, ConnectRecord]:
     """The records of an outcome, without dropped ones; what failed is in there still."""
+    return dict(rebuilt_rows(outcome, records))
+
+
+def rebuilt_rows(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> list[tuple[int, ConnectRecord]]:
+    """The same where a row may have become several."""
     seqs = list(range(len(records))) if outcome.rows is None else outcome.rows.tolist()
     changes: dict[str, Sequence[Any]] = {}
     for side in _SIDES:
@@ -48,11 +53,11 @@ def rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int,
         changes["headers"] = headers_of_column(outcome.columns["headers"])
     dropped = [False] * len(seqs) if outcome.dropped is None else outcome.dropped.to_pylist()
     names = list(changes)
-    rebuilt: dict[int, ConnectRecord] = {}
-    for seq, gone, *values in zip(seqs, dropped, *changes.values(), strict=True):
-        if not gone:
-            rebuilt[seq] = _with(records[seq], names, values)
-    return rebuilt
+    return [
+        (seq, _with(records[seq], names, values))
+        for seq, gone, *values in zip(seqs, dropped, *changes.values(), strict=True)
+        if not gone
+    ]
 
 
 def _with(record: ConnectRecord, names: Sequence[str], values: Sequence[Any]) -> ConnectRecord:

@@ -1,7 +1,8 @@
 """Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
 
-Main types: ``Columns`` (one Spark plan, one collect), ``Classic`` (a user's ``Transformation``, once a record, in
-order); ``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
+Main types: ``Columns`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own, whose
+rows need not be as many as its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
+``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
 
 Thread: the segments of a task are used by its pipeline thread only.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.api import ConnectRecord, Predicate, Transformation
+from penstock.api import ConnectRecord, FrameTransformation, Predicate, Transformation
 from penstock.errors import ConnectException, RetriableException, java_class_name
 from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
@@ -44,7 +45,23 @@ class Classic:
         return self.transformation.apply(record)
 
 
-Segment = Columns | Classic
+@dataclass(frozen=True)
+class Framed:
+    """One transform that works on whole frames."""
+
+    transformation: FrameTransformation
+    predicate: Predicate | None
+    negate: bool
+    name: str
+
+    def takes(self, record: ConnectRecord) -> bool:
+        """Whether the transform has a record: it may do without tombstones, and a predicate may keep others from it."""
+        if record.value is None and not self.transformation.takes_tombstones:
+            return False
+        return self.predicate is None or self.predicate.test(record) is not self.negate
+
+
+Segment = Columns | Framed | Classic
 
 
 def class_name(instance: object) -> str:
@@ -61,7 +78,7 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
         step = _column_step(stage)
         name = class_name(stage.transformation)
         if step is None:
-            segments.append(Classic(stage.transformation, stage.predicate, stage.negate, name))
+            segments.append(_segment(stage, name))
             continue
         staged = Staged(step, Stage.TRANSFORMATION, name)
         last = segments[-1] if segments else None
@@ -70,6 +87,15 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
         else:
             segments.append(Columns((staged,)))
     return segments
+
+
+def _segment(stage: TransformStage, name: str) -> Segment:
+    transformation = stage.transformation
+    if isinstance(transformation, FrameTransformation):
+        return Framed(transformation, stage.predicate, stage.negate, name)
+    if isinstance(transformation, Transformation):
+        return Classic(transformation, stage.predicate, stage.negate, name)
+    raise ConnectException(f"transforms.{stage.alias}: {name} is neither a Transformation nor a FrameTransformation")
 
 
 def _column_step(stage: TransformStage) -> Step | None:
@@ -84,25 +110,52 @@ def _column_step(stage: TransformStage) -> Step | None:
 
 
 class Failures:
-    """The errors of one batch: the first one of each record."""
+    """The errors of one batch: the first one of each record.
+
+    A record of the batch may have become several rows, or none (``spread``). What fails is a row; its error is that of
+    the record, whose other rows go no further.
+    """
 
     def __init__(self) -> None:
         self.errors: dict[int, RecordError] = {}
+        #: For each row the record it is of; None = row i is record i.
+        self.origins: np.ndarray | None = None
 
-    def raised(self, seq: int, stage: str, executing_class: str, error: BaseException) -> None:
-        """Notes what Python code raised for a record."""
+    def spread(self, origins: np.ndarray) -> None:
+        """From here on there are other rows: ``origins`` are the rows there were."""
+        self.origins = origins if self.origins is None else self.origins[origins]
+
+    def seq(self, row: int) -> int:
+        """The record of a row."""
+        return row if self.origins is None else int(self.origins[row])
+
+    def of_row(self, row: int) -> RecordError | None:
+        """The error of the record that a row is of."""
+        return self.errors.get(self.seq(row)) if self.errors else None
+
+    def failed(self, rows: int) -> np.ndarray:
+        """True for the rows of failed records."""
+        if self.origins is not None:
+            return np.isin(self.origins, list(self.errors))
+        failed = np.zeros(rows, dtype=bool)
+        failed[np.fromiter(self.errors, dtype=np.int64)] = True
+        return failed
+
+    def raised(self, row: int, stage: str, executing_class: str, error: BaseException) -> None:
+        """Notes what Python code raised for a row."""
         retriable = isinstance(error, RetriableException)
         name = java_class_name(error)
+        seq = self.seq(row)
         # The record is kept out of what follows, so this is its only error.
         self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
 
-    def failed_before_headers(self, seq: int, *, source: bool) -> bool:
+    def failed_before_headers(self, row: int, *, source: bool) -> bool:
         """Whether a record failed in a stage that comes before its headers are converted.
 
         Kafka Connect converts headers after transforms and before key and value on the way to Kafka, and after key and
         value and before transforms on the way from it; here that may happen in another order.
         """
-        error = self.errors.get(seq)
+        error = self.of_row(row)
         if error is None:
             return False
         return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
@@ -114,7 +167,7 @@ class Failures:
         valid = np.flatnonzero(outcome.error.is_valid().to_numpy())
         for index, error in zip(valid.tolist(), outcome.error.take(valid).to_pylist(), strict=True):
             place = outcome.places[error["place"]]
-            seq = index if outcome.rows is None else int(outcome.rows[index])
+            seq = self.seq(index if outcome.rows is None else int(outcome.rows[index]))
             message = error["message"]
             before = self.errors.get(seq)
             if before is not None and place.stage == Stage.TRANSFORMATION:

@@ -22,13 +22,14 @@ from penstock.data import ConnectHeaders
 from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage
 from penstock.pipeline.chain import Staged
+from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.header_columns import headers_column, headers_of_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
-from penstock.pipeline.segments import Classic, Columns, Failures, class_name, cut_transforms
+from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
 from penstock.pipeline.sink_frames import frames_of
 from penstock.pipeline.step import NOTHING, RAW, ColumnConverter, Shape, SideName, Sorted, Step
 
@@ -84,6 +85,7 @@ class SinkPipeline:
             self._first = segments[0].steps
             segments = segments[1:]
         self._segments = segments
+        self._framer = FrameRunner(jobs)
         text = Staged(AsText("value"), Stage.VALUE_CONVERTER, self._names["value"])
         self._last: tuple[Staged, ...] = (text,) if self._form is ValueForm.TEXT else ()
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
@@ -109,6 +111,10 @@ class SinkPipeline:
             return self._frames(outcomes, table, failures)
         records = self._records(outcomes, table, failures)
         live, positions = self._transform(records, failures, rows)
+        consumed = rows
+        if failures.origins is not None:
+            rows = len(failures.origins)
+            table = table.take(pa.array(failures.origins))
         if self._form is not None:
             groups = self._groups(self._last, live, positions, failures)
             outcomes = (
@@ -121,8 +127,9 @@ class SinkPipeline:
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
                 aligned[seq] = record
-        left = sum(record is None for record in aligned)
-        return SinkBatch(aligned, None, failures.errors, left - len(failures.errors))
+        there = {failures.seq(seq) for seq in positions}
+        dropped = consumed - len(there | failures.errors.keys())
+        return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
 
     # ------------------------------------------------------------------ reading
     def _read(self, table: pa.Table, failures: Failures) -> list[Outcome]:
@@ -278,13 +285,18 @@ class SinkPipeline:
             if isinstance(segment, Classic):
                 live, positions = apply_classic(segment, live, positions, failures)
                 continue
+            if isinstance(segment, Framed):
+                live, kept = self._framer.apply(segment, live, positions, failures, rows, sink=True)
+                rows = rows if failures.origins is None else len(failures.origins)
+                positions = list(range(rows)) if kept is None else kept
+                continue
             groups = self._groups(segment.steps, live, positions, failures)
             by_position = dict(zip(positions, live, strict=True))
             changed: dict[int, ConnectRecord] = {}
             for outcome in self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True):
                 failures.found(outcome)
                 changed |= rebuilt(outcome, by_position)
-            positions = [row for row in sorted(changed) if row not in failures.errors]
+            positions = [row for row in sorted(changed) if failures.of_row(row) is None]
             live = [changed[row] for row in positions]
         return live, positions
 
@@ -305,11 +317,12 @@ class SinkPipeline:
             positions = np.arange(rows) if outcome.rows is None else outcome.rows
             kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
             present[positions] = kept
-        present[np.fromiter(failures.errors, dtype=np.int64)] = False
+        present[failures.failed(rows)] = False
         outcomes = [self._with_wire_headers(outcome, table, present, failures) for outcome in outcomes]
-        present[np.fromiter(failures.errors, dtype=np.int64)] = False
+        present[failures.failed(rows)] = False
         frames = frames_of(outcomes, table, ~present, self._runtime.session)
-        return SinkBatch(None, frames, failures.errors, int(rows - present.sum()) - len(failures.errors))
+        dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
+        return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
 
     def _with_wire_headers(self, outcome: Outcome, table: pa.Table, present: np.ndarray, failures: Failures) -> Outcome:
         """A frame has its headers as bytes: those a transform changed are written again."""

@@ -25,12 +25,13 @@ from penstock.pipeline.assembly import Assembly, LazyColumns
 from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import OTHER_COLUMNS, columns_of_frame, frame_to_records
+from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.header_columns import wire_to_column
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt
-from penstock.pipeline.segments import Classic, Columns, Failures, Segment, class_name, cut_transforms
+from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.step import ColumnConverter, SideName
 from penstock.pipeline.types import HEADERS_SPARK
 
@@ -82,6 +83,7 @@ class SourcePipeline:
         else:
             self._last = Columns(tuple(steps))
         self._segments: list[Segment] = segments
+        self._frames = FrameRunner(jobs)
         # Bytes that are made by a user's own converters alone have seen no plan when they are done.
         self._whole = spec.nothing_beside_spark or not self._last.steps
 
@@ -145,6 +147,9 @@ class SourcePipeline:
         for segment in self._segments:
             if isinstance(segment, Classic):
                 live, positions = apply_classic(segment, live, positions, failures)
+            elif isinstance(segment, Framed):
+                live, positions = self._frames.apply(segment, live, positions, failures, rows, sink=False)
+                rows = rows if failures.origins is None else len(failures.origins)
             else:
                 live, positions = self._apply_columns(segment, live, positions, failures, rows)
         assembly = Assembly(rows)
@@ -223,7 +228,7 @@ class SourcePipeline:
         for outcome in self._jobs.run(groups, shared, rows, apart=True):
             failures.found(outcome)
             changed |= rebuilt(outcome, by_position)
-        kept = [seq for seq in sorted(changed) if seq not in failures.errors]
+        kept = [seq for seq in sorted(changed) if failures.of_row(seq) is None]
         return [changed[seq] for seq in kept], kept
 
 
@@ -239,7 +244,7 @@ def _convert_own(
     """Runs a user's own converter, record by record."""
     data: list[bytes | None] = [None] * rows
     for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
-        if seq in failures.errors:
+        if failures.of_row(seq) is not None:
             continue
         schema, value = (record.key_schema, record.key) if side == "key" else (record.value_schema, record.value)
         try:

@@ -54,7 +54,7 @@ _BASES = {
     PluginKind.SINK: "penstock.api:SinkConnector",
     PluginKind.CONVERTER: "penstock.api:Converter",
     PluginKind.HEADER_CONVERTER: "penstock.api:HeaderConverter",
-    PluginKind.TRANSFORMATION: "penstock.api:Transformation",
+    PluginKind.TRANSFORMATION: "penstock.api:BaseTransformation",
     PluginKind.PREDICATE: "penstock.api:Predicate",
     PluginKind.CONFIG_PROVIDER: "penstock.config:ConfigProvider",
 }

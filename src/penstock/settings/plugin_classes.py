@@ -79,7 +79,8 @@ def ensure_concrete_subclass(base: type, cls: type) -> None:
         ConfigException: It does not extend `base`, or it is abstract.
     """
     if not issubclass(cls, base):
-        raise ConfigException(f"Class class {java_text(cls)} does not implement the {base.__name__} interface")
+        wanted = base.__name__.removeprefix("Base")
+        raise ConfigException(f"Class class {java_text(cls)} does not implement the {wanted} interface")
     if inspect.isabstract(cls):
         children = ", ".join(java_text(child) for child in _concrete_neighbours(cls))
         suggestion = f" Did you mean {children}?" if children else ""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame, SinkRecord, TopicPartition
 from penstock.errors import ConnectException
+from penstock.pipeline.batches import SinkBatch
 from penstock.worker.error_report import ConsumedMessage
 
 
@@ -54,6 +55,17 @@ class Delivery:
         ends = {partition: end for partition, end in self.ends.items() if partition not in partitions}
         table = self.table.filter(pc.invert(rows_of(self.table, partitions)))
         return Delivery(table, kept, self.frames, ends, self.fatal)
+
+
+def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:
+    """What each consumed row became: its record or None; a list of records where transforms made several of one."""
+    if batch.records is None or batch.origins is None:
+        return batch.records
+    found: list[list[SinkRecord]] = [[] for _ in range(rows)]
+    for origin, record in zip(batch.origins.tolist(), batch.records, strict=True):
+        if record is not None:
+            found[origin].append(record)
+    return found
 
 
 def rows_of(table: pa.Table, partitions: Collection[TopicPartition]) -> pa.Array:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar, cast
 
 import pyarrow as pa
@@ -31,7 +32,14 @@ from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_delivery import Delivery, message_at, place_of, prefix_ends, rows_of
+from penstock.worker.sink_delivery import (
+    Delivery,
+    message_at,
+    place_of,
+    prefix_ends,
+    records_by_row,
+    rows_of,
+)
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_stages import (
     Assigned,
@@ -190,7 +198,7 @@ class SinkLoop:
     def _prepare(self, converted: ConvertedBatch) -> Delivery | None:
         """Leave out rows of partitions that have gone or were rewound, handle failed records, cut at a fatal one."""
         fetched, batch = converted.fetched, converted.batch
-        table, records, errors = fetched.table, batch.records, dict(batch.errors)
+        table, records, errors = fetched.table, records_by_row(batch, fetched.table.num_rows), dict(batch.errors)
         attempts = dict(converted.attempts)
         stale = self._partitions.stale(fetched.ends, fetched.epoch)
         if len(stale) == len(fetched.ends):
@@ -216,6 +224,9 @@ class SinkLoop:
             again = bool(stale) or fatal is not None
             frames = self._frames_of(table) if again else list(batch.frames or ())
             return Delivery(table, None, frames, ends, fatal_error)
+        if batch.origins is not None:
+            pieces = cast("Sequence[Sequence[SinkRecord]]", records)
+            return Delivery(table, list(chain.from_iterable(pieces)), None, ends, fatal_error)
         if errors or batch.count_dropped:
             records = [record for record in records if record is not None]
         # Without errors and dropped ones every row has its record.

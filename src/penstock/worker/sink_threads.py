@@ -223,8 +223,8 @@ class SinkConverter:
         dropped_at_first = batch.count_dropped
 
         def rerun(rows: list[int]) -> Mapping[int, RecordError]:
-            if latest[0].records is None:
-                # Frames cannot be put together from parts: the whole batch is converted again.
+            if latest[0].records is None or latest[0].origins is not None:
+                # Frames, and records that became several, cannot be put together from parts: all is converted again.
                 latest[0] = self._pipeline.run(ConsumedBatch(fetched.table))
                 return latest[0].errors
             part = self._pipeline.run(ConsumedBatch(fetched.table.take(pa.array(rows, pa.int64()))))
@@ -236,7 +236,9 @@ class SinkConverter:
 
         errors, attempts = self._errors.retry(batch.errors, rerun)
         last = latest[0]
-        return ConvertedBatch(fetched, SinkBatch(last.records, last.frames, errors, last.count_dropped), attempts)
+        return ConvertedBatch(
+            fetched, SinkBatch(last.records, last.frames, errors, last.count_dropped, last.origins), attempts
+        )
 
 
 def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:

@@ -44,7 +44,8 @@ class Outgoing:
         source: What was polled.
         batch: What it became.
         rows: Positions of the rows to send; None for all.
-        settled: Positions that are not sent and count as acknowledged: dropped by a transform, or failed and skipped.
+        settled: Records that have nothing to send and count as acknowledged: dropped by a transform, or failed and
+            skipped.
         failure: What the task fails with once the rows are sent; rows behind the failed one are neither sent nor
             settled.
     """
@@ -57,9 +58,13 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Number of rows of the batch, sent or not."""
-        rows: int = self.batch.table.num_rows
-        return rows
+        """Number of records of the batch, sent or not."""
+        return count_records(self.source, self.batch)
+
+    def record_of(self, row: int) -> int:
+        """Position of the record that a row was made of."""
+        origins = self.batch.origins
+        return row if origins is None else int(origins[row])
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +98,7 @@ class SourceConverter:
             ConnectException: the batch cannot be run at all.
         """
         batch = self._pipeline.run(source)
-        limit: int = batch.table.num_rows
+        limit = count_records(source, batch)
         failure: Exception | None = None
         errors: Mapping[int, RecordError] = batch.errors
         if errors:
@@ -101,7 +106,7 @@ class SourceConverter:
             fatal = self._errors.handle_batch(errors, _describer(source), attempts=attempts)
             if fatal is not None:
                 limit, failure = fatal.seq, fatal.exception
-        rows, settled = rows_to_send(batch, errors, limit)
+        rows, settled = rows_to_send(batch, errors, limit, count_records(source, batch))
         outgoing = Outgoing(source, batch, rows, settled, failure)
         return self._checked(outgoing)
 
@@ -129,27 +134,56 @@ class SourceConverter:
             return outgoing
         index, what = found
         row: int = index if outgoing.rows is None else outgoing.rows[index].as_py()
+        record = outgoing.record_of(row)
         topic = outgoing.batch.table.column("topic")[row].as_py()
         partition = outgoing.batch.table.column("partition")[row].as_py()
         failure = ConnectException(
             f"Task {self._owner} returned a record that cannot be sent: {what} (topic {topic}, partition {partition}, "
-            f"{_place(outgoing.source, row)}). The connector or one of its transforms must be corrected."
+            f"{_place(outgoing.source, record)}). The connector or one of its transforms must be corrected."
         )
         failure.__cause__ = DataException(what)
-        before = pa.array(range(row), pa.int64()) if outgoing.rows is None else outgoing.rows[:index]
+        while row > 0 and outgoing.record_of(row - 1) == record:
+            # A record goes with all of its rows, or not at all.
+            row -= 1
+        before = pa.array(range(row), pa.int64())
+        if outgoing.rows is not None:
+            before = outgoing.rows.filter(pc.less(outgoing.rows, row))
         return replace(
-            outgoing, rows=before, settled=[other for other in outgoing.settled if other < row], failure=failure
+            outgoing, rows=before, settled=[other for other in outgoing.settled if other < record], failure=failure
         )
 
 
-def rows_to_send(batch: ProduceBatch, errors: Iterable[int], limit: int) -> tuple[pa.Array | None, list[int]]:
-    """Which rows before `limit` are sent (None: all of the batch), and which are settled without being sent."""
-    # Invariant 1: rows from the limit on, where the task ends, are in neither set.
-    settled = {row for row in errors if row < limit}
+def count_records(source: Batch, batch: ProduceBatch) -> int:
+    """How many records a batch was made of."""
+    if batch.origins is None:
+        rows: int = batch.table.num_rows
+        return rows
+    found = source.num_rows if isinstance(source, SourceFrame) else len(source.records)
+    if found is None:
+        # Only Spark knows how many rows the frame had; the last one that left something is the last that counts.
+        return int(batch.origins[-1]) + 1 if len(batch.origins) else 0
+    return found
+
+
+def rows_to_send(
+    batch: ProduceBatch, errors: Iterable[int], limit: int, records: int | None = None
+) -> tuple[pa.Array | None, list[int]]:
+    """Which rows before the record `limit` are sent (None: all of the batch), and which records are settled without.
+
+    Args:
+        batch: What was made.
+        errors: The records that failed.
+        limit: The first record that does not count.
+        records: How many records there are; None: as many as rows.
+    """
+    settled = {record for record in errors if record < limit}
+    dropped: list[int] = []
     if batch.has_dropped:
         dropped = pc.indices_nonzero(pc.fill_null(batch.table.column("dropped"), False)).to_pylist()
-        settled.update(row for row in dropped if row < limit)
-    if not settled and limit == batch.table.num_rows:
+    if batch.origins is not None:
+        return _spread_rows(batch.origins, settled, dropped, limit)
+    settled.update(row for row in dropped if row < limit)
+    if not settled and limit == (batch.table.num_rows if records is None else records):
         return None, []
     mask = np.ones(limit, dtype=bool)
     ordered = sorted(settled)
@@ -157,16 +191,44 @@ def rows_to_send(batch: ProduceBatch, errors: Iterable[int], limit: int) -> tupl
     return pa.array(np.flatnonzero(mask), pa.int64()), ordered
 
 
+def _spread_rows(
+    origins: np.ndarray, settled: set[int], dropped: Sequence[int], limit: int
+) -> tuple[pa.Array, list[int]]:
+    """The same where records have become several rows, or none."""
+    mask = (origins < limit) & ~np.isin(origins, list(settled))
+    mask[list(dropped)] = False
+    without = np.setdiff1d(np.arange(limit), origins[mask])
+    return pa.array(np.flatnonzero(mask), pa.int64()), without.tolist()
+
+
 def with_rows_replaced(batch: ProduceBatch, positions: Sequence[int], again: ProduceBatch) -> ProduceBatch:
-    """The batch with these rows taken from another one, which has a row for each of them."""
+    """The batch with these records taken from another one, which is made of them."""
+    if batch.origins is not None or again.origins is not None:
+        return _with_rows_spread(batch, positions, again)
     size = batch.table.num_rows
     order = np.arange(size)
     order[list(positions)] = size + np.arange(len(positions))
     table = pa.concat_tables([batch.table, again.table]).take(pa.array(order))
-    table = table.set_column(table.column_names.index("seq"), "seq", pa.array(np.arange(size), pa.int64()))
+    return _joined(batch, again, table)
+
+
+def _with_rows_spread(batch: ProduceBatch, positions: Sequence[int], again: ProduceBatch) -> ProduceBatch:
+    before = np.arange(batch.table.num_rows) if batch.origins is None else batch.origins
+    after = np.asarray(positions, dtype=np.int64)
+    after = after if again.origins is None else after[again.origins]
+    kept = np.flatnonzero(~np.isin(before, list(positions)))
+    origins = np.concatenate([before[kept], after])
+    order = np.argsort(origins, kind="stable")
+    table = pa.concat_tables([batch.table.take(pa.array(kept)), again.table]).take(pa.array(order))
+    return replace(_joined(batch, again, table), origins=origins[order])
+
+
+def _joined(batch: ProduceBatch, again: ProduceBatch, table: pa.Table) -> ProduceBatch:
+    """A batch of rows of two."""
+    seq = pa.array(np.arange(table.num_rows), pa.int64())
     return replace(
         batch,
-        table=table,
+        table=table.set_column(table.column_names.index("seq"), "seq", seq),
         topic=batch.topic if batch.topic == again.topic else None,
         has_headers=batch.has_headers or again.has_headers,
         has_dropped=batch.has_dropped or again.has_dropped,

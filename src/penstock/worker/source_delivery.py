@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -92,6 +94,8 @@ class SourceDelivery:
     ) -> None:
         self.submitted = SubmittedOffsets()
         self.counts = DeliveryCounts()
+        #: For batches whose records have become several rows: how many rows of each record are under way.
+        self._left: dict[int, Counter[int]] = {}
         self._owner = owner
         self._producer = producer
         self._topics = topics
@@ -153,9 +157,39 @@ class SourceDelivery:
         self.counts.records_written += sent - len(failures)
         self._hooks.advance()
 
+    def _arrived_spread(
+        self,
+        outgoing: Outgoing,
+        submission: Submission,
+        chunk: tuple[int, int],
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        """The same where a record has become several rows: it is settled, and the task told, with the last of them."""
+        lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
+        left = self._left.get(id(submission))
+        if left is None:
+            left = self._left[id(submission)] = Counter(map(outgoing.record_of, _rows_sent(outgoing)))
+        done: list[int] = []
+        sent = _rows_sent(outgoing, *chunk)
+        for row in sent:
+            record = outgoing.record_of(row)
+            # A lost row is never counted down, so its record is never settled.
+            left[record] -= row not in lost
+            if not left[record]:
+                done.append(record)
+                del left[record]
+        placed = {outgoing.record_of(row): place for row, place in (metadata or {}).items()}
+        self._hooks.acknowledged(submission, len(done), placed)
+        if self.submitted.settle_rows(submission, done) or not left:
+            self._left.pop(id(submission), None)
+        self.counts.records_written += len(sent) - len(failures)
+        self._hooks.advance()
+
     def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
         """Report a record that Kafka refused; whether the task goes on without it."""
-        where = f"topic {failed.topic}, {_place(outgoing, failed.row)}"
+        record = outgoing.record_of(failed.row)
+        where = f"topic {failed.topic}, {_place(outgoing, record)}"
         if failed.unknown_topic:
             # Not a matter of one record: the next ones would be lost in the same way, without end.
             self._fail_with(
@@ -173,9 +207,9 @@ class SourceDelivery:
             )
             return False
         source = outgoing.source
-        origin: object = where if isinstance(source, SourceFrame) else source.records[failed.row]
+        origin: object = where if isinstance(source, SourceFrame) else source.records[record]
         error = RecordError(
-            failed.row, KAFKA_PRODUCE, _PRODUCER_CLASS, failed.java_name, str(failed.error), exception=failed.error
+            record, KAFKA_PRODUCE, _PRODUCER_CLASS, failed.java_name, str(failed.error), exception=failed.error
         )
         try:
             self._errors.execute_failed(error, origin)
@@ -208,6 +242,18 @@ class _BatchReceipts:
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
         self._delivery.arrived(self._outgoing, self._submission, (first, end), failures, metadata)
+
+
+def _rows_sent(outgoing: Outgoing, first: int = 0, end: int | None = None) -> list[int]:
+    """The rows that are sent, of those from ``first`` up to ``end``."""
+    size = outgoing.batch.table.num_rows
+    last = size if end is None else min(end, size)
+    if outgoing.rows is None:
+        return list(range(first, last))
+    rows = outgoing.rows.to_numpy()
+    start, stop = np.searchsorted(rows, [first, last]).tolist()
+    found: list[int] = rows[start:stop].tolist()
+    return found
 
 
 def _topics(outgoing: Outgoing) -> list[str]:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.api import Converter, HeaderConverter, Predicate, Task, Transformation
+from penstock.api import BaseTransformation, Converter, HeaderConverter, Predicate, Task
 from penstock.errors import ConnectException
 from penstock.pipeline.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
@@ -99,7 +99,7 @@ def _transforms(settings: ConnectorSettings, made: ExitStack) -> list[TransformS
     stages = []
     for spec in settings.transforms:
         name = f"transforms.{spec.alias}"
-        transformation: Transformation = _made(name, spec.type, Transformation)  # type: ignore[type-abstract]
+        transformation: BaseTransformation = _made(name, spec.type, BaseTransformation)  # type: ignore[type-abstract]
         made.callback(transformation.close)
         _configure(name, _bound(transformation.configure, spec.config))
         predicate: Predicate | None = None
