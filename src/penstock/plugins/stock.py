@@ -64,6 +64,7 @@ def _transforms() -> list[PluginDescriptor]:
     ):
         java = f"{_CONNECT}.transforms.{name}"
         found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))
+    found.append(_stock(PluginKind.TRANSFORMATION, "penstock.transforms.Sql", "penstock.transforms.sql:Sql"))
     return found
 
 
