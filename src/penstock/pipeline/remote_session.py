@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import socket
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -134,7 +135,9 @@ def _retry_policy() -> RetryPolicy:
 def _connect(url: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    # What these tell is raised too, and told by who catches it.
     logging.getLogger("pyspark.sql.connect.client").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     try:
         return SparkSession.builder.remote(url).create()
     except Exception as error:

@@ -3,7 +3,7 @@
 The JVM behind a classic session is a part that can die (killed, frozen, out of memory). `SparkRuntime` starts it in
 the background, watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow
 to Arrow, so a second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not
-ours to kill; a lost session is replaced the same way, and a server that was there before gets a minute to come back.
+ours to kill; a lost session is replaced the same way, and a server that was there before gets two minutes to come back.
 
 Main type: `SparkRuntime`. Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
 """
@@ -32,8 +32,9 @@ HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_TIMEOUT_S = 10.0
 BOOT_ATTEMPTS = 3
 BOOT_PAUSE_S = 0.5
+MAX_BOOT_PAUSE_S = 5.0
 #: A Spark Connect server that was there before has so long to come back before its tasks fail.
-RETURN_TIME_S = 60.0
+RETURN_TIME_S = 120.0
 MAX_LOSSES_PER_JOB = 3
 
 
@@ -216,7 +217,7 @@ class SparkRuntime:
                 log.error("Spark session start, attempt %d: %s", attempt, brief(error))
                 self._tear_down()
                 with self._changed:
-                    if self._changed.wait_for(lambda: self._stopping, BOOT_PAUSE_S * min(attempt, BOOT_ATTEMPTS)):
+                    if self._changed.wait_for(lambda: self._stopping, min(BOOT_PAUSE_S * attempt, MAX_BOOT_PAUSE_S)):
                         return False
                 continue
             with self._changed:
