@@ -30,6 +30,7 @@ from penstock.herder import Health, StandaloneHerder
 from penstock.herder.override_checks import parse_policy
 from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.herder.validation import ConnectorValidator
+from penstock.kafka.collector import collect_rarely
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.services import Services
 from penstock.rest.setup import RestSettings, WorkerRest
@@ -92,6 +93,7 @@ def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[st
         return EXIT_CONNECTOR_FAILED
     events = Events()
     events.install()
+    collect_rarely()
     worker = StandaloneWorker(settings, plugins, transformer, files, events, probe=probe)
     try:
         worker.start()
@@ -261,6 +263,7 @@ class StandaloneWorker:
             offset_reader=builder.offset_reader,
             make_task=builder,
             offsets=builder.connector_offsets(),
+            preview=builder.previewer().preview,
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
             task_gone=builder.forget,
         )
