@@ -99,7 +99,10 @@ class PipelineAdapter:
         made = self._make(PluginKind.PREDICATE, name, lambda one: cast("Predicate", one).configure(config))
         if isinstance(made, Failure):
             return [made] * len(records)
-        stage = TransformStage("t", _Mark(), cast("Predicate", made), negate)
+        # A stock transform as the mark: then the predicate is a column, too.
+        mark = self._plugins.new(PluginKind.TRANSFORMATION, f"{_CONNECT}.transforms.InsertHeader")
+        cast("Transformation", mark).configure({"header": _APPLIED, "value.literal": "true"})
+        stage = TransformStage("t", cast("Transformation", mark), cast("Predicate", made), negate)
         found: list[Outcome] = []
         for one in self._through([stage], records):
             if isinstance(one, Failure) or one is None:
@@ -367,15 +370,6 @@ class _Capture(_Own):
         assert source.source_offset is not None
         self.seen[cast("int", source.source_offset["seq"])] = record
         return record
-
-
-class _Mark(_Own):
-    """Marks every record it is applied to."""
-
-    def apply(self, record: R) -> R | None:
-        marked = record.new_record()
-        marked.headers.add(Header(_APPLIED, True))
-        return cast("R", marked)
 
 
 # --------------------------------------------------------------------------------------------------- records and bytes
