@@ -15,6 +15,7 @@ from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.model import TargetState
 from penstock.model.payloads import ConnectorInfo, ConnectorView
+from penstock.model.preview import GivenRecord, PreviewLimits
 
 
 class Health(Enum):
@@ -90,6 +91,11 @@ class Herder(Protocol):
     # ------------------------------------------------------------------ the rest
     def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
         """Checks a configuration without creating anything."""
+
+    def preview(
+        self, config: Mapping[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
+    ) -> Future[dict[str, object]]:
+        """Shows what a configuration would do to some records; creates and commits nothing."""
 
     def active_topics(self, name: str) -> list[str]:
         """The topics that a connector has used since they were reset; never waits."""

@@ -27,6 +27,7 @@ from penstock.herder.secrets import unmasked
 from penstock.herder.validation import Checked, Validator
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
+from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
 from penstock.stores.connectors import ConnectorStore, StoredConnector
 from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.task_configs import TooManyTasksException, changed, check_count, complete
@@ -196,6 +197,12 @@ class StandaloneHerder:
     def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
         """Checks a configuration without creating anything."""
         return self._loop.submit(lambda: self._validate(dict(config)))
+
+    def preview(
+        self, config: Mapping[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
+    ) -> Future[dict[str, object]]:
+        """Shows what a configuration would do to some records; creates and commits nothing."""
+        return self._loop.submit(lambda: self._preview(dict(config), records, limits))
 
     def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
         """The committed offsets of a connector."""
@@ -534,6 +541,22 @@ class StandaloneHerder:
             # A stored connector whose class is missing: this says which.
             await self._loop.off_loop(f"validate-{name}", lambda: validator.new_connector(config))
         return OffsetChanges(name, entry.checked.type, config, worker.offsets, lambda: validator.new_connector(config))
+
+    async def _preview(
+        self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
+    ) -> dict[str, object]:
+        worker, validator = await self._ready()
+        config.setdefault("name", "preview")
+        known = self._registry.entries.get(config["name"] or "")
+        if known is not None:
+            config = unmasked(config, known.config, known.checked.secrets)
+
+        def show() -> dict[str, object]:
+            resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
+            checked = validator(config, {**config, **resolved})
+            return worker.preview(PreviewRequest(checked.type, resolved, records, limits))
+
+        return await self._loop.off_loop("preview", show)
 
     async def _validate(self, config: dict[str, str | None]) -> ConfigInfos:
         worker, validator = await self._ready()

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from starlette.requests import Request
 from penstock.errors import BadRequestException
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.model import TargetState
+from penstock.model.preview import GivenRecord, PreviewLimits
 
 #: The largest body that is read; configurations and offsets are far smaller.
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -194,6 +195,73 @@ def _offset_entry(entry: object) -> OffsetEntry:
         if part is not None and not isinstance(part, Mapping):
             raise BadRequestException(f"The {name} of an entry must be a JSON object or null")
     return OffsetEntry(partition, offset)
+
+
+_PREVIEW_FIELDS = {"config", "records", "limits"}
+_RECORD_FIELDS = {"topic", "partition", "timestamp", "key", "value", "headers"}
+_LIMITS = {"records": 1_000, "seconds": 60, "bytes": 64 * 1024 * 1024}
+
+
+@dataclass(frozen=True)
+class PreviewBody:
+    """The body of ``POST /connector-plugins/{plugin}/preview``."""
+
+    config: dict[str, str | None]
+    records: list[GivenRecord] | None
+    limits: PreviewLimits
+
+
+def preview_body(value: object) -> PreviewBody:
+    """Reads the body of a preview.
+
+    Raises:
+        BadRequestException: it is not what it must be.
+    """
+    fields = _fields(value, _PREVIEW_FIELDS, "The request body")
+    if fields.get("config") is None:
+        raise BadRequestException("The request has no config")
+    records = fields.get("records")
+    if records is not None and not isinstance(records, list):
+        raise BadRequestException("records must be a JSON array")
+    limits = _fields(fields.get("limits") or {}, set(_LIMITS), "limits")
+    for name, number in limits.items():
+        good = isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= _LIMITS[name]
+        if not good:
+            raise BadRequestException(f"limits.{name} must be a number above 0, at most {_LIMITS[name]}")
+    default = PreviewLimits()
+    return PreviewBody(
+        config_map(fields["config"], "config"),
+        None if records is None else [_given_record(record) for record in records],
+        PreviewLimits(
+            int(limits.get("records", default.records)),
+            float(limits.get("seconds", default.seconds)),
+            int(limits.get("bytes", default.bytes)),
+        ),
+    )
+
+
+def _given_record(value: object) -> GivenRecord:
+    fields = _fields(value, _RECORD_FIELDS, "Each of records")
+    topic, headers = fields.get("topic", "preview"), fields.get("headers") or {}
+    numbers = {name: fields.get(name) for name in ("partition", "timestamp")}
+    if not isinstance(topic, str) or not isinstance(headers, Mapping):
+        raise BadRequestException("topic of a record must be a text, headers an object of texts")
+    for name, number in numbers.items():
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31):
+            if name == "timestamp" and isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**62:
+                continue
+            raise BadRequestException(f"{name} of a record must be a whole number that is not negative")
+    texts = {str(name): str(text) for name, text in headers.items()}
+    return GivenRecord(topic, fields.get("key"), fields.get("value"), headers=texts, **numbers)
+
+
+def _fields(value: object, known: set[str], what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadRequestException(f"{what} must be a JSON object with {', '.join(sorted(known))}")
+    unknown = sorted(set(value) - known)
+    if unknown:
+        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; {', '.join(sorted(known))} are known")
+    return value
 
 
 def timestamp_ms(value: object) -> int:

@@ -41,6 +41,7 @@ _STATE: Final[Json] = {
 _STATE_FIELDS: Final = {"state": _STATE, "worker_id": _TEXT, "version": _TEXT_OR_NULL}
 _TYPE: Final[Json] = {"type": "string", "enum": ["source", "sink", "unknown"]}
 _SCALAR: Final[Json] = {"type": ["string", "number", "boolean"]}
+_NATURAL: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 2147483647}
 _ANY_OBJECT: Final[Json] = {"type": "object"}
 _NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
 
@@ -127,6 +128,33 @@ SCHEMAS: Final[Json] = {
             ),
         }
     ),
+    "PreviewRequest": _closed(
+        {"config": _ref("ConfigInput")},
+        {
+            "records": _list_of(
+                _closed(
+                    {},
+                    {
+                        "topic": _TEXT,
+                        "partition": _NATURAL,
+                        "timestamp": _NATURAL,
+                        "key": {},
+                        "value": {},
+                        "headers": {"type": "object", "additionalProperties": _TEXT},
+                    },
+                )
+            ),
+            "limits": _closed(
+                {},
+                {
+                    "records": {"type": "integer", "minimum": 1, "maximum": 1000},
+                    "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 60},
+                    "bytes": {"type": "integer", "minimum": 1, "maximum": 67108864},
+                },
+            ),
+        },
+    ),
+    "Preview": _object({"type": _TYPE, "ended_by": _TEXT, "records": _list_of(_ANY_OBJECT)}, {"error": _TEXT}),
     "LoggerLevel": _object({"level": _TEXT, "last_modified": {"type": ["integer", "null"]}}),
     "SetLevel": _object({"level": {"type": "string", "examples": ["INFO"]}}),
 }
@@ -277,6 +305,15 @@ OPERATIONS: Final[Sequence[Operation]] = (
         {200: _ref("ConfigInfos")},
         _BODY,
         _ref("ConfigInput"),
+    ),
+    Operation(
+        "post",
+        f"{_P}/preview",
+        "preview",
+        "Show what a configuration would do to some records; nothing is created or committed",
+        {200: _ref("Preview")},
+        _BODY,
+        _ref("PreviewRequest"),
     ),
     Operation(
         "get",

@@ -17,6 +17,7 @@ from penstock.herder import StandaloneHerder
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.validation import Checked, ConnectorValidator
 from penstock.model import ConnectorType, State
+from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.stores.connectors import ConnectorStore
 from penstock.stores.memory import MemoryOffsetStore
@@ -162,6 +163,7 @@ class Setup:
         self.task_error: Exception | None = None
         self.stuck = False
         self.connectors = connectors
+        self.previews: list[PreviewRequest] = []
         self.topics = ActiveTopics()
         self.herder = StandaloneHerder("127.0.0.1:8083", self.topics)
         self.env = {"SECRET": "hunter2"}
@@ -177,10 +179,15 @@ class Setup:
             offset_reader=lambda name: EchoOffsets(OffsetReader(self.store, name)),
             make_task=self._make_task,
             offsets=WorkerOffsets(self.store, _group, lambda group: self.groups),
+            preview=self._preview,
             task_stop_timeout_s=0.3,
             connector_stop_timeout_s=0.3,
         )
         self.worker = Worker(parts, self.herder, self.herder)
+
+    def _preview(self, request: PreviewRequest) -> dict[str, object]:
+        self.previews.append(request)
+        return {"type": request.type.value, "ended_by": "end", "records": []}
 
     def _make_task(self, request: TaskRequest, report: StateReport) -> FakeTask:
         if self.task_error is not None:

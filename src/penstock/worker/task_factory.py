@@ -51,6 +51,7 @@ from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.preview import Previewer
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
 from penstock.worker.source_stages import BatchLimits
@@ -111,6 +112,10 @@ class TaskBuilder:
     def connector_offsets(self) -> WorkerOffsets:
         """Reads and changes the committed offsets of connectors."""
         return WorkerOffsets(self._store, self._group_of, self._group_admin)
+
+    def previewer(self) -> Previewer:
+        """Shows what configurations would do to some records, with the plans of the tasks."""
+        return Previewer(self._settings, self._plugins, self._runtime, self._jobs)
 
     def _group_of(self, connector: str, config: Mapping[str, str]) -> Group:
         """The consumer group of a sink: its own name for it, the worker's, or the default."""

@@ -20,6 +20,7 @@ from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkC
 from penstock.config.providers import ConfigTransformer
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
+from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
@@ -79,6 +80,7 @@ class WorkerParts:
         offset_reader: Makes the reader of a source connector's committed offsets.
         make_task: Builds a task's runner.
         offsets: Reads and changes the committed offsets of connectors.
+        preview: Shows what a configuration would do to some records.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
         task_gone: Told of each task that was stopped and is not known any more.
@@ -90,6 +92,7 @@ class WorkerParts:
     offset_reader: Callable[[str], OffsetStorageReader]
     make_task: TaskFactory
     offsets: ConnectorOffsets
+    preview: Callable[[PreviewRequest], dict[str, object]]
     task_stop_timeout_s: float = 5.0
     connector_stop_timeout_s: float = 5.0
     task_gone: Callable[[ConnectorTaskId], None] = lambda task: None
@@ -125,6 +128,14 @@ class Worker:
     def offsets(self) -> ConnectorOffsets:
         """Reads and changes the committed offsets of connectors. Its methods block: any thread but the herder's."""
         return self._parts.offsets
+
+    def preview(self, request: PreviewRequest) -> dict[str, object]:
+        """Shows what a configuration would do to some records. Blocks: any thread but the herder's.
+
+        Raises:
+            ConnectException: a part of the connector cannot be made, or records cannot be read.
+        """
+        return self._parts.preview(request)
 
     @property
     def connector_stop_timeout_s(self) -> float:

@@ -5,11 +5,13 @@ Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorPluginsResource
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import BadRequestException
-from penstock.rest.bodies import config_map, read_json
+from penstock.rest.bodies import config_map, preview_body, read_json
 from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry
 from penstock.rest.services import flag, services
@@ -37,13 +39,27 @@ async def validate(request: Request) -> Response:
     """Checks a configuration: a definition, a value and the faults of each setting."""
     s, plugin = services(request), request.path_params["plugin"]
     config = config_map(await read_json(request))
+    _same_class(config, plugin)
+    infos = await s.answer(s.herder.validate_config(config), config.get("name") or "")
+    return json_response(infos.to_json())
+
+
+async def preview(request: Request) -> Response:
+    """What a configuration would do to some records: of the source, of the sink's topics, or of the request."""
+    s, plugin = services(request), request.path_params["plugin"]
+    wanted = preview_body(await read_json(request))
+    _same_class(wanted.config, plugin)
+    future = s.herder.preview(wanted.config, wanted.records, wanted.limits)
+    shown = await s.answer(future, wanted.config.get("name") or "")
+    return json_response(shown)
+
+
+def _same_class(config: Mapping[str, str | None], plugin: str) -> None:
     included = config.get("connector.class")
     if not included:
         raise BadRequestException("The configuration contains no connector type: set connector.class")
     if not normalized(included).endswith(normalized(plugin)):
         raise BadRequestException(f"Included connector type {included} does not match request type {plugin}")
-    infos = await s.answer(s.herder.validate_config(config), config.get("name") or "")
-    return json_response(infos.to_json())
 
 
 def normalized(plugin: str) -> str:
@@ -61,4 +77,5 @@ ENTRIES: list[Entry] = [
     ("GET", "/connector-plugins", list_plugins),
     ("GET", f"{_P}/config", plugin_config),
     ("PUT", f"{_P}/config/validate", validate),
+    ("POST", f"{_P}/preview", preview),
 ]

@@ -1,0 +1,110 @@
+"""Looks at the first messages of some topics, without a consumer group and without committing anything.
+
+Main function: ``sample``; ``SampledMessage`` is what it finds. Thread: the caller's, for the time allowed at most.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka as ck
+
+from penstock.errors import KafkaException
+
+
+@dataclass(frozen=True)
+class SampledMessage:
+    """A message as it is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def sample(
+    settings: Mapping[str, object],
+    topics: Sequence[str] | re.Pattern[str],
+    *,
+    records: int,
+    size: int,
+    seconds: float,
+) -> list[SampledMessage]:
+    """The first messages of topics, each partition in order.
+
+    Args:
+        settings: librdkafka's, of a consumer.
+        topics: Their names, or what their names match as a whole.
+        records: How many at most.
+        size: How many bytes at most.
+        seconds: How long to wait for them.
+
+    Raises:
+        KafkaException: the cluster cannot be asked.
+    """
+    deadline = time.monotonic() + seconds
+    own = {
+        "group.id": f"penstock-preview-{uuid.uuid4().hex}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+    }
+    consumer = ck.Consumer({**settings, **own})
+    found: list[SampledMessage] = []
+    try:
+        known = consumer.list_topics(timeout=max(0.1, deadline - time.monotonic())).topics
+        chosen = [name for name in known if _wanted(name, topics)]
+        places = [ck.TopicPartition(name, p, ck.OFFSET_BEGINNING) for name in chosen for p in known[name].partitions]
+        if not places:
+            return []
+        consumer.assign(places)
+        unfinished = len(places)
+        while unfinished and len(found) < records and size > 0 and (left := deadline - time.monotonic()) > 0:
+            message = consumer.poll(min(left, 0.2))
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                unfinished -= error.code() == ck.KafkaError._PARTITION_EOF
+                continue
+            found.append(_sampled(message))
+            size -= len(message.value() or b"") + len(message.key() or b"")
+    except ck.KafkaException as error:
+        raise KafkaException(f"The topics of the preview cannot be read: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+    return found
+
+
+def _wanted(name: str, topics: Sequence[str] | re.Pattern[str]) -> bool:
+    return topics.fullmatch(name) is not None if isinstance(topics, re.Pattern) else name in topics
+
+
+def _sampled(message: ck.Message) -> SampledMessage:
+    kind, moment = message.timestamp()
+    types = {ck.TIMESTAMP_CREATE_TIME: 0, ck.TIMESTAMP_LOG_APPEND_TIME: 1}
+    listed: Any = message.headers() or ()
+    headers = [(name, _bytes(data)) for name, data in listed]
+    return SampledMessage(
+        str(message.topic()),
+        int(message.partition() or 0),
+        int(message.offset() or 0),
+        moment if kind in types else None,
+        types.get(kind, -1),
+        _bytes(message.key()),
+        _bytes(message.value()),
+        headers,
+    )
+
+
+def _bytes(data: Any) -> bytes | None:
+    return data.encode() if isinstance(data, str) else None if data is None else bytes(data)

@@ -1,0 +1,41 @@
+"""What Java Kafka Connect answered over REST, asked of a worker of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
+
+DATA = Path(__file__).parents[2] / "data" / "rest"
+SCENARIOS = [scenario["id"] for scenario in json.loads((DATA / "rest_visible.json").read_text())["scenarios"]]
+
+
+@pytest.mark.timeout(600)
+def test_the_recorded_exchanges_with_java_are_the_same_here(shared_worker: WorkerProcess, tmp_path: Path) -> None:
+    # Java has nothing to start: the cases give a task eight seconds for its first record.
+    shared_worker.wait(lambda: "Spark session 1 is up" in shared_worker.text(), "Spark is up", 180)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(DATA / "rest_cases"),
+            f"http://127.0.0.1:{shared_worker.port}",
+            str(DATA / "rest_visible.json"),
+            "--mode=standalone",
+            "--skip-tag=leaves-connector",
+            f"--dir={tmp_path}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    assert len(SCENARIOS) > 30
+    assert "0 failed" in done.stdout.splitlines()[-1], done.stdout[-6000:] + done.stderr
+    assert done.returncode == 0

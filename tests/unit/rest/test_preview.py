@@ -1,0 +1,65 @@
+"""Previews over REST: what is asked for, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.rest.api_client import Api, serving
+
+from penstock.model import ConnectorType
+from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.testing.control_plane import SINK, SOURCE
+
+PATH = "/connector-plugins/ProbeSource/preview"
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with serving() as started:
+        yield started
+
+
+def test_a_preview_is_of_the_configuration_with_its_secrets(api: Api) -> None:
+    config = {"connector.class": SOURCE, "password": "${env:SECRET}", "tasks.max": 1}
+    assert api.call("POST", PATH, {"config": config}) == (200, {"type": "source", "ended_by": "end", "records": []})
+    (asked,) = api.setup.previews
+    assert asked.type is ConnectorType.SOURCE
+    assert asked.config == {"connector.class": SOURCE, "password": "hunter2", "tasks.max": "1", "name": "preview"}
+    assert (asked.records, asked.limits) == (None, PreviewLimits(10, 5.0, 1024 * 1024))
+    assert api.call("GET", "/connectors") == (200, [])
+
+
+def test_records_and_limits_can_be_given(api: Api) -> None:
+    body = {
+        "config": {"connector.class": SINK, "topics": "t"},
+        "records": [{"topic": "t", "value": {"a": 1}, "key": "k", "headers": {"h": "v"}, "timestamp": 5}, {}],
+        "limits": {"records": 3, "seconds": 0.5},
+    }
+    assert api.call("POST", "/connector-plugins/ProbeSink/preview", body)[0] == 200
+    (asked,) = api.setup.previews
+    assert asked.records == [GivenRecord("t", "k", {"a": 1}, None, 5, {"h": "v"}), GivenRecord("preview")]
+    assert asked.limits == PreviewLimits(3, 0.5, 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([], "must be a JSON object"),
+        ({}, "has no config"),
+        ({"config": {}}, "contains no connector type"),
+        ({"config": {"connector.class": "Other"}}, "does not match request type ProbeSource"),
+        ({"config": {"connector.class": SOURCE}, "more": 1}, "Unrecognized field more"),
+        ({"config": {"connector.class": SOURCE}, "records": {}}, "records must be a JSON array"),
+        ({"config": {"connector.class": SOURCE}, "records": [1]}, "Each of records must be"),
+        ({"config": {"connector.class": SOURCE}, "records": [{"topic": 5}]}, "topic of a record must be a text"),
+        ({"config": {"connector.class": SOURCE}, "records": [{"partition": -1}]}, "partition of a record"),
+        ({"config": {"connector.class": SOURCE}, "limits": {"seconds": 600}}, "limits.seconds must be"),
+        ({"config": {"connector.class": SOURCE}, "limits": {"hours": 1}}, "Unrecognized field hours"),
+    ],
+)
+def test_what_cannot_be_previewed_is_refused(api: Api, body: object, words: str) -> None:
+    status, message = api.error("POST", PATH, body)
+    assert status == 400
+    assert words in message
+    assert api.setup.previews == []
