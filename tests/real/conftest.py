@@ -16,9 +16,9 @@ def shared_worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFacto
     worker = WorkerProcess(tmp_path_factory.mktemp("worker"), broker.bootstrap_servers)
     worker.start(piped=True)
     try:
-        worker.wait(
-            lambda: worker.get("/connectors") == (200, []) and "The worker serves" in worker.text(), "it serves"
-        )
+        worker.wait(lambda: worker.get("/connectors") == (200, []), "it answers")
+        # Here, and not in whatever test comes first.
+        worker.wait(lambda: "Spark session 1 is up" in worker.text(), "Spark is up", timeout_s=300)
         yield worker
         assert worker.end() == 0, worker.text()[-4000:]
     finally:

@@ -192,6 +192,13 @@ class WorkerProcess:
         except OSError:
             return 0, None
 
+    def metric(self, name: str, connector: str, task: int = 0) -> float | None:
+        """A task's metric as ``/metrics`` shows it; None when it is not there."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as reply:
+            lines = reply.read().decode().splitlines()
+        wanted = f'{name}{{connector="{connector}",task="{task}"}} '
+        return next((float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted)), None)
+
     def states(self, name: str) -> list[str]:
         """State of a connector, then those of its tasks."""
         status, body = self.get(f"/connectors/{name}/status")

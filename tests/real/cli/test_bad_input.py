@@ -22,7 +22,7 @@ from penstock.stores.java_hashmap import decode
 from penstock.testing.journal_sink import read_journal
 from penstock.testing.worker_process import WorkerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
@@ -270,6 +270,10 @@ def test_undecodable_bytes_in_a_line_are_replaced_and_the_place_is_logged(lab: L
     lab.source(lab.directory / "in")
     assert lab.values(3) == [b"good", "b\ufffdd\ufffd".encode(), b"also good"]
     assert "1 lines between positions 0 and 20 hold bytes that are not UTF-8" in lab.said()
+    lab.worker.wait(
+        lambda: lab.worker.metric("kafka_connect_source_task_source_record_write_total", lab.name) == 3, "the metric"
+    )
+    assert lab.worker.metric("kafka_connect_source_task_source_record_poll_total", lab.name) == 3
 
 
 @spark
@@ -407,6 +411,21 @@ def test_dead_letters_get_a_topic_and_say_where_they_come_from_and_the_task_may_
     assert [message.value() for message in found] == [b"{bad", b'"refused"']
     assert [message.key() for message in found] == [b"key", b"key"]
     assert all(pairs_of(message)[0] == ("h", b"1") for message in found)
+    counted = {name: lab.worker.metric(f"kafka_connect_{name}", lab.name) for name in SINK_METRICS}
+    assert counted == SINK_METRICS
+    lab.delete()
+    assert lab.worker.metric("kafka_connect_sink_task_sink_record_read_total", lab.name) is None
+
+
+SINK_METRICS = {
+    "sink_task_sink_record_read_total": 3,
+    "sink_task_sink_record_send_total": 2,
+    "sink_task_partition_count": 1,
+    "task_error_total_record_errors": 2,
+    "task_error_total_records_skipped": 1,
+    "task_error_deadletterqueue_produce_requests": 2,
+    "task_error_deadletterqueue_produce_failures": 0,
+}
 
 
 def messages(servers: str, topic: str, count: int) -> list[ck.Message]:
