@@ -1,0 +1,189 @@
+"""The physical plans of the stock classes: what happens to a record there happens in the JVM."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
+from penstock.data import Schema, SchemaBuilder, Type
+from penstock.pipeline import jobs
+from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
+from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.sink import build_sink_pipeline
+from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.step import ColumnConverter, ColumnPredicate, ColumnTransform
+from penstock.plugins import PluginKind, Plugins
+from penstock.plugins.stock import STOCK
+from penstock.testing.vectors.adapter import PipelineAdapter
+from penstock.testing.vectors.model import Vector, load_vectors
+from penstock.testing.vectors.runner import run_shuffled
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+#: Stock classes whose plans may hold a Python node, with the reason.
+PYTHON_NODES: Final[dict[str, str]] = {}
+#: Stock classes that are no Spark columns at all, with the reason.
+NOT_IN_A_PLAN: Final = {
+    "SimpleHeaderConverter": "the schema of each header depends on its text; each distinct header is converted once",
+}
+
+VECTORS: Final = Path(__file__).parents[2] / "data" / "vectors"
+#: How many configurations of a class are run for each kind of input.
+CONFIGURATIONS: Final = 2
+_PYTHON_NODE: Final = re.compile(r"^[\s:+\-*()\d]*(\w*(?:Python|Pandas|InArrow|PyArrow)\w*)", re.MULTILINE)
+
+
+def python_nodes(plan: str) -> list[str]:
+    """The names of nodes that hand rows to Python."""
+    return _PYTHON_NODE.findall(plan)
+
+
+class Plans:
+    """The physical plans that were made since ``of`` was set, by class."""
+
+    def __init__(self) -> None:
+        self.of = ""
+        self.texts: dict[str, list[str]] = {}
+
+    def note(self, frame: Any) -> Any:
+        """Keeps the plan of a frame and gives the frame back."""
+        self.texts.setdefault(self.of, []).append(frame._jdf.queryExecution().executedPlan().toString())
+        return frame
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
+    """All plans that are run."""
+    seen = Plans()
+    project = jobs._project
+    monkeypatch.setattr(jobs, "_project", lambda frame, plan: seen.note(project(frame, plan)))
+    return seen
+
+
+def column_classes() -> Iterator[tuple[str, type]]:
+    """The stock classes that are columns, by the name that vectors have for them."""
+    for descriptor in STOCK:
+        module, _, name = descriptor.target.partition(":")
+        found = getattr(importlib.import_module(module), name) if name else None
+        if found is None or not issubclass(found, (Converter, HeaderConverter, Transformation, Predicate)):
+            continue
+        yield descriptor.name.rpartition(".")[2], found
+
+
+def chosen(vectors: Sequence[Vector]) -> list[Vector]:
+    """Some configurations of every kind of input: typed and schemaless, of sources and of sinks."""
+    setups: dict[tuple[object, ...], set[tuple[str, str, str]]] = {}
+    for vector in vectors:
+        if not isinstance(vector.input, dict) or (vector.error or {}).get("phase") == "configure":
+            continue
+        record = vector.input.get("record", vector.input)
+        typed = any(record.get(name) is not None for name in ("schema", "valueSchema", "keySchema"))
+        known = setups.setdefault((vector.kind, record.get("recordType"), typed, vector.input.get("isKey")), set())
+        if len(known) < CONFIGURATIONS:
+            known.add(vector.setup)
+    wanted = {setup for known in setups.values() for setup in known}
+    return [vector for vector in vectors if vector.setup in wanted and isinstance(vector.input, dict)]
+
+
+def test_a_python_node_is_found_in_a_plan_that_has_one(spark_runtime: SparkRuntime) -> None:
+    session = spark_runtime.session(180)
+    frame = session.range(3).mapInArrow(lambda batches: batches, "id long")
+    plain = session.createDataFrame(pa.table({"MapInArrow": ["Python"]})).selectExpr("MapInArrow || 'ArrowEvalPython'")
+
+    assert python_nodes(cast("Any", frame)._jdf.queryExecution().executedPlan().toString())
+    assert python_nodes(cast("Any", plain)._jdf.queryExecution().executedPlan().toString()) == []
+
+
+@pytest.mark.timeout(1200)
+def test_no_plan_of_a_stock_class_runs_python(spark_runtime: SparkRuntime, plans: Plans) -> None:
+    adapter = PipelineAdapter(spark_runtime, Plugins.discover())
+    recorded = [vector for path in sorted(VECTORS.glob("*.jsonl")) for vector in load_vectors(path)]
+    missing: list[str] = []
+    for name, found in column_classes():
+        if not issubclass(found, (ColumnConverter, ColumnTransform, ColumnPredicate)):
+            assert name in NOT_IN_A_PLAN, f"{name} is no Spark column: give the reason in NOT_IN_A_PLAN"
+            continue
+        plans.of = name
+        own = [vector for vector in recorded if vector.cls == name and vector.kind != "header"]
+        run_shuffled(chosen(own), adapter, rows=100, seen=lambda _: None)
+        if name not in plans.texts:
+            missing.append(name)
+    assert missing == [], "no plan was seen"
+    with_python = {name for name, texts in plans.texts.items() if any(map(python_nodes, texts))}
+    assert with_python == set(PYTHON_NODES)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", sorted({name for name, found in column_classes() if issubclass(found, ColumnConverter)})
+)
+def test_no_plan_of_a_frame_runs_python(name: str, spark_runtime: SparkRuntime, plans: Plans) -> None:
+    frames = frames_for(name, spark_runtime)
+    spec = spec_of(name)
+    source = build_source_pipeline(spark_runtime, spec)
+    written = [source.run(frame) for frame in frames]
+    messages = [one.table.column("value").combine_chunks() for one in written]
+    for form in ValueForm:
+        sink = build_sink_pipeline(spark_runtime, spec_of(name, form))
+        for message in messages:
+            sink.run(consumed(message))
+
+    assert len(plans.texts[""]) >= 2 * len(frames)
+    assert [node for text in plans.texts[""] for node in python_nodes(text)] == []
+
+
+def frames_for(name: str, runtime: SparkRuntime) -> list[SourceFrame]:
+    """Frames that a converter takes: Arrow tables and Spark DataFrames, typed and schemaless."""
+    numbers = {"ShortConverter": (Type.INT16, pa.int16()), "IntegerConverter": (Type.INT32, pa.int32())}
+    numbers |= {"LongConverter": (Type.INT64, pa.int64()), "FloatConverter": (Type.FLOAT32, pa.float32())}
+    numbers |= {"DoubleConverter": (Type.FLOAT64, pa.float64()), "BooleanConverter": (Type.BOOLEAN, pa.bool_())}
+    kind, arrow = numbers.get(name, (Type.STRING, pa.string()))
+    numeric = [None, True, False] if name == "BooleanConverter" else [None, 1, 0]
+    values = pa.array(numeric, arrow) if name in numbers else pa.array(["a", None, '{"a": 1}'], arrow)
+    if name == "ByteArrayConverter":
+        kind, values = Type.BYTES, values.cast(pa.binary())
+    schemas: list[Schema | None] = [Schema(kind, optional=True), None]
+    tables = [(pa.table({"value": values}), schema) for schema in schemas]
+    if name in ("JsonConverter", "StringConverter"):
+        struct = SchemaBuilder.struct().optional().field("a", Schema(Type.INT64, optional=True)).build()
+        tables.append((pa.table({"value": pa.array([{"a": 1}, {"a": None}])}), struct))
+    made: list[SourceFrame] = []
+    for table, schema in tables:
+        for data in (table, runtime.session().createDataFrame(table)):
+            made.append(SourceFrame(data, "plans", schema, {}, {}))
+    return made
+
+
+def spec_of(name: str, form: ValueForm | None = None, transforms: Sequence[TransformStage] = ()) -> PipelineSpec:
+    """A pipeline with that value converter."""
+    plugins = Plugins.discover()
+    key = cast("Converter", plugins.new(PluginKind.CONVERTER, "StringConverter"))
+    value = cast("Converter", plugins.new(PluginKind.CONVERTER, name))
+    header = cast("HeaderConverter", plugins.new(PluginKind.HEADER_CONVERTER, "SimpleHeaderConverter"))
+    key.configure({}, True)
+    value.configure({}, False)
+    header.configure({})
+    return PipelineSpec(key, value, header, transforms, "plans", 0, form)
+
+
+def consumed(values: pa.Array) -> ConsumedBatch:
+    """What a consumer would have fetched."""
+    rows = len(values)
+    columns = {
+        "topic": pa.repeat("plans", rows),
+        "partition": pa.array([0] * rows),
+        "offset": pa.array(range(rows)),
+        "timestamp": pa.array([5] * rows),
+        "timestamp_type": pa.array([0] * rows),
+        "key": pa.nulls(rows),
+        "value": values,
+        "headers": pa.nulls(rows),
+    }
+    return ConsumedBatch(pa.table({field.name: columns[field.name].cast(field.type) for field in CONSUMED_SCHEMA}))
