@@ -264,6 +264,8 @@ class StandaloneWorker:
             make_task=builder,
             offsets=builder.connector_offsets(),
             preview=builder.previewer().preview,
+            settings=settings.raw,
+            spark_up=lambda: runtime.up,
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
             task_gone=builder.forget,
         )

@@ -97,6 +97,9 @@ class Herder(Protocol):
     ) -> Future[dict[str, object]]:
         """Shows what a configuration would do to some records; creates and commits nothing."""
 
+    def explain(self, name: str) -> Future[dict[str, object]]:
+        """Settings with their origin, offsets, and what connector and tasks wait for."""
+
     def active_topics(self, name: str) -> list[str]:
         """The topics that a connector has used since they were reset; never waits."""
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 from penstock.errors import AlreadyExistsException, ConnectException, NotFoundException, stack_trace
 from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.explanation import effective_settings, explain_commit, explain_offsets, explain_waiting
 from penstock.herder.interface import Created, Health
 from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_changes import OffsetChanges, PreparedChange
@@ -203,6 +204,10 @@ class StandaloneHerder:
     ) -> Future[dict[str, object]]:
         """Shows what a configuration would do to some records; creates and commits nothing."""
         return self._loop.submit(lambda: self._preview(dict(config), records, limits))
+
+    def explain(self, name: str) -> Future[dict[str, object]]:
+        """Settings with their origin, offsets, and what connector and tasks wait for."""
+        return self._loop.submit(lambda: self._explain(name))
 
     def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
         """The committed offsets of a connector."""
@@ -541,6 +546,30 @@ class StandaloneHerder:
             # A stored connector whose class is missing: this says which.
             await self._loop.off_loop(f"validate-{name}", lambda: validator.new_connector(config))
         return OffsetChanges(name, entry.checked.type, config, worker.offsets, lambda: validator.new_connector(config))
+
+    async def _explain(self, name: str) -> dict[str, object]:
+        worker, validator = await self._ready()
+        entry = self._entry(name, f"Connector {name} not found")
+        changes = await self._offset_changes(name)
+        view, busy = entry.view(), self._stages.get(name)
+        secrets = entry.checked.secrets
+
+        def explain() -> dict[str, object]:
+            infos = validator.infos(entry.config, changes.config)
+            connector, tasks = explain_waiting(view, busy, spark_up=worker.spark_up)
+            return {
+                "name": name,
+                "type": view.type.value,
+                "state": None if view.status is None else view.status.state.value,
+                "target": view.target.value,
+                "waiting_for": connector,
+                "tasks": list(tasks),
+                "offsets": explain_offsets(changes),
+                "next_commit": explain_commit(view.type, worker.settings),
+                "settings": effective_settings(infos, entry.config, worker.settings, secrets),
+            }
+
+        return await self._loop.off_loop(f"explain-{name}", explain)
 
     async def _preview(
         self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.worker.waiting import REASONS
+
 Json = dict[str, Any]
 
 _TEXT: Final[Json] = {"type": "string"}
@@ -155,6 +157,22 @@ SCHEMAS: Final[Json] = {
         },
     ),
     "Preview": _object({"type": _TYPE, "ended_by": _TEXT, "records": _list_of(_ANY_OBJECT)}, {"error": _TEXT}),
+    "Explanation": _object(
+        {
+            "name": _TEXT,
+            "type": _TYPE,
+            "state": _TEXT_OR_NULL,
+            "target": _TEXT,
+            "waiting_for": _ref("Waiting"),
+            "tasks": _list_of(_object({"id": _INTEGER, "state": _STATE, "waiting_for": _ref("Waiting")})),
+            "offsets": _list_of(_ANY_OBJECT),
+            "next_commit": _ANY_OBJECT,
+            "settings": _list_of(_object({"name": _TEXT, "value": _TEXT_OR_NULL, "origin": _TEXT})),
+        }
+    ),
+    "Waiting": _object(
+        {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT}, {"stack": _list_of(_TEXT)}
+    ),
     "LoggerLevel": _object({"level": _TEXT, "last_modified": {"type": ["integer", "null"]}}),
     "SetLevel": _object({"level": {"type": "string", "examples": ["INFO"]}}),
 }
@@ -236,6 +254,14 @@ OPERATIONS: Final[Sequence[Operation]] = (
         _FORWARD,
     ),
     Operation("get", f"{_C}/status", "getStatus", "State of connector and tasks", {200: _ref("Status")}, (404,)),
+    Operation(
+        "get",
+        f"{_C}/explain",
+        "explain",
+        "Settings with their origin, offsets, and what is waited for",
+        {200: _ref("Explanation")},
+        (400, 404, 500),
+    ),
     Operation("get", f"{_C}/tasks", "listTasks", "The tasks", {200: _list_of(_ref("TaskInfo"))}, (404,)),
     Operation(
         "get",

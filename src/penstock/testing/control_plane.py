@@ -180,6 +180,7 @@ class Setup:
             make_task=self._make_task,
             offsets=WorkerOffsets(self.store, _group, lambda group: self.groups),
             preview=self._preview,
+            settings={"value.converter": "org.example.Worker"},
             task_stop_timeout_s=0.3,
             connector_stop_timeout_s=0.3,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
@@ -81,6 +81,8 @@ class WorkerParts:
         make_task: Builds a task's runner.
         offsets: Reads and changes the committed offsets of connectors.
         preview: Shows what a configuration would do to some records.
+        settings: The worker's file, to explain where values come from.
+        spark_up: Whether there is a Spark session.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
         task_gone: Told of each task that was stopped and is not known any more.
@@ -93,6 +95,8 @@ class WorkerParts:
     make_task: TaskFactory
     offsets: ConnectorOffsets
     preview: Callable[[PreviewRequest], dict[str, object]]
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spark_up: Callable[[], bool] = lambda: True
     task_stop_timeout_s: float = 5.0
     connector_stop_timeout_s: float = 5.0
     task_gone: Callable[[ConnectorTaskId], None] = lambda task: None
@@ -128,6 +132,16 @@ class Worker:
     def offsets(self) -> ConnectorOffsets:
         """Reads and changes the committed offsets of connectors. Its methods block: any thread but the herder's."""
         return self._parts.offsets
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The worker's file."""
+        return self._parts.settings
+
+    @property
+    def spark_up(self) -> bool:
+        """Whether there is a Spark session."""
+        return self._parts.spark_up()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
         """Shows what a configuration would do to some records. Blocks: any thread but the herder's.

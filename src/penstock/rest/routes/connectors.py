@@ -113,6 +113,13 @@ async def get_status(request: Request) -> Response:
     return json_response(status)
 
 
+async def explain(request: Request) -> Response:
+    """Settings with their origin, offsets, and what connector and tasks wait for."""
+    s, name = services(request), request.path_params["name"]
+    found = await s.answer(s.herder.explain(name), name)
+    return json_response(found)
+
+
 async def list_tasks(request: Request) -> Response:
     """The tasks with their configurations."""
     return json_response([task.to_json() for task in _view(request).task_infos()])
@@ -180,6 +187,7 @@ ENTRIES: list[Entry] = [
     ("PUT", f"{_C}/config", put_config),
     ("PATCH", f"{_C}/config", patch_config),
     ("GET", f"{_C}/status", get_status),
+    ("GET", f"{_C}/explain", explain),
     ("GET", f"{_C}/tasks", list_tasks),
     ("GET", f"{_C}/tasks/{{task}}/status", get_task_status),
     ("POST", f"{_C}/tasks/{{task}}/restart", restart_task),

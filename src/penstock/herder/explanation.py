@@ -1,0 +1,96 @@
+"""Explains one connector: its settings and where they come from, its offsets and lag, and what it waits for.
+
+Main functions: ``effective_settings``, ``explain_offsets``, ``explain_waiting``. The last two block (on a broker or a
+disk) or look at threads, so they are called on a thread of the caller's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.offset_changes import OffsetChanges
+from penstock.herder.secrets import masked
+from penstock.model import ConnectorType
+from penstock.model.payloads import ConnectorView
+from penstock.worker.waiting import connector_waiting, stacks, task_waiting
+
+#: Settings that a connector takes from the worker when it has none of its own.
+_FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
+
+
+def effective_settings(
+    infos: ConfigInfos, config: Mapping[str, str], worker: Mapping[str, str], secrets: frozenset[str]
+) -> list[dict[str, object]]:
+    """Every setting that counts, with its value and its origin.
+
+    Args:
+        infos: What validation knows of the settings.
+        config: Those of the connector, as given.
+        worker: Those of the worker's file.
+        secrets: The names of settings whose values must not be shown.
+    """
+    shown = masked(config, secrets)
+    found: dict[str, dict[str, object]] = {}
+    for finding in infos.findings:
+        body = finding.to_json()["value"]
+        assert isinstance(body, dict)
+        name = finding.name
+        if name in shown:
+            found[name] = {"name": name, "value": shown[name], "origin": "connector"}
+        elif name in _FROM_WORKER and worker.get(name):
+            found[name] = {"name": name, "value": worker[name], "origin": "worker"}
+        else:
+            found[name] = {"name": name, "value": body["value"], "origin": "default"}
+    for name, text in shown.items():
+        found.setdefault(name, {"name": name, "value": text, "origin": "connector"})
+    return list(found.values())
+
+
+def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
+    """The committed offsets; for a sink with what is left to read."""
+    if changes.type is not ConnectorType.SINK:
+        return [entry.to_json() for entry in changes.read()]
+    committed = changes.offsets.read_sink(changes.connector, changes.config)
+    plan = changes.offsets.plan_sink(changes.connector, changes.config, committed) if committed else None
+    listed = []
+    for at, offset in committed.items():
+        assert plan is not None
+        place = {"kafka_topic": at.topic, "kafka_partition": at.partition}
+        lag = max(0, plan.ends[at] - max(offset, plan.beginnings[at]))
+        listed.append({"partition": place, "offset": {"kafka_offset": offset}, "lag": lag})
+    return listed
+
+
+def explain_commit(kind: ConnectorType, worker: Mapping[str, str]) -> dict[str, object]:
+    """What triggers the next commit of offsets."""
+    others = ["pause", "stop", "restart", "the end of the worker"]
+    if kind is ConnectorType.SINK:
+        others = ["context.request_commit() of a task", "a rebalance of the group", *others]
+    interval = worker.get("offset.flush.interval.ms", "60000")
+    return {
+        "every_ms": int(interval) if interval.isdecimal() else None,
+        "setting": "offset.flush.interval.ms",
+        "or": others,
+    }
+
+
+def explain_waiting(
+    view: ConnectorView, busy_with: str | None, *, spark_up: bool
+) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
+    """What the connector and each of its tasks wait for."""
+    threads = stacks()
+    state = None if view.status is None else view.status.state
+    connector = connector_waiting(view.name, state, threads).to_json()
+    if busy_with is not None:
+        connector["busy_with"] = busy_with
+    tasks: list[dict[str, object]] = [
+        {
+            "id": task.id.task,
+            "state": task.state.value,
+            "waiting_for": task_waiting(str(task.id), task.state, threads, spark_up=spark_up).to_json(),
+        }
+        for task in view.tasks
+    ]
+    return connector, tasks

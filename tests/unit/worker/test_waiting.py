@@ -1,0 +1,103 @@
+"""What connectors and tasks wait for, told by where their threads stand."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.model import State
+from penstock.worker.waiting import REASONS, Frame, connector_waiting, stacks, task_waiting
+
+PACKAGE = Path(penstock.__file__).parent
+
+
+def ours(path: str, function: str) -> Frame:
+    """A frame of the worker."""
+    return Frame(str(PACKAGE / path), 1, function)
+
+
+USERS = Frame("/home/me/my_source.py", 42, "poll")
+LIBRARY = Frame(threading.__file__, 9, "wait")
+POLLING = [LIBRARY, ours("worker/source_task.py", "_poll")]
+IN_SESSION = [ours("worker/source_task.py", "_run_pipeline"), ours("pipeline/session.py", "_await"), LIBRARY]
+
+
+def reason(state: State = State.RUNNING, spark_up: bool = True, **threads: list[Frame]) -> str:
+    """Why the task does not go on; threads by the first part of their names."""
+    named = {f"{name.replace('_', '-')}-a-0": frames for name, frames in threads.items()}
+    found = task_waiting("a-0", state, named, spark_up=spark_up)
+    assert found.reason in REASONS
+    return found.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [(State.PAUSED, "paused"), (State.FAILED, "failed"), (State.UNASSIGNED, "not_started")],
+)
+def test_a_task_that_rests_waits_for_its_user(state: State, expected: str) -> None:
+    assert reason(state, task=POLLING) == expected
+
+
+def test_a_users_method_is_named_with_its_stack() -> None:
+    threads = {"task-a-0": [*POLLING, USERS, LIBRARY]}
+    found = task_waiting("a-0", State.RUNNING, threads, spark_up=True)
+    assert found.to_json() == {
+        "reason": "user_code",
+        "text": "Its own code runs: poll in my_source.py",
+        "stack": ["my_source.py:42 in poll", "threading.py:9 in wait"],
+    }
+    # A paused task whose poll does not come back is in its user's code, too.
+    assert reason(State.PAUSED, task_thread=[*POLLING, USERS]) == "user_code"
+
+
+def test_built_in_connectors_are_users_of_the_worker() -> None:
+    assert reason(task=[*POLLING, ours("connectors/file/source.py", "poll")]) == "user_code"
+
+
+def test_a_batch_waits_for_the_session_or_for_spark() -> None:
+    assert reason(task=POLLING, pipeline=IN_SESSION, spark_up=False) == "spark_starting"
+    assert reason(task=POLLING, pipeline=IN_SESSION) == "spark"
+    assert reason(task_thread=POLLING, convert=IN_SESSION, spark_up=False) == "spark_starting"
+
+
+def test_records_under_way_wait_for_the_broker() -> None:
+    assert reason(task=POLLING, delivery=[ours("kafka/producer.py", "_admit"), LIBRARY]) == "broker"
+    assert reason(task=POLLING, delivery=[ours("kafka/admin.py", "_ask"), LIBRARY]) == "broker"
+
+
+def test_a_full_queue_is_back_pressure() -> None:
+    assert reason(task=[*POLLING, ours("worker/source_stages.py", "put"), LIBRARY]) == "back_pressure"
+
+
+def test_a_task_without_work_has_no_data() -> None:
+    assert reason(task=[*POLLING, LIBRARY]) == "no_data"
+    assert reason() == "not_started"
+
+
+def test_a_connector_waits_for_its_method_or_its_user() -> None:
+    inside = {"connector-a": [ours("worker/connector_runner.py", "_call"), USERS]}
+    assert connector_waiting("a", State.UNASSIGNED, inside).reason == "user_code"
+    assert connector_waiting("a", State.STOPPED, {}).reason == "stopped"
+    assert connector_waiting("a", State.RUNNING, {}).reason == "no_data"
+    assert connector_waiting("a", None, {}).reason == "not_started"
+
+
+def test_stacks_are_those_of_the_threads_by_name() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def stand_here() -> None:
+        entered.set()
+        leave.wait(10)
+
+    thread = threading.Thread(target=stand_here, name="task-x-0")
+    thread.start()
+    entered.wait(10)
+    try:
+        functions = [frame.function for frame in stacks()["task-x-0"]]
+        assert functions.index("run") < functions.index("stand_here")
+    finally:
+        leave.set()
+        thread.join(10)
