@@ -1,0 +1,99 @@
+"""Runs records through chains of transforms, as a source task and as a sink task."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from penstock.api import BaseTransformation, Converter, SinkRecord, SourceRecord
+from penstock.converters.as_json import JsonConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.data import ConnectHeaders, Schema
+from penstock.pipeline.batches import (
+    CONSUMED_SCHEMA,
+    ConsumedBatch,
+    PipelineSpec,
+    ProduceBatch,
+    SinkBatch,
+    SourceRecords,
+    TransformStage,
+)
+from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.sink import build_sink_pipeline
+from penstock.pipeline.source import build_source_pipeline
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain of transforms with JSON converters without schemas."""
+
+    runtime: SparkRuntime
+    stages: Sequence[TransformStage]
+
+    def _spec(self) -> PipelineSpec:
+        return PipelineSpec(_json(), _json(), SimpleHeaderConverter(), self.stages, "chain")
+
+    def source(self, records: Sequence[SourceRecord]) -> ProduceBatch:
+        """What a source task's records become."""
+        return build_source_pipeline(self.runtime, self._spec()).run(SourceRecords(records))
+
+    def sink(self, values: Sequence[bytes | None]) -> SinkBatch:
+        """What a sink task is given of JSON messages."""
+        rows = len(values)
+        columns = {
+            "topic": ["t"] * rows,
+            "partition": [0] * rows,
+            "offset": list(range(rows)),
+            "timestamp": [5] * rows,
+            "timestamp_type": [0] * rows,
+            "key": [None] * rows,
+            "value": values,
+            "headers": [None] * rows,
+        }
+        table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
+        return build_sink_pipeline(self.runtime, self._spec()).run(ConsumedBatch(table))
+
+
+def _json() -> Converter:
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "false"}, False)
+    return converter
+
+
+def stages(*transforms: BaseTransformation) -> list[TransformStage]:
+    """A chain without predicates."""
+    return [TransformStage(str(index), one) for index, one in enumerate(transforms)]
+
+
+def configured(transform: T, settings: Mapping[str, object] | None = None) -> T:
+    """A transform or predicate with its settings."""
+    cast("Any", transform).configure(settings or {})
+    return transform
+
+
+def record(
+    value: object,
+    *,
+    schema: Schema | None = None,
+    headers: ConnectHeaders | None = None,
+    topic: str = "t",
+    key: object = None,
+) -> SourceRecord:
+    """A record of a source."""
+    return SourceRecord({}, {}, topic, value, value_schema=schema, headers=headers, key=key, timestamp=5)
+
+
+def sent(batch: ProduceBatch) -> list[Any]:
+    """The values that are sent."""
+    failed = set(batch.errors)
+    origins = range(batch.table.num_rows) if batch.origins is None else batch.origins.tolist()
+    rows = zip(origins, batch.table.column("value").to_pylist(), batch.table.column("dropped").to_pylist(), strict=True)
+    return [value for origin, value, dropped in rows if origin not in failed and not dropped]
+
+
+def put(batch: SinkBatch) -> list[Any]:
+    """The values a sink task is given."""
+    return [one.value for one in batch.records or () if isinstance(one, SinkRecord)]
