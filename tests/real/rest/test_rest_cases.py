@@ -18,14 +18,12 @@ SCENARIOS = [scenario["id"] for scenario in json.loads((DATA / "rest_visible.jso
 
 
 @pytest.mark.timeout(600)
-def test_the_recorded_exchanges_with_java_are_the_same_here(shared_worker: WorkerProcess, tmp_path: Path) -> None:
-    # Java has nothing to start: the cases give a task eight seconds for its first record.
-    shared_worker.wait(lambda: "Spark session 1 is up" in shared_worker.text(), "Spark is up", 180)
+def test_the_recorded_exchanges_with_java_are_the_same_here(awake_worker: WorkerProcess, tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
             str(DATA / "rest_cases"),
-            f"http://127.0.0.1:{shared_worker.port}",
+            f"http://127.0.0.1:{awake_worker.port}",
             str(DATA / "rest_visible.json"),
             "--mode=standalone",
             "--skip-tag=leaves-connector",
