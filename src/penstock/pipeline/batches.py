@@ -8,7 +8,7 @@ Owning thread: none; every value is immutable once built and may cross threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -164,6 +164,10 @@ class TransformStage:
     negate: bool = False
 
 
+def _spend_nothing(alias: str, seconds: float) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(frozen=True)
 class PipelineSpec:
     """What one task's pipeline is made of: configured instances, and who it belongs to.
@@ -184,4 +188,5 @@ class PipelineSpec:
     connector: str = ""
     task: int = 0
     value_form: ValueForm | None = None
+    spent: Callable[[str, float], None] = _spend_nothing
     nothing_beside_spark: bool = False

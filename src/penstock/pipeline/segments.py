@@ -37,6 +37,7 @@ class Classic:
     predicate: Predicate | None
     negate: bool
     name: str
+    alias: str
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         """The record as it goes on; None = dropped."""
@@ -53,6 +54,7 @@ class Framed:
     predicate: Predicate | None
     negate: bool
     name: str
+    alias: str
 
     def takes(self, record: ConnectRecord) -> bool:
         """Whether the transform has a record: it may do without tombstones, and a predicate may keep others from it."""
@@ -92,9 +94,9 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
 def _segment(stage: TransformStage, name: str) -> Segment:
     transformation = stage.transformation
     if isinstance(transformation, FrameTransformation):
-        return Framed(transformation, stage.predicate, stage.negate, name)
+        return Framed(transformation, stage.predicate, stage.negate, name, stage.alias)
     if isinstance(transformation, Transformation):
-        return Classic(transformation, stage.predicate, stage.negate, name)
+        return Classic(transformation, stage.predicate, stage.negate, name, stage.alias)
     raise ConnectException(f"transforms.{stage.alias}: {name} is neither a Transformation nor a FrameTransformation")
 
 

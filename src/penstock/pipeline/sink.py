@@ -9,6 +9,7 @@ Thread: one instance a task, used by the task's pipeline thread.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -71,6 +72,7 @@ class SinkPipeline:
         self._runtime = runtime
         self._jobs = jobs
         self._moved = moved
+        self._spent = spec.spent
         self._whole = spec.nothing_beside_spark
         self._form = spec.value_form
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
@@ -282,12 +284,15 @@ class SinkPipeline:
         positions = sorted(records)
         live = [records[row] for row in positions]
         for segment in self._segments:
+            started = time.perf_counter()
             if isinstance(segment, Classic):
                 live, positions = apply_classic(segment, live, positions, failures)
+                self._spent(segment.alias, time.perf_counter() - started)
                 continue
             if isinstance(segment, Framed):
                 live, kept = self._framer.apply(segment, live, positions, failures, rows, sink=True)
                 rows = rows if failures.origins is None else len(failures.origins)
+                self._spent(segment.alias, time.perf_counter() - started)
                 positions = list(range(rows)) if kept is None else kept
                 continue
             groups = self._groups(segment.steps, live, positions, failures)

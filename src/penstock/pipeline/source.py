@@ -11,6 +11,7 @@ Thread: one instance a task, used by the task's pipeline thread.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -67,6 +68,7 @@ class SourcePipeline:
     ) -> None:
         self._jobs = jobs
         self._moved = moved
+        self._spent = spec.spent
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._headers = HeaderWriter(spec.header_converter)
@@ -145,11 +147,14 @@ class SourcePipeline:
         live: list[ConnectRecord] = list(records)
         positions: list[int] | None = None
         for segment in self._segments:
+            started = time.perf_counter()
             if isinstance(segment, Classic):
                 live, positions = apply_classic(segment, live, positions, failures)
+                self._spent(segment.alias, time.perf_counter() - started)
             elif isinstance(segment, Framed):
                 live, positions = self._frames.apply(segment, live, positions, failures, rows, sink=False)
                 rows = rows if failures.origins is None else len(failures.origins)
+                self._spent(segment.alias, time.perf_counter() - started)
             else:
                 live, positions = self._apply_columns(segment, live, positions, failures, rows)
         assembly = Assembly(rows)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 #: Records that went through Spark, by connector.
 SPARK_RECORDS_TOTAL = "penstock_spark_records_total"
+#: Seconds that users' own transforms took, by connector and transform.
+TRANSFORM_SECONDS_TOTAL = "penstock_transform_seconds_total"
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 

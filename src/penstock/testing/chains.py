@@ -1,6 +1,6 @@
 """Runs records through chains of transforms, as a source task and as a sink task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -32,9 +32,10 @@ class Chain:
 
     runtime: SparkRuntime
     stages: Sequence[TransformStage]
+    spent: Callable[[str, float], None] = lambda alias, seconds: None
 
     def _spec(self) -> PipelineSpec:
-        return PipelineSpec(_json(), _json(), SimpleHeaderConverter(), self.stages, "chain")
+        return PipelineSpec(_json(), _json(), SimpleHeaderConverter(), self.stages, "chain", spent=self.spent)
 
     def source(self, records: Sequence[SourceRecord]) -> ProduceBatch:
         """What a source task's records become."""

@@ -46,7 +46,7 @@ from penstock.settings.worker import WorkerSettings
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import Metrics
-from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
 from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
@@ -314,8 +314,18 @@ class TaskBuilder:
             request.id.connector,
             request.id.task,
             task.value_form if isinstance(task, FrameSinkTask) else None,
+            spent=self._spent(request),
             nothing_beside_spark=self._settings.values["penstock.spark.bypass"] == "never",
         )
+
+    def _spent(self, request: TaskRequest) -> Callable[[str, float], None]:
+        """Counts the seconds that transforms of the user's own take."""
+
+        def add(alias: str, seconds: float) -> None:
+            tags = {"connector": request.id.connector, "transform": alias}
+            self._metrics.counter(TRANSFORM_SECONDS_TOTAL, **tags).add(seconds)
+
+        return add
 
     def _moved(self, request: TaskRequest) -> Callable[[int], None]:
         # Not by task: the sum stays when a task is started again.

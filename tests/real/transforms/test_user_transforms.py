@@ -141,3 +141,10 @@ def test_predicates_guard_stock_record_and_frame_transforms(spark_runtime):
     given = [record(Struct(POINT).put("n", 1), schema=POINT, topic=topic) for topic in ("yes", "yess")]
     batch = chain.source(given)
     assert [json.loads(one) for one in sent(batch)] == [{"h": {"n": 1, "name": "p1"}}, {"h": {"n": 1, "s": "1"}}]
+
+
+def test_the_time_of_users_transforms_is_told_and_that_of_stock_ones_is_not(spark_runtime):
+    spent = []
+    chain = Chain(spark_runtime, stages(field("a", "1"), Odd(), Name()), lambda alias, _: spent.append(alias))
+    chain.source(numbers(1))
+    assert spent == ["1", "2"]
