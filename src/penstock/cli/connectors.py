@@ -153,6 +153,37 @@ def status(session: Session, name: str, trace: bool) -> None:
     session.show(found, draw)
 
 
+@connectors.command("explain")
+@name_argument
+@click.option("--settings/--no-settings", default=False, help="All settings with their origin.")
+@asking
+def explain(session: Session, name: str, settings: bool) -> None:
+    """Tell what a connector and its tasks wait for, and how far they are."""
+    found = session.api.call("GET", ["connectors", name, "explain"])
+
+    def draw() -> None:
+        parts = [("connector", found["state"] or "-", found["waiting_for"])]
+        parts += [(f"task {task['id']}", task["state"], task["waiting_for"]) for task in found["tasks"]]
+        rows = [[what, state_text(state), why["reason"], why["text"]] for what, state, why in parts]
+        table(["", "STATE", "WAITS FOR", ""], rows, "")
+        for what, _, why in parts:
+            if why.get("stack"):
+                say(f"\n{what} stands in:", "bold")
+                say("\n".join(why["stack"]))
+        say("")
+        places = [
+            [json.dumps(one["partition"]), json.dumps(one["offset"]), str(one.get("lag", "-"))]
+            for one in found["offsets"]
+        ]
+        table(["PARTITION", "OFFSET", "LAG"], places, "No offsets are committed.")
+        if settings:
+            say("")
+            origins = [[one["name"], one["value"], one["origin"]] for one in found["settings"]]
+            table(["SETTING", "VALUE", "ORIGIN"], origins, "")
+
+    session.show(found, draw)
+
+
 # ------------------------------------------------------------------ creating and changing
 @connectors.command("create")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
@@ -200,11 +231,7 @@ def update(session: Session, name: str, file: str | None, settings: Sequence[str
 def validate(session: Session, file: str) -> None:
     """Check a configuration without creating anything; the exit code is 1 when it has errors."""
     config, _ = _configuration(file, None)
-    cls = config.get("connector.class")
-    if not cls:
-        raise click.UsageError(f"{file} has no connector.class.")
-    plugin = cls.replace(":", ".").rpartition(".")[2]
-    found = session.api.call("PUT", ["connector-plugins", plugin, "config", "validate"], body=config)
+    found = session.api.call("PUT", ["connector-plugins", _plugin(file, config), "config", "validate"], body=config)
 
     def draw() -> None:
         rows = [
@@ -217,6 +244,43 @@ def validate(session: Session, file: str) -> None:
     session.show(found, draw)
     if found["error_count"]:
         sys.exit(EXIT_REFUSED)
+
+
+@connectors.command("preview")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--records", "given", type=click.Path(exists=True, dir_okay=False), help="JSON records to use instead.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many records.")
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="How long to read.")
+@asking
+def preview(session: Session, file: str, given: str | None, limit: int, seconds: float) -> None:
+    """Show what a configuration would do to some records, step by step; nothing is created."""
+    config, _ = _configuration(file, None)
+    body: dict[str, Any] = {"config": config, "limits": {"records": limit, "seconds": seconds}}
+    if given is not None:
+        body["records"] = _json_file(given)
+    found = session.api.call("POST", ["connector-plugins", _plugin(file, config), "preview"], body=body)
+
+    def draw() -> None:
+        for number, record in enumerate(found["records"], start=1):
+            say(f"record {number}", "bold")
+            rows: list[Sequence[str | Text | None]] = [["", json.dumps(record["input"]["value"], ensure_ascii=False)]]
+            for step in record["steps"]:
+                after = step.get("after", {}).get("value") if "after" in step else "dropped"
+                rows.append([step["transform"], json.dumps(after, ensure_ascii=False)])
+            error = record.get("error")
+            rows.append(["", Text(f"{error['stage']}: {error['message']}", style="red")] if error else ["", "passes"])
+            table(["STEP", "VALUE"], rows, "")
+        say(found.get("error") or f"{len(found['records'])} records", "red" if found.get("error") else "dim")
+
+    session.show(found, draw)
+
+
+def _plugin(file: str, config: Mapping[str, str]) -> str:
+    """The name of a configuration's class as it stands in a path."""
+    cls = config.get("connector.class")
+    if not cls:
+        raise click.UsageError(f"{file} has no connector.class.")
+    return cls.replace(":", ".").rpartition(".")[2]
 
 
 def _configuration(file: str, name: str | None) -> tuple[dict[str, str], str]:

@@ -153,6 +153,25 @@ def test_offsets_are_shown_changed_and_reset(shell: Shell) -> None:
         assert shell.run("offsets", *words).exit_code == 2
 
 
+def test_a_connector_is_explained(shell: Shell) -> None:
+    shell.api.create("a")
+    shell.ok("pause", "a")
+    shell.api.setup.await_state("a", "PAUSED", ["PAUSED"])
+    shown = shell.ok("explain", "a", "--settings")
+    assert "It is paused; resume it." in shown
+    assert "tasks.max" in shown
+    assert shell.json("explain", "a")["waiting_for"]["reason"] == "paused"
+
+
+def test_a_configuration_is_previewed(shell: Shell) -> None:
+    file = shell.file(f"name=p\nconnector.class={SOURCE}\n")
+    assert "0 records" in shell.ok("preview", file, "--limit", "3")
+    records = shell.file('[{"value": 1}]', "r.json")
+    assert shell.json("preview", file, "--records", records)["records"] == []
+    assert [asked.limits.records for asked in shell.api.setup.previews] == [3, 10]
+    assert shell.api.setup.previews[1].records is not None
+
+
 def test_plugins_are_those_of_this_machine_or_of_a_worker(shell: Shell) -> None:
     here = CliRunner().invoke(main, ["plugins", "--type", "sink", "-o", "json"])
     assert {"FileStreamSinkConnector"} <= {one["class"].rpartition(".")[2] for one in json.loads(here.stdout)}
