@@ -19,7 +19,7 @@ def ours(path: str, function: str) -> Frame:
     return Frame(str(PACKAGE / path), 1, function)
 
 
-USERS = Frame("/home/me/my_source.py", 42, "poll")
+USERS = Frame("/somewhere/my_source.py", 42, "poll")
 LIBRARY = Frame(threading.__file__, 9, "wait")
 POLLING = [LIBRARY, ours("worker/source_task.py", "_poll")]
 IN_SESSION = [ours("worker/source_task.py", "_run_pipeline"), ours("pipeline/session.py", "_await"), LIBRARY]
