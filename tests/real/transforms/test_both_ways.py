@@ -125,5 +125,6 @@ def single(transform: Transformation, record: SinkRecord) -> Outcome:
 def same(expected: Outcome, found: Outcome) -> bool:
     if isinstance(expected, Success) and isinstance(found, Success):
         return equal_values(expected.data["record"], found.data["record"])
-    both = isinstance(expected, Failure) and isinstance(found, Failure)
-    return both and (expected.error, expected.message) == (found.error, found.message)
+    if isinstance(expected, Failure) and isinstance(found, Failure):
+        return (expected.error, expected.message) == (found.error, found.message)
+    return False

@@ -9,8 +9,8 @@ from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_p
 MOMENT = 1483425001864
 
 
-def millis(year, month, day, *clock):
-    return int(datetime(year, month, day, *clock, tzinfo=UTC).timestamp()) * 1000
+def millis(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> int:
+    return int(datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()) * 1000
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,8 @@ def test_moments_before_the_gregorian_calendar_are_dates_of_the_julian_one():
         ("ddMMMyyyy", "3Jan2017", millis(2017, 1, 3)),
         ("yyyy", "12", -61788700800000),
         ("yyyy-DDD", "2017-366", millis(2018, 1, 1)),
+        ("yyyy-DDD", "1528-36399", -10802592000000),
+        ("yyyy", "19E70", -6019000092841406464),
         ("YYYY-'W'ww-u", "2017-W01-2", millis(2017, 1, 3)),
         ("yyyy MM F E", "2017 01 2 Tue", millis(2017, 1, 10)),
         ("yyyy MM W E", "2017 01 1 Tue", millis(2017, 1, 3)),

@@ -61,17 +61,9 @@ class Plain:
         """Texts put together."""
         return "".join(texts)
 
-    def times(self, number: Value, factor: int) -> Value:
-        """A product."""
-        return number * factor
-
-    def plus(self, number: Value, other: Value) -> Value:
-        """A sum."""
-        return number + other
-
-    def invert(self, condition: Value) -> Value:
-        """The opposite of a condition."""
-        return not condition
+    def moment(self, days: Value, clock: Value) -> Value:
+        """Milliseconds of days and of a clock; wraps in 64 bits, as Java does."""
+        return (days * MILLIS_PER_DAY + clock + 2**63) % 2**64 - 2**63
 
 
 class Columns(Plain):
@@ -109,14 +101,9 @@ class Columns(Plain):
     def join(self, texts: Sequence[Value]) -> Value:
         return F.concat(*[F.lit(text) for text in texts]) if texts else F.lit("")
 
-    def times(self, number: Value, factor: int) -> Value:
-        return F.try_multiply(number, F.lit(factor).cast("bigint"))
-
-    def plus(self, number: Value, other: Value) -> Value:
-        return F.try_add(number, other)
-
-    def invert(self, condition: Value) -> Value:
-        return ~condition
+    def moment(self, days: Value, clock: Value) -> Value:
+        # A day has 84,375 times 2**10 milliseconds, and a shift never overflows.
+        return F.try_add(F.shiftleft(days * 84_375, 10), clock)
 
 
 Arithmetic = Plain

@@ -230,13 +230,12 @@ def day_of(math: Arithmetic, fields: Fields) -> Value:
     def days(gregorian: bool) -> Value:
         return place(math, fields, year, gregorian)
 
-    def chosen(known: Named) -> Value:
-        return math.choose(known["new"] >= CUTOVER, known["new"], days(False))
-
-    new = days(True)
+    # Years before the change of calendars are Julian, however far the other fields lead.
+    new, late = days(True), year >= 1582
     if isinstance(new, int):
-        return new if new >= CUTOVER else days(False)
-    return math.let({"new": new}, chosen)
+        return new if late and new >= CUTOVER else days(False)
+    known = {"new": new, "gregorian": late & (new >= CUTOVER)}
+    return math.let(known, lambda made: math.choose(made["gregorian"], made["new"], days(False)))
 
 
 _Place = Callable[[Arithmetic, Fields, Value, bool], Value]

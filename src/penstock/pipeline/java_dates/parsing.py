@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY, PLAIN, Arithmetic, Named, Value
+from penstock.pipeline.java_dates.arithmetic import COLUMNS, PLAIN, Arithmetic, Named, Value
 from penstock.pipeline.java_dates.fields import (
     Fields,
     day_of,
@@ -142,7 +142,7 @@ class DateParser:
     def _sum(self, math: Arithmetic, fields: Fields) -> Value:
         clock = fields.clock()
         days = day_of(math, fields)
-        return math.plus(math.times(days, MILLIS_PER_DAY), clock)
+        return math.moment(days, clock)
 
 
 def _quoted(text: str) -> str:
