@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from penstock.errors import NotFoundException
 from penstock.herder.secrets import masked
 from penstock.herder.validation import Checked
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
@@ -84,6 +85,17 @@ class Registry:
     def __init__(self) -> None:
         self.entries: dict[str, ConnectorEntry] = {}
         self.views: Mapping[str, ConnectorView] = MappingProxyType({})
+
+    def entry(self, name: str, message: str) -> ConnectorEntry:
+        """One connector.
+
+        Raises:
+            NotFoundException: there is none of that name, or it is being deleted; with this message.
+        """
+        found = self.entries.get(name)
+        if found is None or found.gone:
+            raise NotFoundException(message)
+        return found
 
     def publish(self, name: str) -> None:
         """Makes the present state of one connector visible to readers."""

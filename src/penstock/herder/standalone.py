@@ -18,17 +18,17 @@ from datetime import UTC, datetime
 
 from penstock.errors import AlreadyExistsException, ConnectException, NotFoundException, stack_trace
 from penstock.herder.config_infos import ConfigInfos
-from penstock.herder.explanation import effective_settings, explain_commit, explain_offsets, explain_waiting
 from penstock.herder.interface import Created, Health
 from penstock.herder.loop import HerderLoop
-from penstock.herder.offset_changes import OffsetChanges, PreparedChange
-from penstock.herder.offset_requests import AlterRequest, OffsetEntry, done_message, not_stopped
+from penstock.herder.offset_changes import OffsetChanges
+from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.questions import Questions
 from penstock.herder.registry import ConnectorEntry, Registry
 from penstock.herder.secrets import unmasked
 from penstock.herder.validation import Checked, Validator
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
-from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
+from penstock.model.preview import GivenRecord, PreviewLimits
 from penstock.stores.connectors import ConnectorStore, StoredConnector
 from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.task_configs import TooManyTasksException, changed, check_count, complete
@@ -63,6 +63,7 @@ class StandaloneHerder:
         self._worker_id = worker_id
         self._loop = HerderLoop("herder")
         self._registry = Registry()
+        self._questions = Questions(self._loop, self._registry, self._ready, self._stage, self._stages)
         self._parts: tuple[Worker, Validator] | None = None
         self._served = asyncio.Event()
         self._health = (Health.STARTING, "Worker is starting up.")
@@ -197,35 +198,37 @@ class StandaloneHerder:
 
     def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
         """Checks a configuration without creating anything."""
-        return self._loop.submit(lambda: self._validate(dict(config)))
+        return self._loop.submit(lambda: self._questions.validate(dict(config)))
 
     def preview(
         self, config: Mapping[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
     ) -> Future[dict[str, object]]:
         """Shows what a configuration would do to some records; creates and commits nothing."""
-        return self._loop.submit(lambda: self._preview(dict(config), records, limits))
+        return self._loop.submit(lambda: self._questions.preview(dict(config), records, limits))
 
     def explain(self, name: str) -> Future[dict[str, object]]:
         """Settings with their origin, offsets, and what connector and tasks wait for."""
-        return self._loop.submit(lambda: self._explain(name))
+        return self._loop.submit(lambda: self._questions.explain(name))
 
     def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
         """The committed offsets of a connector."""
-        return self._loop.submit(lambda: self._read_offsets(name))
+        return self._loop.submit(lambda: self._questions.read_offsets(name))
 
     def alter_offsets(self, name: str, request: AlterRequest) -> Future[dict[str, object]]:
         """Changes the offsets of a stopped connector; done when every reader sees them."""
         if request.dry_run:
-            return self._loop.submit(lambda: self._plan_offsets(name, lambda changes: changes.plan_alter(request)))
+            return self._loop.submit(
+                lambda: self._questions.plan_offsets(name, lambda changes: changes.plan_alter(request))
+            )
         return self._loop.submit(
-            lambda: self._change_offsets(name, "altered", lambda changes: changes.prepare_alter(request))
+            lambda: self._questions.change_offsets(name, "altered", lambda changes: changes.prepare_alter(request))
         )
 
     def reset_offsets(self, name: str, *, dry_run: bool) -> Future[dict[str, object]]:
         """Removes the offsets of a stopped connector; done when no reader sees them."""
         if dry_run:
-            return self._loop.submit(lambda: self._plan_offsets(name, OffsetChanges.plan_reset))
-        return self._loop.submit(lambda: self._change_offsets(name, "reset", OffsetChanges.prepare_reset))
+            return self._loop.submit(lambda: self._questions.plan_offsets(name, OffsetChanges.plan_reset))
+        return self._loop.submit(lambda: self._questions.change_offsets(name, "reset", OffsetChanges.prepare_reset))
 
     # ------------------------------------------------------------------ from connectors and tasks, any thread
     def request_task_reconfiguration(self, connector: str) -> None:
@@ -261,12 +264,6 @@ class StandaloneHerder:
         await self._served.wait()
         assert self._parts is not None
         return self._parts
-
-    def _entry(self, name: str, message: str) -> ConnectorEntry:
-        entry = self._registry.entries.get(name)
-        if entry is None or entry.gone:
-            raise NotFoundException(message)
-        return entry
 
     async def _put(
         self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool
@@ -345,7 +342,7 @@ class StandaloneHerder:
 
     async def _patch(self, name: str, patch: dict[str, str | None]) -> Created:
         await self._ready()
-        entry = self._entry(name, f"Connector {name} not found")
+        entry = self._registry.entry(name, f"Connector {name} not found")
         merged = {**entry.config, **unmasked(patch, entry.config, entry.checked.secrets)}
         return await self._put(name, {key: value for key, value in merged.items() if value is not None}, None, True)
 
@@ -460,7 +457,7 @@ class StandaloneHerder:
         worker, _ = await self._ready()
         store = self._store
         async with self._storing:
-            entry = self._entry(name, f"Connector {name} not found")
+            entry = self._registry.entry(name, f"Connector {name} not found")
             if store is not None:
                 await self._loop.off_loop(f"store-{name}", lambda: store.remove(name))
             entry.gone = True
@@ -477,7 +474,7 @@ class StandaloneHerder:
     async def _set_target(self, name: str, target: TargetState) -> None:
         worker, _ = await self._ready()
         async with self._storing:
-            entry = self._entry(name, f"Unknown connector {name}")
+            entry = self._registry.entry(name, f"Unknown connector {name}")
             await self._keep(name, StoredConnector(entry.config, target, entry.checked.secrets))
             entry.target = target
             self._registry.publish(name)
@@ -507,103 +504,9 @@ class StandaloneHerder:
 
         self._loop.spawn(f"Changing the state of {name} to {target.value}", follow)
 
-    # ------------------------------------------------------------------ offsets and validation
-    async def _read_offsets(self, name: str) -> Sequence[OffsetEntry]:
-        changes = await self._offset_changes(name)
-        return await self._loop.off_loop(f"offsets-{name}", changes.read)
-
-    async def _plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
-        changes = await self._offset_changes(name)
-        return await self._loop.off_loop(f"offsets-{name}", lambda: plan(changes))
-
-    async def _change_offsets(
-        self, name: str, verb: str, prepare: Callable[[OffsetChanges], PreparedChange]
-    ) -> dict[str, object]:
-        """Asks the connector, then writes; only the writing keeps requests that start tasks waiting."""
-        await self._ready()
-        entry = self._stopped_entry(name)
-        changes = await self._offset_changes(name)
-        with self._stage(name, "changing the offsets"):
-            prepared = await self._loop.off_loop(f"offsets-{name}", lambda: prepare(changes))
-            async with entry.bounded:
-                if self._stopped_entry(name) is not entry:
-                    raise not_stopped(name)
-                await self._loop.off_loop(f"offsets-{name}", prepared.write)
-        log.info("The offsets of connector %s were %s", name, verb)
-        return done_message(verb, prepared.stated)
-
-    def _stopped_entry(self, name: str) -> ConnectorEntry:
-        entry = self._entry(name, f"Connector {name} not found")
-        if entry.target is not TargetState.STOPPED or entry.task_configs:
-            raise not_stopped(name)
-        return entry
-
-    async def _offset_changes(self, name: str) -> OffsetChanges:
-        worker, validator = await self._ready()
-        entry = self._entry(name, f"Connector {name} not found")
-        config = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
-        if entry.checked.type is ConnectorType.UNKNOWN:
-            # A stored connector whose class is missing: this says which.
-            await self._loop.off_loop(f"validate-{name}", lambda: validator.new_connector(config))
-        return OffsetChanges(name, entry.checked.type, config, worker.offsets, lambda: validator.new_connector(config))
-
-    async def _explain(self, name: str) -> dict[str, object]:
-        worker, validator = await self._ready()
-        entry = self._entry(name, f"Connector {name} not found")
-        changes = await self._offset_changes(name)
-        view, busy = entry.view(), self._stages.get(name)
-        secrets = entry.checked.secrets
-
-        def explain() -> dict[str, object]:
-            infos = validator.infos(entry.config, changes.config)
-            connector, tasks = explain_waiting(view, busy, spark_up=worker.spark_up)
-            return {
-                "name": name,
-                "type": view.type.value,
-                "state": None if view.status is None else view.status.state.value,
-                "target": view.target.value,
-                "waiting_for": connector,
-                "tasks": list(tasks),
-                "offsets": explain_offsets(changes),
-                "next_commit": explain_commit(view.type, worker.settings),
-                "settings": effective_settings(infos, entry.config, worker.settings, secrets),
-            }
-
-        return await self._loop.off_loop(f"explain-{name}", explain)
-
-    async def _preview(
-        self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
-    ) -> dict[str, object]:
-        worker, validator = await self._ready()
-        config.setdefault("name", "preview")
-        known = self._registry.entries.get(config["name"] or "")
-        if known is not None:
-            config = unmasked(config, known.config, known.checked.secrets)
-
-        def show() -> dict[str, object]:
-            resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
-            checked = validator(config, {**config, **resolved})
-            return worker.preview(PreviewRequest(checked.type, resolved, records, limits))
-
-        return await self._loop.off_loop("preview", show)
-
-    async def _validate(self, config: dict[str, str | None]) -> ConfigInfos:
-        worker, validator = await self._ready()
-        known = self._registry.entries.get(config.get("name") or "")
-        if known is not None:
-            config = unmasked(config, known.config, known.checked.secrets)
-
-        def check() -> ConfigInfos:
-            resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
-            return validator.infos(config, {**config, **resolved})
-
-        name = config.get("name") or ""
-        with self._stage(name, "validating the configuration"):
-            return await self._loop.off_loop(f"validate-{name}", check)
-
     async def _restart_connector(self, name: str) -> None:
         worker, _ = await self._ready()
-        entry = self._entry(name, f"Unknown connector: {name}")
+        entry = self._registry.entry(name, f"Unknown connector: {name}")
         if entry.checked.type is ConnectorType.UNKNOWN:
             await self._restorer(name)()
             return
@@ -615,7 +518,7 @@ class StandaloneHerder:
 
     async def _restart_one_task(self, name: str, number: int) -> None:
         worker, _ = await self._ready()
-        entry = self._entry(name, f"Unknown connector: {name}")
+        entry = self._registry.entry(name, f"Unknown connector: {name}")
         if not 0 <= number < len(entry.task_configs):
             raise NotFoundException(f"Task {name}-{number} not found")
         await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
@@ -634,7 +537,7 @@ class StandaloneHerder:
 
     async def _restart_plan(self, name: str, include_tasks: bool, only_failed: bool) -> dict[str, object]:
         worker, _ = await self._ready()
-        entry = self._entry(name, f"Unknown connector: {name}")
+        entry = self._registry.entry(name, f"Unknown connector: {name}")
         if entry.status is None:
             raise NotFoundException(f"Status for connector {name} not found")
         connector = not only_failed or entry.status.state is State.FAILED
