@@ -84,7 +84,13 @@ class HeaderWriter:
             keys.append(header.key)
             try:
                 topic = names[pair % len(names)] if names else ""
-                data.append(cast("bytes | None", header.value) if is_wire else self._convert(topic, header))
+                # Distinct already: remembering what may never come again would only cost.
+                key, value, schema = header
+                data.append(
+                    cast("bytes | None", value)
+                    if is_wire
+                    else self._converter.from_connect_header(topic, key, schema, value)
+                )
             except Exception as error:
                 data.append(None)
                 for row in np.unique(rows[codes == code]).tolist():

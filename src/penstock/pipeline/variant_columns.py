@@ -52,11 +52,6 @@ def object_of(fields: Mapping[str, Column]) -> Column:
     return F.to_variant_object(F.struct(*[column.alias(name) for name, column in fields.items()]))
 
 
-def is_object(column: Column) -> Column:
-    """Whether a VARIANT is an object."""
-    return F.schema_of_variant(column).startswith("OBJECT<")
-
-
 def is_map(column: Column) -> Column:
     """Whether a VARIANT is a map of Connect: an object that stands for nothing else; never null."""
     # Cheaper than the schema of the whole value. The text is that of an object without any of these keys.
@@ -88,7 +83,7 @@ def put_field(column: Column, name: str, value: Column) -> Column:
     if _PLAIN_NAME.fullmatch(name):
         return F.try_variant_set(column, f'$["{name}"]', value.cast("variant"))
     added = F.create_map(F.lit(name), value.cast("variant"))
-    members = F.when(is_object(column), column).try_cast("map<string,variant>")
+    members = F.when(is_map(column), column).try_cast("map<string,variant>")
     return F.when(value.isNotNull(), F.to_variant_object(F.map_concat(members, added)))
 
 

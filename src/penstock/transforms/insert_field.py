@@ -34,7 +34,7 @@ from penstock.pipeline.step import (
 )
 from penstock.pipeline.text_bounds import text_bound, unbounded
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound
-from penstock.pipeline.variant_columns import is_object, java_class_of, put_field
+from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -221,7 +221,7 @@ class Insert(Step):
                 else:
                     value = keep(value)
                     value = F.coalesce(put_field(value, insertion.name, added), value)
-            bad = original.isNotNull() & ~F.is_variant_null(original) & ~is_object(original)
+            bad = original.isNotNull() & ~F.is_variant_null(original) & ~is_map(original)
             before = F.lit(f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: ")
             message = F.concat(before, java_class_of(original))
             return Made({self.side: value}, (Fault(bad, message, DataException.java_name),))
