@@ -248,6 +248,7 @@ class SparkRuntime:
         # PySpark and Py4J log what they also raise; the raised error is handled where it belongs.
         for name in ("SQLQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        logging.getLogger().addFilter(_not_by_py4j)
         # The first query loads a few thousand classes; better here than in the first batch.
         session.range(1).select("id").toArrow()
         return session
@@ -293,3 +294,8 @@ class SparkRuntime:
             driver.close()
         if was_up:
             self._on_change("lost")
+
+
+def _not_by_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs the end of a connection to the root logger, with a trace, whenever a JVM is ended or dies."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
