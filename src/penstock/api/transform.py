@@ -22,7 +22,11 @@ R = TypeVar("R", bound=ConnectRecord)
 
 
 class BaseTransformation(ABC):
-    """Life shared by both kinds: made with no arguments; ``configure`` once; ``apply``; ``close`` once."""
+    """Life shared by both kinds: made with no arguments; ``configure`` once; ``apply``; ``close`` once.
+
+    Source: org.apache.kafka.connect.transforms.Transformation, of which both kinds have ``configure``, ``config`` and
+    ``close``.
+    """
 
     def configure(self, props: Mapping[str, object]) -> None:
         """Takes its settings (those below ``transforms.<alias>.``, without ``predicate`` and ``negate``). Called once,

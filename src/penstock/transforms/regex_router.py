@@ -26,13 +26,15 @@ from penstock.transforms.requirements import NullPointerError
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_NO_PATTERN: Final = 'Cannot invoke "String.isEmpty()" because "this.pattern" is null'
 #: What a pattern is refused with that is right in Java; the JVM runs it all the same.
 _UNTRANSLATED: Final = "Not supported here"
 
 
 def _check_regex(name: str, value: object) -> None:
     if value is None:
-        raise NullPointerError(f'The setting "{name}" must be a regular expression, not null')
+        # Java's own words; it stands beside the error that says the setting is missing.
+        raise ConfigException(name, None, f"Invalid regex: {_NO_PATTERN}")
     try:
         compile_java(str(value), name=name)
     except ConfigException as error:

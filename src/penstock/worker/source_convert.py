@@ -170,6 +170,8 @@ def rows_to_send(
 ) -> tuple[pa.Array | None, list[int]]:
     """Which rows before the record `limit` are sent (None: all of the batch), and which records are settled without.
 
+    Invariant 1: what is behind the limit is neither.
+
     Args:
         batch: What was made.
         errors: The records that failed.
