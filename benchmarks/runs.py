@@ -110,8 +110,7 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
         rest_s = worker.await_rest()
         for connector in connectors:
             worker.post("/connectors", {"name": connector["name"], "config": connector})
-        samples = _follow(worker, count, total, timeout_s)
-        busy = worker.busy_seconds()
+        samples, busy = _follow(worker, count, total, timeout_s)
         arrived = count()
         worker.usage.stop()
         moved_from = next(moment for moment, seen in samples if seen > 0)
@@ -145,13 +144,19 @@ def _adapt(connectors: list[dict[str, str]], contestant: Contestant, workload: W
             connector["batch.size"] = str(contestant.batch_size)
 
 
-def _follow(worker: WorkerProcess, count: Callable[[], int], total: int, timeout_s: float) -> list[Sample]:
+def _follow(
+    worker: WorkerProcess, count: Callable[[], int], total: int, timeout_s: float
+) -> tuple[list[Sample], dict[str, float]]:
+    """Counts until all has arrived; what was seen, and how long each stage worked since the first arrival."""
     pause = threading.Event()
     samples: list[Sample] = []
     deadline = time.monotonic() + timeout_s
     next_check = time.monotonic() + 5
+    before: dict[str, float] | None = None
     while not samples or samples[-1][1] < total:
         samples.append((time.monotonic(), count()))
+        if samples[-1][1] and before is None:
+            before = worker.busy_seconds()
         if time.monotonic() > next_check:
             next_check += 5
             if failures := worker.failures():
@@ -159,12 +164,17 @@ def _follow(worker: WorkerProcess, count: Callable[[], int], total: int, timeout
         if time.monotonic() > deadline:
             raise RuntimeError(f"{samples[-1][1]} of {total} records after {timeout_s:.0f} s; see {worker.log}")
         pause.wait(0.05)
-    return samples
+    since = before or {}
+    return samples, {stage: at - since.get(stage, 0.0) for stage, at in worker.busy_seconds().items()}
 
 
 def _topic_counter(environment: Environment, topic: str) -> Callable[[], int]:
     consumer = ck.Consumer({"bootstrap.servers": environment.bootstrap_servers, "group.id": f"count-{topic}"})
-    partitions = [ck.TopicPartition(topic, p) for p in consumer.list_topics(topic, 10).topics[topic].partitions]
+    pause = threading.Event()
+    # Right after a topic was created the broker may name it without partitions.
+    while not (known := consumer.list_topics(topic, 10).topics[topic].partitions):
+        pause.wait(0.05)
+    partitions = [ck.TopicPartition(topic, number) for number in known]
 
     def count() -> int:
         return sum(consumer.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions)
