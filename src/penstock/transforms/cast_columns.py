@@ -220,14 +220,36 @@ def cast_variant(column: Column, kind: Column, target: Type) -> Casted:
     """
     made = F.when(kind == "VOID", F.parse_json(F.lit("null")))
     problem = F.lit(None).cast("string")
-    for name, source in _KINDS.items():
-        value = F.try_variant_get(column, "$", SPARK_TYPES.get(source, "binary"))
-        casted = cast_typed(value, Schema(source, optional=True), _SCALAR, target)
+    for name in _USUAL:
+        casted = _cast_kind(column, _KINDS[name], target)
         made = made.when(kind == name, casted.column.cast("variant"))
         if casted.problem is not None:
             problem = F.when(kind == name, casted.problem).otherwise(problem)
-    other = kind.isNotNull() & ~kind.isin("VOID", *_KINDS)
-    return Casted(made, F.when(other, rare(F.struct(column.alias("v"), kind.alias("k")), _unknown)).otherwise(problem))
+    pair = F.struct(column.alias("v"), kind.alias("k"))
+    usual = kind.isNull() | kind.isin("VOID", *_USUAL)
+    return Casted(
+        made.when(~usual, rare(pair, lambda one: _unusual(one, target))),
+        F.when(usual, problem).otherwise(rare(pair, lambda one: _refused_kind(one, target))),
+    )
+
+
+def _cast_kind(column: Column, source: Type, target: Type) -> Casted:
+    value = F.try_variant_get(column, "$", SPARK_TYPES.get(source, "binary"))
+    return cast_typed(value, Schema(source, optional=True), _SCALAR, target)
+
+
+def _unusual(pair: Column, target: Type) -> Column:
+    made = F.lit(None).cast("variant")
+    for name in _KINDS.keys() - _USUAL:
+        casted = _cast_kind(pair.getField("v"), _KINDS[name], target)
+        made = F.when(pair.getField("k") == name, casted.column.cast("variant")).otherwise(made)
+    return made
+
+
+def _refused_kind(pair: Column, target: Type) -> Column:
+    """Why a value of an unusual kind cannot be cast; null where it can."""
+    problem = F.when(~pair.getField("k").isin(*_KINDS), _unknown(pair))
+    return problem if target is Type.STRING else problem.when(pair.getField("k") == "BINARY", F.lit(NO_BYTES))
 
 
 def _unknown(pair: Column) -> Column:
@@ -258,3 +280,5 @@ _KINDS: Final = {
     "FLOAT": Type.FLOAT32,
     "BINARY": Type.BYTES,
 }
+#: The kinds that are cast by generated code; others are rare.
+_USUAL: Final = frozenset(("BIGINT", "STRING", "DOUBLE"))

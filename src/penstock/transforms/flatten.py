@@ -23,8 +23,8 @@ from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, spark_type
-from penstock.pipeline.variant import MAP_TAG, STRUCT_TAG
-from penstock.pipeline.variant_columns import is_map, java_class_of
+from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
+from penstock.pipeline.variant_columns import java_class_of
 from penstock.transforms.requirements import java_class_of_value, require_map, require_struct
 from penstock.transforms.sides import Demand, copy_basics, side_of, with_side
 from penstock.transforms.struct_copies import field_column
@@ -37,7 +37,9 @@ _PURPOSE: Final = "flattening"
 _CLASS_CAST: Final = "java.lang.ClassCastException"
 #: So many levels of maps are taken apart by expressions of their own, deeper ones in a loop.
 _UNROLLED: Final = 3
-_ENTRIES: Final = "array<struct<key:string,value:variant>>"
+_ENTRIES: Final = "array<struct<key:string,value:variant,kind:string>>"
+#: Objects of these kinds are no maps; see ``penstock.pipeline.variant``.
+_STANDS_FOR: Final = "^OBJECT<`?(?:" + "|".join((STRUCT_TAG, TIME_TAG, DECIMAL_TAG)) + ")`?:"
 
 CONFIG: Final = ConfigDef().define(
     "delimiter",
@@ -185,72 +187,84 @@ class Flat(Step):
     # ------------------------------------------------------------------ without
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = bag.side(self.side)
-        top = keep(F.map_entries(F.try_variant_get(value, "$", "map<string,variant>")).cast(_ENTRIES))
-        flat = keep(self._expanded(top, _UNROLLED))
-        texts = F.transform(flat, self._problem)
-        message = keep(F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0)))
-        made = F.coalesce(F.to_variant_object(F.map_from_entries(flat)), value)
-        odd_key = message.startswith(MAP_TAG)
+        top = _entries(value)
+        flat = keep(rare(top, lambda entries: self._expanded(entries, _UNROLLED)))
+        odd = keep(F.get(F.filter(flat, lambda one: ~_is_plain(one)), F.lit(0)))
+        message = rare(odd, _problem)
+        pairs = F.transform(flat, lambda one: F.struct(one.getField("key"), one.getField("value")))
+        made = F.coalesce(F.to_variant_object(F.map_from_entries(pairs)), value)
+        odd_key = odd.getField("key").endswith(MAP_TAG)
         return Made(
             {self.side: made},
             [
-                self._demand.map_fault(value),
+                self._demand.map_fault(value, flat),
                 Fault(odd_key, "A map in schemaless data has a key that is no string", _CLASS_CAST),
-                Fault(message.isNotNull(), message, DataException.java_name),
+                Fault(odd.isNotNull(), message, DataException.java_name),
             ],
         )
 
     def _expanded(self, entries: Column, levels: int) -> Column:
         """The entries without any that are maps."""
-        nested = F.exists(entries, lambda one: is_map(one.getField("value")))
+        nested = F.exists(entries, _is_nested)
         if levels == 0:
             # As many rounds as there are maps are enough.
-            text = F.to_json(F.transform(entries, lambda one: one.getField("value")))
-            rounds = F.sequence(F.lit(1), F.length(text) - F.length(F.replace(text, F.lit("{"), F.lit(""))) + 1)
+            text = F.array_join(F.transform(entries, lambda one: one.getField("kind")), "")
+            maps = F.length(text) - F.length(F.replace(text, F.lit("OBJECT<"), F.lit("OBJECT")))
+            rounds = F.sequence(F.lit(1), maps + 1)
             return F.when(nested, F.aggregate(rounds, entries, lambda state, _: self._opened(state))).otherwise(entries)
-        return F.when(nested, rare(self._opened(entries), lambda one: self._expanded(one, levels - 1))).otherwise(
-            entries
-        )
+        opened = rare(self._opened(entries), lambda one: self._expanded(one, levels - 1))
+        return F.when(nested, opened).otherwise(entries)
 
     def _opened(self, entries: Column) -> Column:
         """The entries with the contents of maps in place of the maps."""
 
         def opened(one: Column) -> Column:
-            name, value = one.getField("key"), one.getField("value")
+            name = one.getField("key")
             prefix = F.when(name == "", F.lit("")).otherwise(F.concat(name, F.lit(self.delimiter)))
-            inner = F.transform_keys(
-                F.try_variant_get(value, "$", "map<string,variant>"), lambda key, _: F.concat(prefix, key)
-            )
-            return F.when(is_map(value), F.map_entries(inner).cast(_ENTRIES)).otherwise(F.array(one).cast(_ENTRIES))
+            inner = _entries(one.getField("value"), prefix)
+            return F.when(_is_nested(one), inner).otherwise(F.array(one).cast(_ENTRIES))
 
-        return F.flatten(F.transform(entries, opened)).cast(_ENTRIES)
+        return F.flatten(F.transform(entries, opened))
 
-    def _problem(self, entry: Column) -> Column:
-        """Why an entry of the flat map cannot be there; a key that is no string begins with its tag."""
-        name, value = entry.getField("key"), entry.getField("value")
-        kind = F.schema_of_variant(value)
-        plain = kind.isin("BIGINT", "STRING", "DOUBLE", "BOOLEAN", "VOID", "BINARY", "FLOAT")
-        java = java_class_of(value)
-        struct = kind.startswith(f"OBJECT<`{STRUCT_TAG}`") | kind.startswith(f"OBJECT<{STRUCT_TAG}")
-        no_struct = F.concat(
-            F.lit("Flatten transformation does not support class "),
-            java,
-            F.lit(" for record without schemas (for field "),
-            name,
-            F.lit(")."),
-        )
-        unknown = F.concat(
-            F.lit("Flatten transformation was passed a value of type class "),
-            java,
-            F.lit(" which is not supported by Connect's data API"),
-        )
-        tagged = name.endswith(MAP_TAG)
-        return (
-            F.when(tagged, F.lit(MAP_TAG))
-            .when(plain | kind.isNull() | kind.startswith("ARRAY<"), F.lit(None))
-            .when(struct, no_struct)
-            .otherwise(unknown)
-        )
+
+def _entries(value: Column, prefix: Column | None = None) -> Column:
+    """The entries of a VARIANT object, each with its kind; null for what is no object."""
+    found = F.map_entries(F.try_variant_get(value, "$", "map<string,variant>"))
+
+    def entry(one: Column) -> Column:
+        key = one.getField("key") if prefix is None else F.concat(prefix, one.getField("key"))
+        content = one.getField("value")
+        return F.struct(key.alias("key"), content.alias("value"), F.schema_of_variant(content).alias("kind"))
+
+    return F.transform(found, entry).cast(_ENTRIES)
+
+
+def _is_nested(entry: Column) -> Column:
+    """Whether an entry is a map: an object that stands for nothing else."""
+    kind = entry.getField("kind")
+    return F.coalesce(kind.startswith("OBJECT<") & ~kind.rlike(_STANDS_FOR), F.lit(False))
+
+
+def _is_plain(entry: Column) -> Column:
+    """Whether an entry may be in the flat map."""
+    kind = entry.getField("kind")
+    scalar = kind.isin("BIGINT", "STRING", "DOUBLE", "BOOLEAN", "VOID", "BINARY", "FLOAT")
+    return (kind.isNull() | scalar | kind.startswith("ARRAY<")) & ~entry.getField("key").endswith(MAP_TAG)
+
+
+def _problem(entry: Column) -> Column:
+    """Why an entry cannot be in the flat map."""
+    java = java_class_of(entry.getField("value"))
+    no_struct = F.concat(
+        F.lit("Flatten transformation does not support class "),
+        java,
+        F.lit(" for record without schemas (for field "),
+        entry.getField("key"),
+        F.lit(")."),
+    )
+    start, end = _unknown("\0").split("\0")
+    unknown = F.concat(F.lit(start), java, F.lit(end))
+    return F.when(entry.getField("kind").rlike(f"^OBJECT<`?{STRUCT_TAG}`?:"), no_struct).otherwise(unknown)
 
 
 class _Flatten(ColumnTransform, Transformation):

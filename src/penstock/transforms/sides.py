@@ -17,6 +17,7 @@ from penstock.api import ConnectRecord
 from penstock.api.transform import R
 from penstock.data import Schema, SchemaBuilder
 from penstock.errors import DataException
+from penstock.pipeline.expressions import rare
 from penstock.pipeline.step import Bag, Branch, Fault, Keep, Made, Shape, Side, SideName, Split, StepPlan
 from penstock.pipeline.variant_columns import is_map, java_class_of
 from penstock.transforms.requirements import is_struct, java_class, no_map, no_struct
@@ -51,7 +52,8 @@ class Demand:
         """
         no_object = ~is_map(column) if changed is None else changed.isNull()
         bad = column.isNotNull() & ~F.is_variant_null(column) & no_object
-        return Fault(bad, F.concat(F.lit(no_map(self.purpose)), java_class_of(column)), DataException.java_name)
+        message = F.concat(F.lit(no_map(self.purpose)), rare(column, java_class_of))
+        return Fault(bad, message, DataException.java_name)
 
     def null_fault(self, column: Column, side: Side) -> Fault:
         """The fault of a null."""

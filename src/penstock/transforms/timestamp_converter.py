@@ -291,7 +291,7 @@ class Convert(Step):
         made, faults = self._from_raw(keep, text, raw)
         foreign = kind.isNotNull() & ~kind.rlike(f"^(?:STRING|BIGINT|VOID|DATE|TIMESTAMP.*|OBJECT<`?{TIME_TAG}`?:.*)$")
         start, end = no_timestamp("\0").split("\0")
-        message = F.concat(F.lit(start), java_class_of(value), F.lit(end))
+        message = F.concat(F.lit(start), rare(value, java_class_of), F.lit(end))
         return self._as_variant(made), [Fault(foreign, message, DataException.java_name), *faults]
 
     def _as_variant(self, column: Column) -> Column:

@@ -1,7 +1,7 @@
 """Calendar arithmetic, written once for Python integers and for Spark columns.
 
 Main types: ``Plain`` (numbers are ``int``, text is ``str``) and ``Columns`` (both are columns); ``Arithmetic`` is
-either. Functions ``civil`` (days since 1970 to year, month and day) and ``first_of_month``.
+either. Function ``sunday_before``.
 
 Columns never raise: divisors are constants, and what may overflow uses Spark's ``try_`` forms.
 
@@ -11,6 +11,7 @@ Thread: pure functions that build expressions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any, Final
 
 from pyspark.sql import functions as F
@@ -20,6 +21,11 @@ from penstock.pipeline.expressions import rare
 #: The first day of the Gregorian calendar, 15 October 1582, in days since 1970.
 CUTOVER: Final = -141_427
 MILLIS_PER_DAY: Final = 86_400_000
+
+#: 1 March 2000, where a cycle of 400 years begins, and 1 March 1904, where one of four years does.
+_CYCLE: Final = 11_017
+_OLD_CYCLE: Final = -24_047
+_EPOCH: Final = date(1970, 1, 1)
 
 #: A number or a text: an ``int`` or ``str`` of Python, or a column.
 Value = Any
@@ -37,9 +43,21 @@ class Plain:
         """Division, rounded down."""
         return number // divisor
 
+    def part(self, number: Value, divisor: int) -> Value:
+        """``div`` of what is not negative."""
+        return number // divisor
+
     def mod(self, number: Value, divisor: int) -> Value:
         """The remainder of ``div``; never negative."""
         return number % divisor
+
+    def civil(self, days: Value, body: Callable[[Named], Value]) -> Value:
+        """``body`` of year (0 is 1 BC), month (from 0) and day (from 1) of a number of days since 1970."""
+        return body(_civil(days))
+
+    def first_of_month(self, year: Value, month: Value, *, gregorian: bool) -> Value:
+        """Days since 1970 of the first of a month (from 0, of any size) in one of the two calendars."""
+        return _first_of_month(year, month, gregorian=gregorian)
 
     def choose(self, condition: Value, yes: Value, no: Value) -> Value:
         """One of two values."""
@@ -50,7 +68,11 @@ class Plain:
         return body(values)
 
     def digits(self, number: Value, width: int) -> Value:
-        """A number as text, with zeros in front up to a width."""
+        """A number that is not negative as text, with zeros in front up to a width."""
+        return f"{number:0{width}}"
+
+    def signed(self, number: Value, width: int) -> Value:
+        """``digits`` of any number."""
         return f"-{-number:0{width}}" if number < 0 else f"{number:0{width}}"
 
     def pick(self, texts: Sequence[str], index: Value) -> Value:
@@ -76,8 +98,35 @@ class Columns(Plain):
         n = F.lit(divisor)
         return F.call_function("div", number, n) - F.when(number % n < 0, F.lit(1)).otherwise(F.lit(0))
 
+    def part(self, number: Value, divisor: int) -> Value:
+        return F.call_function("div", number, F.lit(divisor))
+
     def mod(self, number: Value, divisor: int) -> Value:
         return F.pmod(number, F.lit(divisor))
+
+    def civil(self, days: Value, body: Callable[[Named], Value]) -> Value:
+        # Both calendars repeat: Spark is asked about the same day of a cycle it knows, and years are added.
+        old = days < CUTOVER
+        cycle = F.when(old, F.lit(1_461)).otherwise(F.lit(146_097)).cast("bigint")
+        start = F.when(old, F.lit(-719_470)).otherwise(F.lit(_CYCLE)).cast("bigint")
+        shifted = days - start
+        same = F.date_from_unix_date((F.pmod(shifted, cycle) + F.when(old, _OLD_CYCLE).otherwise(_CYCLE)).cast("int"))
+        cycles = F.call_function("div", shifted - F.pmod(shifted, cycle), cycle)
+        years = F.when(old, cycles * 4 - 1904).otherwise(cycles * 400)
+
+        def parts(known: Named) -> Value:
+            same = known["date"]
+            year = F.year(same) + known["years"]
+            return self.let({"year": year, "month": F.month(same) - 1, "day": F.dayofmonth(same)}, body)
+
+        return self.let({"date": same, "years": years}, parts)
+
+    def first_of_month(self, year: Value, month: Value, *, gregorian: bool) -> Value:
+        # The years from 1970 on begin a cycle in both calendars, which were 13 days apart then.
+        months = (year - 1970) * 12 + month
+        size, days, apart = (4_800, 146_097, 0) if gregorian else (48, 1_461, 13)
+        within = F.add_months(F.lit(_EPOCH), F.pmod(months, F.lit(size)).cast("int"))
+        return F.unix_date(within).cast("bigint") + self.div(months, size) * days + apart
 
     def choose(self, condition: Value, yes: Value, no: Value) -> Value:
         return F.when(condition, yes).otherwise(no)
@@ -90,10 +139,11 @@ class Columns(Plain):
         text = number.cast("string")
         if width <= 1:
             return text
-        padded = F.lpad(text, F.greatest(F.length(text), F.lit(width)), F.lit("0"))
-        negative = F.abs(number).cast("string")
-        wide = F.lpad(negative, F.greatest(F.length(negative), F.lit(width)), F.lit("0"))
-        return F.when(number < 0, F.concat(F.lit("-"), wide)).otherwise(padded)
+        return F.lpad(text, F.greatest(F.length(text), F.lit(width)), F.lit("0"))
+
+    def signed(self, number: Value, width: int) -> Value:
+        digits = self.digits(F.abs(number), width)
+        return F.when(number < 0, F.concat(F.lit("-"), digits)).otherwise(digits)
 
     def pick(self, texts: Sequence[str], index: Value) -> Value:
         return F.get(F.array(*[F.lit(text) for text in texts]), index.cast("int"))
@@ -111,52 +161,25 @@ PLAIN: Final = Plain()
 COLUMNS: Final = Columns()
 
 
-def civil(math: Arithmetic, days: Value, body: Callable[[Named], Value]) -> Value:
-    """``body`` of year (0 is 1 BC), month (from 0), day (from 1) and ``gregorian`` of a number of days since 1970."""
-
-    def cycle(known: Named) -> Value:
-        # Years here begin on the first of March of year 0, so that a leap day is the last of its year.
-        z, gregorian = known["z"], known["gregorian"]
-        era = math.choose(gregorian, math.div(z, 146_097), math.div(z, 1_461))
-        day = math.choose(gregorian, math.mod(z, 146_097), math.mod(z, 1_461))
-        return math.let({"era": era, "day": day, "gregorian": gregorian}, year)
-
-    def year(known: Named) -> Value:
-        day, gregorian = known["day"], known["gregorian"]
-        century = math.choose(gregorian, math.div(day, 36_524) - math.div(day, 146_096), day * 0)
-        of_era = math.div(day - math.div(day, 1_460) + century, 365)
-        return math.let({**known, "of_era": of_era}, month)
-
-    def month(known: Named) -> Value:
-        of_era, gregorian = known["of_era"], known["gregorian"]
-        leaps = math.div(of_era, 4) - math.choose(gregorian, math.div(of_era, 100), of_era * 0)
-        of_year = known["day"] - (of_era * 365 + leaps)
-        years = known["era"] * math.choose(gregorian, of_era * 0 + 400, of_era * 0 + 4) + of_era
-        return math.let({"of_year": of_year, "years": years, "gregorian": gregorian}, parts)
-
-    def parts(known: Named) -> Value:
-        of_year = known["of_year"]
-        march_month = math.div(of_year * 5 + 2, 153)
-        day = of_year - math.div(march_month * 153 + 2, 5) + 1
-        late = march_month >= 10
-        number = math.choose(late, march_month - 10, march_month + 2)
-        the_year = math.choose(late, known["years"] + 1, known["years"])
-        return math.let({"year": the_year, "month": number, "day": day, "gregorian": known["gregorian"]}, body)
-
+def _civil(days: int) -> Named:
+    """Years here begin on the first of March of year 0, so that a leap day is the last of its year."""
     gregorian = days >= CUTOVER
-    return math.let({"gregorian": gregorian, "z": math.choose(gregorian, days + 719_468, days + 719_470)}, cycle)
+    era, day = divmod(days + 719_468, 146_097) if gregorian else divmod(days + 719_470, 1_461)
+    century = day // 36_524 - day // 146_096 if gregorian else 0
+    of_era = (day - day // 1_460 + century) // 365
+    of_year = day - (of_era * 365 + of_era // 4 - (of_era // 100 if gregorian else 0))
+    march_month = (of_year * 5 + 2) // 153
+    late = march_month >= 10
+    year = era * (400 if gregorian else 4) + of_era + late
+    month = march_month - 10 if late else march_month + 2
+    return {"year": year, "month": month, "day": of_year - (march_month * 153 + 2) // 5 + 1}
 
 
-def first_of_month(math: Arithmetic, year: Value, month: Value, *, gregorian: bool) -> Value:
-    """Days since 1970 of the first of a month (from 0, of any size) in one of the two calendars."""
-    the_year, index = year + math.div(month, 12), math.mod(month, 12)
-    early = index < 2
-    march_year = math.choose(early, the_year - 1, the_year)
-    march_month = math.choose(early, index + 10, index - 2)
-    days = march_year * 365 + math.div(march_year, 4) + math.div(march_month * 153 + 2, 5)
-    if gregorian:
-        return days - math.div(march_year, 100) + math.div(march_year, 400) - 719_468
-    return days - 719_470
+def _first_of_month(year: int, month: int, *, gregorian: bool) -> int:
+    the_year, index = year + month // 12, month % 12
+    march_year, march_month = (the_year - 1, index + 10) if index < 2 else (the_year, index - 2)
+    days = march_year * 365 + march_year // 4 + (march_month * 153 + 2) // 5
+    return days - march_year // 100 + march_year // 400 - 719_468 if gregorian else days - 719_470
 
 
 def sunday_before(math: Arithmetic, days: Value) -> Value:

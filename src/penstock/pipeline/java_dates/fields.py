@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_dates.arithmetic import CUTOVER, Arithmetic, Named, Value, first_of_month, sunday_before
+from penstock.pipeline.java_dates.arithmetic import CUTOVER, Arithmetic, Named, Value, sunday_before
 from penstock.pipeline.java_dates.pattern import Token
 from penstock.pipeline.java_dates.printing import MONTHS, WEEKDAYS
 from penstock.pipeline.java_dates.zones import ISO_ZONES, zone_expression, zone_minutes, zone_minutes_column
@@ -141,18 +141,12 @@ def value_of_column(token: Token, text: Column) -> Column:
 
 
 def _int32_column(text: Column) -> Column:
-    whole = F.when(F.length(text) <= 9, text.try_cast("bigint"))
-
-    def large(x: Column) -> Column:
-        exact = x.try_cast("bigint")
-        double = x.try_cast("double")
-        inside = F.abs(double) < F.lit(9.2e18)
-        number = F.coalesce(exact, F.when(inside, double.try_cast("bigint")))
-        wrapped = F.shiftright(F.shiftleft(number, 32), 32)
-        ends = F.when(double > 0, F.lit(_INT_MAX).cast("bigint")).otherwise(F.lit(-_INT_MAX - 1).cast("bigint"))
-        return F.coalesce(wrapped, F.when(double.isNotNull(), ends))
-
-    return F.coalesce(whole, rare(text, large))
+    number = text.try_cast("bigint")
+    wrapped = F.shiftright(F.shiftleft(number, 32), 32)
+    # Too long for int64, or with an exponent. (Java wraps the few of these that would fit into int64.)
+    double = text.try_cast("double")
+    far = F.when(double.isNotNull(), F.greatest(F.least(double, F.lit(float(_INT_MAX))), F.lit(float(-_INT_MAX - 1))))
+    return F.coalesce(wrapped, far.cast("bigint"))
 
 
 def _adjusted_column(token: Token, number: Column) -> Column:
@@ -267,7 +261,7 @@ def _place(fields: Fields) -> _Place:
 
 
 def _month(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
-    return first_of_month(math, year, fields.get("M", 0) + year * 0, gregorian=gregorian)
+    return math.first_of_month(year, fields.get("M", 0) + year * 0, gregorian=gregorian)
 
 
 def _by_day(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
@@ -275,7 +269,7 @@ def _by_day(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> V
 
 
 def _by_day_of_year(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
-    return first_of_month(math, year, year * 0, gregorian=gregorian) + fields.get("D", 1) - 1
+    return math.first_of_month(year, year * 0, gregorian=gregorian) + fields.get("D", 1) - 1
 
 
 def _on_or_before(math: Arithmetic, day: Value, weekday: Value) -> Value:
@@ -297,13 +291,13 @@ def _by_weekday_in_month(math: Arithmetic, fields: Fields, year: Value, gregoria
     if "F" not in fields.values:
         return forward
     month = fields.get("M", 0)
-    length = first_of_month(math, year, month + 1 + year * 0, gregorian=gregorian) - first
+    length = math.first_of_month(year, month + 1 + year * 0, gregorian=gregorian) - first
     backward = _on_or_before(math, first + length + (count + 1) * 7 - 1, weekday)
     return math.choose(count >= 0, forward, backward)
 
 
 def _by_week_of_year(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
-    first = sunday_before(math, first_of_month(math, year, year * 0, gregorian=gregorian))
+    first = sunday_before(math, math.first_of_month(year, year * 0, gregorian=gregorian))
     if "E" in fields.values:
         weekday = fields.values["E"]
         first = math.choose(weekday == 1, first, _on_or_before(math, first + 6, weekday))
@@ -313,8 +307,8 @@ def _by_week_of_year(math: Arithmetic, fields: Fields, year: Value, gregorian: b
 def _week_date(math: Arithmetic, fields: Fields) -> Value:
     """A day by year of weeks, week and weekday; weekdays beyond the seven move the week."""
     year, week, weekday = fields.values["Y"], fields.get("w", 1), fields.get("E", 1)
-    new_year = first_of_month(math, year, year * 0, gregorian=True)
-    old = first_of_month(math, year, year * 0, gregorian=False)
+    new_year = math.first_of_month(year, year * 0, gregorian=True)
+    old = math.first_of_month(year, year * 0, gregorian=False)
     start = sunday_before(math, math.choose(new_year >= CUTOVER, new_year, old))
     if "E" not in fields.values:
         return start + (week - 1) * 7

@@ -24,8 +24,6 @@ from penstock.pipeline.java_dates.arithmetic import (
     Arithmetic,
     Named,
     Value,
-    civil,
-    first_of_month,
     sunday_before,
 )
 from penstock.pipeline.java_dates.pattern import Token
@@ -124,20 +122,20 @@ def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:
     day = {"days": math.div(millis, MILLIS_PER_DAY), "clock": math.mod(millis, MILLIS_PER_DAY)}
 
     def of_day(known: Named) -> Value:
-        return civil(math, known["days"], lambda date: of_date({**known, **date}))
+        return math.civil(known["days"], lambda date: of_date({**known, **date}))
 
     def of_date(known: Named) -> Value:
         year = known["year"]
         later = year > 1582
         first = math.choose(
             later,
-            first_of_month(math, year, year * 0, gregorian=True),
-            first_of_month(math, year, year * 0, gregorian=False),
+            math.first_of_month(year, year * 0, gregorian=True),
+            math.first_of_month(year, year * 0, gregorian=False),
         )
         following = math.choose(
             year >= 1582,
-            first_of_month(math, year + 1, year * 0, gregorian=True),
-            first_of_month(math, year + 1, year * 0, gregorian=False),
+            math.first_of_month(year + 1, year * 0, gregorian=True),
+            math.first_of_month(year + 1, year * 0, gregorian=False),
         )
         return math.let({**known, "new_year": first, "next_new_year": following}, whole)
 
@@ -145,7 +143,7 @@ def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:
         return math.join([_field(math, token, known) for token in tokens])
 
     if not any(token.letter in "DwYW" for token in tokens if token.letter):
-        return math.let(day, lambda known: civil(math, known["days"], lambda date: whole({**known, **date})))
+        return math.let(day, lambda known: math.civil(known["days"], lambda date: whole({**known, **date})))
     return math.let(day, of_day)
 
 
@@ -167,8 +165,8 @@ def _field(math: Arithmetic, token: Token, known: Named) -> Value:
         shown = math.mod(number, 100)
         if token.letter == "Y":
             shown = math.choose(number < 0, math.mod(number * -1, 100) * -1, shown)
-        return math.digits(shown, 2)
-    return math.digits(number, token.count)
+        return math.signed(shown, 2)
+    return math.signed(number, token.count) if token.letter == "Y" else math.digits(number, token.count)
 
 
 def _text_of(math: Arithmetic, text: str) -> Value:
@@ -185,21 +183,21 @@ def _number(math: Arithmetic, letter: str, known: Named) -> Value:
         case "d":
             return known["day"]
         case "H":
-            return math.div(clock, 3_600_000)
+            return math.part(clock, 3_600_000)
         case "k":
-            return math.mod(math.div(clock, 3_600_000) + 23, 24) + 1
+            return math.mod(math.part(clock, 3_600_000) + 23, 24) + 1
         case "K":
-            return math.mod(math.div(clock, 3_600_000), 12)
+            return math.mod(math.part(clock, 3_600_000), 12)
         case "h":
-            return math.mod(math.div(clock, 3_600_000) + 11, 12) + 1
+            return math.mod(math.part(clock, 3_600_000) + 11, 12) + 1
         case "m":
-            return math.mod(math.div(clock, 60_000), 60)
+            return math.mod(math.part(clock, 60_000), 60)
         case "s":
-            return math.mod(math.div(clock, 1_000), 60)
+            return math.mod(math.part(clock, 1_000), 60)
         case "S":
             return math.mod(clock, 1_000)
         case "F":
-            return math.div(known["day"] - 1, 7) + 1
+            return math.part(known["day"] - 1, 7) + 1
         case "u":
             return math.mod(known["days"] + 3, 7) + 1
         case _:

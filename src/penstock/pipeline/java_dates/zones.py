@@ -59,7 +59,8 @@ def zone_minutes_column(text: Column) -> Column:
     number = full.try_cast("bigint")
     ahead = F.call_function("div", number, F.lit(100)) * 60 + number % 100
     negative = F.contains(text, F.lit("-"))
-    names = zone_names()
-    known = F.map_from_arrays(F.array(*map(F.lit, names)), F.array(*map(F.lit, names.values())))
-    named = F.coalesce(F.try_element_at(known, F.lower(text)).cast("bigint"), F.lit(0).cast("bigint"))
+    # One literal: a map of hundreds of them would be looked at by every rule of the optimizer.
+    names = ";".join(f"{name}={minutes}" for name, minutes in zone_names().items())
+    known = F.str_to_map(F.lit(names), F.lit(";"), F.lit("="))
+    named = F.coalesce(F.try_element_at(known, F.lower(text)).try_cast("bigint"), F.lit(0).cast("bigint"))
     return F.when(F.length(digits) == 0, named).when(negative, -ahead).otherwise(ahead)
