@@ -142,15 +142,14 @@ class CastTo(Step):
 
     def _make_variant(self, bag: Bag, keep: Keep, target: Type) -> Made:
         value = bag.side(self.side)
-        casted = cast_variant(value, keep(F.schema_of_variant(value)), target)
+        casted = cast_variant(value, target, keep)
         return Made({self.side: casted.column}, _faults(casted))
 
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = original = bag.side(self.side)
         faults: list[Fault] = []
         for name, target in self.casts:
-            old = keep(get_field(original, name or ""))
-            casted = cast_variant(old, keep(F.schema_of_variant(old)), target)
+            casted = cast_variant(keep(get_field(original, name or "")), target, keep)
             value = put_field(value, name or "", F.coalesce(casted.column, null_variant()))
             faults += _faults(casted)
         value = keep(value)

@@ -18,14 +18,16 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, Decimal, Schema, Type
 from penstock.pipeline import decimal_columns as decimals
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates import compile_pattern, print_column
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import ascii_digits_column
 from penstock.pipeline.java_text import java_text
+from penstock.pipeline.step import Keep
 from penstock.pipeline.types import Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import java_class_of
+from penstock.transforms.sides import scalar, with_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -117,7 +119,7 @@ def moment_text(millis: Column) -> Column:
             .otherwise(print_column(TIMESTAMP, moment))
         )
 
-    return F.when(millis.isNotNull(), rare(millis, text))
+    return F.when(millis.isNotNull(), apart(millis, text))
 
 
 def _from_number(column: Column, source: Type, target: Type) -> Column:
@@ -161,7 +163,7 @@ def _from_text(column: Column, target: Type) -> Casted:
         return Casted(column)
     if target is Type.BOOLEAN:
         return Casted(F.lower(column) == "true")
-    made = rare(column, lambda text: _number_of(text, target))
+    made = apart(column, lambda text: _number_of(text, target))
     bad = column.isNotNull() & made.isNull()
     return Casted(made, F.when(bad, F.concat(F.lit("Value ("), column, F.lit(f") {OUT_OF_RANGE}"))))
 
@@ -183,7 +185,7 @@ def _from_decimal(column: Column, schema: Schema, physical: Physical, target: Ty
     if physical.form is Form.DECIMAL:
         return Casted(_from_number_text(column, target))
     text = decimals.java_text(column.getField("unscaled"), column.getField("scale"))
-    return Casted(F.when(column.isNotNull(), rare(text, lambda x: _from_number_text(x, target))))
+    return Casted(F.when(column.isNotNull(), apart(text, lambda x: _from_number_text(x, target))))
 
 
 def _from_number_text(number: Column, target: Type) -> Column:
@@ -195,7 +197,7 @@ def _from_number_text(number: Column, target: Type) -> Column:
     plain = F.regexp_extract(text, "\\A(-?[0-9]*)(?:\\.[0-9]*)?\\z", 1).try_cast(_WIDE)
     large = F.when(text.rlike("E\\+"), text.try_cast(_WIDE)).otherwise(F.lit(0).cast(_WIDE))
     whole = F.coalesce(plain, large, F.lit(0).cast(_WIDE))
-    wrapped = F.coalesce(whole.try_cast("bigint"), rare(whole, _low_bits))
+    wrapped = F.coalesce(whole.try_cast("bigint"), apart(whole, _low_bits))
     if target is Type.BOOLEAN:
         return F.when(number.isNotNull(), wrapped != 0)
     return F.when(number.isNotNull(), _narrowed(wrapped, target))
@@ -210,46 +212,25 @@ def _low_bits(whole: Column) -> Column:
 
 
 # ---------------------------------------------------------------------------------------------------------- schemaless
-def cast_variant(column: Column, kind: Column, target: Type) -> Casted:
-    """Casts schemaless values.
+def cast_variant(column: Column, target: Type, keep: Keep) -> Casted:
+    """Casts schemaless values, each by its kind.
 
-    Args:
-        column: The values; used several times.
-        kind: ``schema_of_variant`` of them; used several times.
-        target: What is wanted.
+    What the kinds need together is more than the JVM compiles as one method, so it is evaluated without generated
+    code: a value passes through few of these expressions.
     """
+    made = keep(apart(with_kind(column), lambda one: _by_kind(one, target)))
+    return Casted(made.getField("made"), made.getField("problem"))
+
+
+def _by_kind(pair: Column, target: Type) -> Column:
+    kind = pair.getField("k")
     made = F.when(kind == "VOID", F.parse_json(F.lit("null")))
-    problem = F.lit(None).cast("string")
-    for name in _USUAL:
-        casted = _cast_kind(column, _KINDS[name], target)
+    problem = F.when(kind.isNull() | (kind == "VOID"), F.lit(None).cast("string"))
+    for name, source in _KINDS.items():
+        casted = cast_typed(scalar(pair, name), Schema(source, optional=True), _SCALAR, target)
         made = made.when(kind == name, casted.column.cast("variant"))
-        if casted.problem is not None:
-            problem = F.when(kind == name, casted.problem).otherwise(problem)
-    pair = F.struct(column.alias("v"), kind.alias("k"))
-    usual = kind.isNull() | kind.isin("VOID", *_USUAL)
-    return Casted(
-        made.when(~usual, rare(pair, lambda one: _unusual(one, target))),
-        F.when(usual, problem).otherwise(rare(pair, lambda one: _refused_kind(one, target))),
-    )
-
-
-def _cast_kind(column: Column, source: Type, target: Type) -> Casted:
-    value = F.try_variant_get(column, "$", SPARK_TYPES.get(source, "binary"))
-    return cast_typed(value, Schema(source, optional=True), _SCALAR, target)
-
-
-def _unusual(pair: Column, target: Type) -> Column:
-    made = F.lit(None).cast("variant")
-    for name in _KINDS.keys() - _USUAL:
-        casted = _cast_kind(pair.getField("v"), _KINDS[name], target)
-        made = F.when(pair.getField("k") == name, casted.column.cast("variant")).otherwise(made)
-    return made
-
-
-def _refused_kind(pair: Column, target: Type) -> Column:
-    """Why a value of an unusual kind cannot be cast; null where it can."""
-    problem = F.when(~pair.getField("k").isin(*_KINDS), _unknown(pair))
-    return problem if target is Type.STRING else problem.when(pair.getField("k") == "BINARY", F.lit(NO_BYTES))
+        problem = problem.when(kind == name, F.lit(None) if casted.problem is None else casted.problem)
+    return F.struct(made.alias("made"), problem.otherwise(_unknown(pair)).alias("problem"))
 
 
 def _unknown(pair: Column) -> Column:
@@ -280,5 +261,3 @@ _KINDS: Final = {
     "FLOAT": Type.FLOAT32,
     "BINARY": Type.BYTES,
 }
-#: The kinds that are cast by generated code; others are rare.
-_USUAL: Final = frozenset(("BIGINT", "STRING", "DOUBLE"))

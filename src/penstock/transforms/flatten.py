@@ -20,7 +20,7 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, spark_type
 from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
@@ -188,9 +188,9 @@ class Flat(Step):
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = bag.side(self.side)
         top = _entries(value)
-        flat = keep(rare(top, lambda entries: self._expanded(entries, _UNROLLED)))
+        flat = keep(apart(top, lambda entries: self._expanded(entries, _UNROLLED)))
         odd = keep(F.get(F.filter(flat, lambda one: ~_is_plain(one)), F.lit(0)))
-        message = rare(odd, _problem)
+        message = apart(odd, _problem)
         pairs = F.transform(flat, lambda one: F.struct(one.getField("key"), one.getField("value")))
         made = F.coalesce(F.to_variant_object(F.map_from_entries(pairs)), value)
         odd_key = odd.getField("key").endswith(MAP_TAG)
@@ -212,7 +212,7 @@ class Flat(Step):
             maps = F.length(text) - F.length(F.replace(text, F.lit("OBJECT<"), F.lit("OBJECT")))
             rounds = F.sequence(F.lit(1), maps + 1)
             return F.when(nested, F.aggregate(rounds, entries, lambda state, _: self._opened(state))).otherwise(entries)
-        opened = rare(self._opened(entries), lambda one: self._expanded(one, levels - 1))
+        opened = apart(self._opened(entries), lambda one: self._expanded(one, levels - 1))
         return F.when(nested, opened).otherwise(entries)
 
     def _opened(self, entries: Column) -> Column:

@@ -20,11 +20,11 @@ from penstock.config import AnyNonDuplicate, ConfigDef, ConfigType, Importance, 
 from penstock.data import Decimal, Schema, Struct, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import UNSCALED, Form, Physical, logical_name
-from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
+from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import get_field, put_field
 from penstock.transforms.requirements import java_class, java_class_of_value, require_map, require_struct
 from penstock.transforms.settings import define_null_replacement
@@ -176,9 +176,11 @@ class Mask(Step):
         value = original = bag.side(self.side)
         faults: list[Fault] = []
         for name in self.fields:
-            kind = keep(F.schema_of_variant(get_field(original, name)))
-            new, problem = self._masked_variant(kind)
-            value = put_field(value, name, F.coalesce(new, null_variant()))
+            kind = F.schema_of_variant(get_field(original, name))
+            # Together the kinds are more than the JVM compiles as one method.
+            masked_one = keep(apart(kind, self._masked_variant))
+            value = put_field(value, name, F.coalesce(masked_one.getField("mask"), null_variant()))
+            problem = masked_one.getField("problem")
             faults.append(Fault(problem.isNotNull(), problem, DataException.java_name))
         value = keep(value)
         known = Side.of(None)
@@ -187,45 +189,34 @@ class Mask(Step):
             [self._demand.null_fault(original, known), self._demand.map_fault(original, value), *faults],
         )
 
-    def _masked_variant(self, kind: Column) -> tuple[Column, Column]:
-        """The mask of a schemaless value of a kind, and why the kind cannot be masked (null where it can)."""
-        new = F.when(kind == "VOID", null_variant())
-        message = F.lit(None).cast("string")
+    def _masked_variant(self, kind: Column) -> Column:
+        """The mask of a schemaless value of a kind, or why the kind cannot be masked."""
+        mask = F.when(kind == "VOID", null_variant())
+        problem = F.when(kind == "VOID", F.lit(None).cast("string"))
         for name, kind_type in _KINDS.items():
             try:
-                new = new.when(kind == name, F.lit(masked(Schema(kind_type), self.replacement)).cast("variant"))
+                mask = mask.when(kind == name, F.lit(masked(Schema(kind_type), self.replacement)).cast("variant"))
+                problem = problem.when(kind == name, F.lit(None))
             except DataException as error:
-                message = F.when(kind == name, F.lit(str(error))).otherwise(message)
-
-        def other(found: Column) -> Column:
-            mask = F.lit(None).cast("variant")
-            for condition, _, one in self._other_kinds(found):
-                mask = F.when(condition, F.lit(None) if one is None else one).otherwise(mask)
-            return mask
-
-        def refused(found: Column) -> Column:
-            why = F.lit(None).cast("string")
-            for condition, java, one in self._other_kinds(found):
-                why = F.when(condition, F.lit(self._refusal(java) if one is None else None)).otherwise(why)
-            return why
-
-        rest = kind.isNotNull() & ~kind.isin("VOID", *_KINDS)
-        return new.when(rest, rare(kind, other)), F.when(rest, rare(kind, refused)).otherwise(message)
+                problem = problem.when(kind == name, F.lit(str(error)))
+        for condition, java, one in self._other_kinds(kind):
+            mask = mask.when(condition, F.lit(None) if one is None else one)
+            problem = problem.when(condition, F.lit(self._refusal(java) if one is None else None))
+        return F.struct(mask.alias("mask"), problem.alias("problem"))
 
     def _other_kinds(self, kind: Column) -> list[tuple[Column, str, Column | None]]:
-        """Conditions on the kind (later ones win), Java's class, and the mask; None = it cannot be masked."""
+        """Conditions on the kind (earlier ones win), Java's class, and the mask; None = it cannot be masked."""
         plain = self.replacement is None
         number = self._decimal_variant()
         empty = F.parse_json(F.lit("{}")) if plain else None
         zero = F.parse_json(F.lit(f'{{"\\u0000{TIME_TAG[1:]}":0}}')) if plain else None
         moment = F.timestamp_millis(F.lit(0)).cast("variant") if plain else None
         return [
-            (kind.startswith("OBJECT<"), "java.util.HashMap", empty),
-            (_has_tag(kind, MAP_TAG), "java.util.HashMap", empty),
+            (kind.startswith("ARRAY<"), "java.util.ArrayList", F.parse_json(F.lit("[]")) if plain else None),
             (_has_tag(kind, STRUCT_TAG), "org.apache.kafka.connect.data.Struct", None),
             (_has_tag(kind, TIME_TAG), "java.util.Date", zero),
             (_has_tag(kind, DECIMAL_TAG), "java.math.BigDecimal", number),
-            (kind.startswith("ARRAY<"), "java.util.ArrayList", F.parse_json(F.lit("[]")) if plain else None),
+            (kind.startswith("OBJECT<"), "java.util.HashMap", empty),
             (kind.startswith("DECIMAL"), "java.math.BigDecimal", number),
             (kind == "DATE", "java.util.Date", F.date_from_unix_date(F.lit(0)).cast("variant") if plain else None),
             (kind.startswith("TIMESTAMP"), "java.util.Date", moment),

@@ -17,7 +17,7 @@ from penstock.api import ConnectRecord
 from penstock.api.transform import R
 from penstock.data import Schema, SchemaBuilder
 from penstock.errors import DataException
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.step import Bag, Branch, Fault, Keep, Made, Shape, Side, SideName, Split, StepPlan
 from penstock.pipeline.variant_columns import is_map, java_class_of
 from penstock.transforms.requirements import is_struct, java_class, no_map, no_struct
@@ -36,6 +36,39 @@ def null_variant() -> Column:
     return F.parse_json(F.lit("null"))
 
 
+def with_kind(column: Column) -> Column:
+    """Schemaless values as ``struct<v variant, k string, j string>``: with their kinds, and as JSON where scalar.
+
+    Taking a number or a text out of a VARIANT makes Spark build a cast for each row; its JSON text is had for less.
+    """
+    kind = F.schema_of_variant(column)
+    pair = F.struct(column.alias("v"), kind.alias("k"))
+
+    def known(one: Column) -> Column:
+        value, name = one.getField("v"), one.getField("k")
+        json = F.when(name.isin("BIGINT", "STRING", "DOUBLE", "BOOLEAN"), F.to_json(value))
+        return F.struct(value.alias("v"), name.alias("k"), json.alias("j"))
+
+    return apart(pair, known)
+
+
+def scalar(known: Column, kind: str) -> Column:
+    """The value of schemaless data of a kind, as a column of that type; ``known`` is ``with_kind`` of it."""
+    value, json = known.getField("v"), known.getField("j")
+    match kind:
+        case "STRING":
+            inner = F.substr(json, F.lit(2), F.length(json) - F.lit(2))
+            return F.when(json.contains("\\"), F.try_variant_get(value, "$", "string")).otherwise(inner)
+        case "BIGINT":
+            return json.try_cast("bigint")
+        case "DOUBLE":
+            return F.coalesce(json.try_cast("double"), F.try_variant_get(value, "$", "double"))
+        case "BOOLEAN":
+            return json == "true"
+        case _:
+            return F.try_variant_get(value, "$", kind.lower())
+
+
 @dataclass(frozen=True)
 class Demand:
     """A Struct where there is a schema, a map where there is none; ``purpose`` says what for, in messages."""
@@ -52,7 +85,7 @@ class Demand:
         """
         no_object = ~is_map(column) if changed is None else changed.isNull()
         bad = column.isNotNull() & ~F.is_variant_null(column) & no_object
-        message = F.concat(F.lit(no_map(self.purpose)), rare(column, java_class_of))
+        message = F.concat(F.lit(no_map(self.purpose)), apart(column, java_class_of))
         return Fault(bad, message, DataException.java_name)
 
     def null_fault(self, column: Column, side: Side) -> Fault:

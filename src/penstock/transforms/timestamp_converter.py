@@ -22,7 +22,7 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, ValidString
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import CENTURY
@@ -32,10 +32,11 @@ from penstock.pipeline.variant import TIME_TAG
 from penstock.pipeline.variant_columns import get_field, java_class_of, object_of, put_field
 from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
 from penstock.transforms.settings import define_null_replacement
-from penstock.transforms.sides import Demand, copy_basics, is_null, null_variant, side_of, with_side
+from penstock.transforms.sides import Demand, copy_basics, is_null, null_variant, scalar, side_of, with_kind, with_side
 from penstock.transforms.struct_copies import field_column, field_value, required_fault
 from penstock.transforms.timestamp_formats import (
     DATE,
+    NO_FORMAT,
     PRECISIONS,
     STRING,
     TIME,
@@ -277,22 +278,39 @@ class Convert(Step):
         return Made({self.side: made}, [self._demand.map_fault(original, made), *faults])
 
     def _converted_variant(self, keep: Keep, value: Column) -> tuple[Column, list[Fault]]:
-        kind = keep(F.schema_of_variant(value))
-        text = keep(F.when(kind == "STRING", F.try_variant_get(value, "$", "string")))
-        parsed = self.conversion.to_millis(text, STRING)
-        number = F.when(kind == "BIGINT", F.try_variant_get(value, "$", "bigint"))
-        unix = self.conversion.to_millis(number, UNIX)
-        moment = F.when(
-            kind.isNotNull() & ~kind.isin("STRING", "BIGINT", "VOID"),
-            rare(F.struct(value.alias("v"), kind.alias("k")), _variant_millis),
-        )
-        millis = F.coalesce(parsed.column, unix.column, moment)
-        raw = Converted(millis, parsed.problem, parsed.exception)
-        made, faults = self._from_raw(keep, text, raw)
-        foreign = kind.isNotNull() & ~kind.rlike(f"^(?:STRING|BIGINT|VOID|DATE|TIMESTAMP.*|OBJECT<`?{TIME_TAG}`?:.*)$")
+        # Together the kinds are more than the JVM compiles as one method.
+        read = keep(apart(with_kind(value), self._read_variant))
+        millis, problem = read.getField("millis"), read.getField("problem")
+        made, faults = self._from_raw(keep, None, Converted(millis, None))
+        exception = DataException.java_name
+        first = [Fault(problem.isNotNull(), problem, exception)]
+        if self.conversion.parser is None:
+            unreadable = value.isNotNull() & F.coalesce(F.schema_of_variant(value) == "STRING", F.lit(False))
+            first.insert(0, Fault(unreadable, NO_FORMAT, NullPointerError.java_name))
+        return self._as_variant(made), [*first, *faults]
+
+    def _read_variant(self, pair: Column) -> Column:
+        """Milliseconds of a schemaless value, or why it has none."""
+        value, kind = pair.getField("v"), pair.getField("k")
+        text = scalar(pair, "STRING")
+        parsed = self.conversion.to_millis(text, STRING).column
+        unix = self.conversion.to_millis(scalar(pair, "BIGINT"), UNIX).column
+        moment = kind.rlike(f"^(?:DATE$|TIMESTAMP|OBJECT<`?{TIME_TAG}`?:)")
         start, end = no_timestamp("\0").split("\0")
-        message = F.concat(F.lit(start), rare(value, java_class_of), F.lit(end))
-        return self._as_variant(made), [Fault(foreign, message, DataException.java_name), *faults]
+        foreign = F.concat(F.lit(start), java_class_of(value), F.lit(end))
+
+        def told(found: Column) -> Column:
+            millis = found.getField("millis")
+            unread = F.lit(None) if self.conversion.parser is None else self.conversion.unread(text, millis)
+            problem = (
+                F.when(kind.isNull() | kind.isin("VOID", "BIGINT"), F.lit(None).cast("string"))
+                .when(kind == "STRING", unread)
+                .when(~moment, foreign)
+            )
+            return F.struct(millis.alias("millis"), problem.alias("problem"))
+
+        millis = F.when(kind == "BIGINT", unix).when(kind == "STRING", parsed).when(moment, _variant_millis(pair))
+        return apart(F.struct(millis.alias("millis")), told)
 
     def _as_variant(self, column: Column) -> Column:
         match self.conversion.target:

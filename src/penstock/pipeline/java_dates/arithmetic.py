@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 
 #: The first day of the Gregorian calendar, 15 October 1582, in days since 1970.
 CUTOVER: Final = -141_427
@@ -133,7 +133,7 @@ class Columns(Plain):
 
     def let(self, values: Named, body: Callable[[Named], Value]) -> Value:
         struct = F.struct(*[F.lit(value).alias(name) for name, value in values.items()])
-        return rare(struct, lambda made: body({name: made.getField(name) for name in values}))
+        return apart(struct, lambda made: body({name: made.getField(name) for name in values}))
 
     def digits(self, number: Value, width: int) -> Value:
         text = number.cast("string")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates.arithmetic import CUTOVER, Arithmetic, Named, Value, sunday_before
 from penstock.pipeline.java_dates.pattern import Token
 from penstock.pipeline.java_dates.printing import MONTHS, WEEKDAYS
@@ -136,7 +136,7 @@ def value_of_column(token: Token, text: Column) -> Column:
         first = F.lower(F.substring(text, 1, 1))
         return F.when(F.length(text) > 0, (first == ("p" if kind == "a" else "a")).cast("bigint"))
     if token.letter in "zZX":
-        return F.when(F.length(text) > 0, rare(text, zone_minutes_column))
+        return F.when(F.length(text) > 0, apart(text, zone_minutes_column))
     return _adjusted_column(token, _int32_column(F.trim(text, F.lit(" \t"))))
 
 

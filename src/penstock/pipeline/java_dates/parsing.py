@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_dates.arithmetic import COLUMNS, PLAIN, Arithmetic, Named, Value
+from penstock.pipeline.expressions import apart
+from penstock.pipeline.java_dates.arithmetic import COLUMNS, CUTOVER, MILLIS_PER_DAY, PLAIN, Arithmetic, Named, Value
 from penstock.pipeline.java_dates.fields import (
     Fields,
     day_of,
@@ -28,6 +28,7 @@ from penstock.pipeline.java_dates.fields import (
     value_of_text,
 )
 from penstock.pipeline.java_dates.pattern import Token, compile_pattern
+from penstock.pipeline.java_dates.printing import strict_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -95,8 +96,18 @@ class DateParser:
         if not self._fields:
             fits = text.startswith("".join(token.text for token in self._tokens))
             return F.when(fits, F.lit(0).cast("bigint"))
+        strict = strict_pattern(self._tokens)
+        if strict is None:
+            return apart(text, self._lenient)
+        # Text of full width that Spark reads says the same to both.
+        width = sum(token.count or len(token.text) for token in self._tokens)
+        quick = F.unix_millis(F.try_to_timestamp(F.when(F.length(text) == width, text), F.lit(strict)))
+        usual = F.when(quick >= CUTOVER * MILLIS_PER_DAY, quick)
+        return F.coalesce(usual, F.when(text.isNotNull(), apart(text, self._lenient)))
+
+    def _lenient(self, text: Column) -> Column:
         plain = F.octet_length(text) == F.length(text)
-        digits = F.when(plain, text).otherwise(rare(text, ascii_digits_column))
+        digits = F.when(plain, text).otherwise(apart(text, ascii_digits_column))
         groups = "".join(f"{_SEPARATOR}${index + 1}" for index in range(len(self._fields)))
         # Where the pattern does not fit, the second branch leaves every group empty.
         taken = F.regexp_replace(digits, f"(?s)^(?:{self._expression}.*|.*)$", groups)
@@ -110,7 +121,7 @@ class DateParser:
             result: Column = self._moment(COLUMNS, values, short)
             return result
 
-        return rare(F.split(taken, _SEPARATOR), moment)
+        return apart(F.split(taken, _SEPARATOR), moment)
 
     # ------------------------------------------------------------------ both
     def _moment(self, math: Arithmetic, raw: Named, short: dict[int, Value]) -> Value:

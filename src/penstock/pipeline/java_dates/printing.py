@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates.arithmetic import (
     COLUMNS,
     CUTOVER,
@@ -74,10 +74,10 @@ def print_column(tokens: Sequence[Token], millis: Column) -> Column:
 
     same = _spark_pattern(tokens)
     if same is None:
-        return rare(millis, slow)
+        return apart(millis, slow)
     inside = (millis >= _FIRST) & (millis <= _LAST)
     quick = F.date_format(F.timestamp_millis(F.when(inside, millis)), same)
-    return F.when(inside, quick).when(millis.isNotNull(), rare(millis, slow))
+    return F.when(inside, quick).when(millis.isNotNull(), apart(millis, slow))
 
 
 def _spark_pattern(tokens: Sequence[Token]) -> str | None:
@@ -96,6 +96,20 @@ def _spark_pattern(tokens: Sequence[Token]) -> str | None:
         else:
             return None
     return pattern + _quoted(text)
+
+
+def strict_pattern(tokens: Sequence[Token]) -> str | None:
+    """The pattern by which Spark reads some of what Java reads, and the same of it; None where there is none.
+
+    Dates of full-width numbers, with whatever time there is.
+    """
+    fields = {token.letter: token.count for token in tokens if token.letter}
+    widths = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
+    dates = fields.keys() >= {"y", "M", "d"}
+    once = len(fields) == sum(1 for token in tokens if token.letter)
+    if not dates or not once or any(widths.get(letter) != count for letter, count in fields.items()):
+        return None
+    return _spark_pattern(tokens)
 
 
 def _quoted(text: str) -> str:
