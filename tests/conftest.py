@@ -29,8 +29,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 def spark_runtime() -> Iterator["SparkRuntime"]:
     """The Spark session of this test run, started at its first use; mark its tests with `java`."""
     from penstock.pipeline.session import SparkRuntime
+    from penstock.testing.spark_settings import QUICK_START
 
-    runtime = SparkRuntime({})
+    runtime = SparkRuntime(QUICK_START)
     runtime.start()
     yield runtime
     runtime.stop()

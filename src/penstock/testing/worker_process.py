@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from penstock.broker import free_port
+from penstock.testing.spark_settings import QUICK_START
 
 _POLL_S = 0.05
 # Tests may run as root, which may read and write every file; users' workers may not. Drops CAP_DAC_OVERRIDE and
@@ -68,6 +69,7 @@ class WorkerProcess:
                 "offset.storage.file.filename": str(directory / "offsets"),
                 "offset.flush.interval.ms": "500",
                 "listeners": f"http://127.0.0.1:{self.port}",
+                **QUICK_START,
                 **(settings or {}),
             },
         )

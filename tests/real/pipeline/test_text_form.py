@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -61,14 +61,6 @@ ENVELOPE = {
 }
 
 
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[SparkRuntime]:
-    runtime = SparkRuntime({"spark.master": "local[2]"})
-    runtime.start()
-    yield runtime
-    runtime.stop()
-
-
 def in_envelopes(payloads: Sequence[bytes | None]) -> list[bytes | None]:
     head = b'{"schema":' + json.dumps(ENVELOPE).encode() + b',"payload":'
     return [None if payload is None else head + payload + b"}" for payload in payloads]
@@ -90,7 +82,7 @@ def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
 
 
 def texts(
-    runtime: SparkRuntime,
+    spark_runtime: SparkRuntime,
     values: Sequence[bytes | None],
     *,
     schemas: bool,
@@ -105,7 +97,7 @@ def texts(
         for converter, use in ((key, "key"), (value, "value")):
             converter.configure({"schemas.enable": str(schemas).lower(), "converter.type": use})
         spec = PipelineSpec(key, value, SimpleHeaderConverter(), value_form=ValueForm.TEXT)
-        batch = SinkPipeline(runtime, spec, SparkJobs(runtime)).run(consumed(values))
+        batch = SinkPipeline(spark_runtime, spec, SparkJobs(spark_runtime)).run(consumed(values))
     found: list[object] = [
         batch.errors[row].exception_class if row in batch.errors else None for row in range(len(values))
     ]
@@ -117,20 +109,20 @@ def texts(
 
 @pytest.mark.parametrize("schemas", [False, True])
 def test_a_pattern_gives_the_text_that_parsing_gives(
-    runtime: SparkRuntime, schemas: bool, monkeypatch: pytest.MonkeyPatch
+    spark_runtime: SparkRuntime, schemas: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = in_envelopes(PLAIN) if schemas else PLAIN
-    quick = texts(runtime, values, schemas=schemas, short=True, monkeypatch=monkeypatch)
-    slow = texts(runtime, values, schemas=schemas, short=False, monkeypatch=monkeypatch)
+    quick = texts(spark_runtime, values, schemas=schemas, short=True, monkeypatch=monkeypatch)
+    slow = texts(spark_runtime, values, schemas=schemas, short=False, monkeypatch=monkeypatch)
     assert quick == slow
     expected = "Struct{a=one,b=1,c=true}" if schemas else "{a=one, b=1, c=true}"
     assert quick[0] == expected
 
 
 def test_a_batch_without_a_common_form_is_read_all_the_same(
-    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+    spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [b"[1,2]", *PLAIN]
-    assert texts(runtime, values, schemas=False, short=True, monkeypatch=monkeypatch) == texts(
-        runtime, values, schemas=False, short=False, monkeypatch=monkeypatch
+    assert texts(spark_runtime, values, schemas=False, short=True, monkeypatch=monkeypatch) == texts(
+        spark_runtime, values, schemas=False, short=False, monkeypatch=monkeypatch
     )

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.testing.spark_settings import QUICK_START
 from penstock.testing.vectors.deviations import Deviation, load_deviations
 from penstock.testing.vectors.model import Vector, Verdict, load_vectors
 from penstock.testing.vectors.runner import BATCH_ROWS, PLAIN_KINDS, run_one_by_one, run_shuffled
@@ -94,7 +95,7 @@ def _run(vectors: Sequence[Vector], options: argparse.Namespace, report: Report)
     from penstock.plugins import Plugins
     from penstock.testing.vectors.adapter import PipelineAdapter
 
-    conf = {"spark.remote": options.remote} if options.remote else {"spark.master": options.master}
+    conf = {"spark.remote": options.remote} if options.remote else QUICK_START | {"spark.master": options.master}
     runtime = SparkRuntime(conf)
     runtime.start()
     try:
