@@ -7,7 +7,7 @@ Source: org.apache.kafka.connect.transforms.MaskField.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, ClassVar, Final, cast
@@ -176,11 +176,16 @@ class Mask(Step):
         value = original = bag.side(self.side)
         faults: list[Fault] = []
         for name in self.fields:
-            kind = F.schema_of_variant(get_field(original, name))
-            # Together the kinds are more than the JVM compiles as one method.
-            masked_one = keep(apart(kind, self._masked_variant))
-            value = put_field(value, name, F.coalesce(masked_one.getField("mask"), null_variant()))
-            problem = masked_one.getField("problem")
+            kind = keep(F.schema_of_variant(get_field(original, name)))
+            # Together the kinds are more than the JVM compiles as one method: the usual ones stand here.
+            rest = kind.isNotNull()
+            usual = F.when(kind == "VOID", null_variant())
+            for usual_kind, mask in self._usual():
+                usual = usual.when(kind == usual_kind, mask)
+                rest = rest & (kind != usual_kind)
+            other = keep(F.when(rest, apart(kind, self._masked_variant)))
+            value = put_field(value, name, F.coalesce(usual, other.getField("mask"), null_variant()))
+            problem = other.getField("problem")
             faults.append(Fault(problem.isNotNull(), problem, DataException.java_name))
         value = keep(value)
         known = Side.of(None)
@@ -188,6 +193,14 @@ class Mask(Step):
             {self.side: value},
             [self._demand.null_fault(original, known), self._demand.map_fault(original, value), *faults],
         )
+
+    def _usual(self) -> Iterator[tuple[str, Column]]:
+        """The masks of the usual kinds that can be masked."""
+        for name, kind in _KINDS.items():
+            try:
+                yield name, F.lit(masked(Schema(kind), self.replacement)).cast("variant")
+            except DataException:
+                continue
 
     def _masked_variant(self, kind: Column) -> Column:
         """The mask of a schemaless value of a kind, or why the kind cannot be masked."""
