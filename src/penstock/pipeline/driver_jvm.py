@@ -68,6 +68,8 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
 }
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
 JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m " + (
+    # A long chain is one method of more than 8,000 bytes, which the JVM would only ever interpret.
+    "-XX:-DontCompileHugeMethods "
     # A batch calls what it does with each record 100,000 times; Spark's planner reaches the JVM's own thresholds while
     # it starts, and a core is busy for many seconds with compiling code that hardly runs.
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "

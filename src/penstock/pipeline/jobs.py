@@ -36,6 +36,7 @@ from penstock.pipeline.chain import (
     compile_steps,
     input_column,
 )
+from penstock.pipeline.release import release
 from penstock.pipeline.step import Shape, Side
 from penstock.pipeline.types import Form, spark_type
 
@@ -174,9 +175,9 @@ class SparkJobs:
         """A table through a plan that changes nothing: for columns that no step reads."""
 
         def execute(joined: pa.Table) -> pa.Table:
-            names = [F.col(name) for name in joined.column_names]
+            nothing = _Plan((), [F.col(name) for name in joined.column_names], (), False, frozenset(), {})
             return self._runtime.run(
-                lambda session: session.createDataFrame(self._partitioned(joined)).select(*names).toArrow()
+                lambda session: _collected(session.createDataFrame(self._partitioned(joined)), nothing, own=True)
             )
 
         made = execute(table) if self._gate is None else self._gate.run(("through", table.schema), table, execute)
@@ -203,7 +204,7 @@ class SparkJobs:
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
             plan = self._plan_of((group,), (None,), apart)
             if group.frame is not None:
-                return _project(group.frame, plan).toArrow(), plan
+                return _collected(group.frame, plan, own=False), plan
             table = _table(group, shared, plan.reads, rows)
             return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
 
@@ -283,7 +284,7 @@ class SparkJobs:
 
     def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
         def execute(joined: pa.Table) -> pa.Table:
-            return _project(session.createDataFrame(self._partitioned(joined)), plan).toArrow()
+            return _collected(session.createDataFrame(self._partitioned(joined)), plan, own=True)
 
         return execute(table) if self._gate is None else self._gate.run(key, table, execute)
 
@@ -343,10 +344,22 @@ def _own(part: pa.Array) -> pa.Array:
     return pa.concat_arrays([part]) if pa.types.is_nested(part.type) else part
 
 
-def _project(frame: DataFrame, plan: _Plan) -> DataFrame:
+def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
+    """The frame's rows after the plan; the JVM forgets them at once, and the frame too if it is our own."""
+    frames = _project(frame, plan)
+    try:
+        return frames[-1].toArrow()
+    finally:
+        release([frame, *frames] if own else frames)
+
+
+def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
+    """The frame after each projection of the plan; the last one is the result. Lazy."""
+    frames: list[DataFrame] = []
     for layer in plan.layers:
         frame = frame.select("*", *layer)
-    return frame.select(*plan.final)
+        frames.append(frame)
+    return [*frames, frame.select(*plan.final)]
 
 
 def _table(

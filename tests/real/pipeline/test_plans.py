@@ -52,10 +52,10 @@ class Plans:
         self.of = ""
         self.texts: dict[str, list[str]] = {}
 
-    def note(self, frame: Any) -> Any:
-        """Keeps the plan of a frame and gives the frame back."""
-        self.texts.setdefault(self.of, []).append(frame._jdf.queryExecution().executedPlan().toString())
-        return frame
+    def note(self, frames: Any) -> Any:
+        """Keeps the plan of the last frame and gives the frames back."""
+        self.texts.setdefault(self.of, []).append(frames[-1]._jdf.queryExecution().executedPlan().toString())
+        return frames
 
 
 @pytest.fixture

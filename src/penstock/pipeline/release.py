@@ -1,0 +1,39 @@
+"""Gives back the JVM's side of DataFrames as soon as a batch is done with them.
+
+The JVM keeps an object for as long as Python may use it, and with a DataFrame the batch it was made of. Py4J hears of
+dropped objects in the order they were dropped and passes them on one at a time, in the background: behind the thousands
+of columns of a new plan, batches pile up in the JVM until its memory is full.
+
+Main function: ``release``. Thread: that of the job, while its session is up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+def release(frames: Iterable[DataFrame]) -> None:
+    """Forgets DataFrames that nobody uses any more; those of a Spark Connect session have nothing in a JVM of ours."""
+    for frame in frames:
+        java = getattr(frame, "_jdf", None)
+        if java is not None:
+            _release(java)
+
+
+def _release(java: Any) -> None:
+    from py4j.finalizer import ThreadSafeFinalizer
+
+    client, name = java._gateway_client, java._target_id
+    ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{name}")
+    try:
+        client.garbage_collect_object(name, False)
+    except Exception as error:
+        # The JVM is gone, and the object with it.
+        log.debug("A DataFrame could not be released: %s", error)
