@@ -1,8 +1,9 @@
 """Building blocks of Spark expressions that keep the generated code small, and users' own expressions.
 
-Spark puts a projection into one Java method. Beyond 8,000 bytes of byte code the JVM only ever interprets a method,
-which makes everything in it some thirty times slower. So what is rarely needed must not be part of it: ``rare`` hands
-it to a part of Spark that evaluates expressions without generated code, behind one call.
+Spark puts a projection into one Java method. Beyond 8,000 bytes of byte code a JVM by itself only ever interprets a
+method, which makes everything in it some thirty times slower; the worker's JVM is told to compile such methods too,
+which takes it long. So what is rarely needed should not be part of it: ``apart`` hands it to a part of Spark that
+evaluates expressions without generated code, ``rare`` keeps it behind one condition.
 
 Functions ``parse_problem`` and ``spark_text`` are for expressions that users write.
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def rare(column: Column, build: Callable[[Column], Column]) -> Column:
-    """``build(column)`` for rows that seldom need it: slow, but it costs other rows nothing.
+    """``build(column)`` for rows that seldom need it: it costs other rows nothing but the size of the method.
 
     Use it inside of ``when``. In ``build`` the column is evaluated once, however often it is used.
     """
