@@ -48,7 +48,7 @@ CHUNK_ROWS: Final = 1_000
 #: Rows are handed over in smaller chunks when they are large.
 CHUNK_BYTES: Final = 1 << 20
 #: What the client needs for a record beside its key and value.
-RECORD_OVERHEAD_BYTES: Final = 300
+RECORD_OVERHEAD_BYTES: Final = 700
 _DEFAULT_BUFFER_KBYTES: Final = 32 * 1024
 #: Longer polls of the client do not return when something has happened, but when the time is over.
 _POLL_S: Final = 0.15

@@ -31,6 +31,8 @@ _SAMPLE: Final = 8
 #: A poll without records that took this long has waited by itself.
 _WAITED_S: Final = 0.001
 _FREE_POLLS: Final = 2
+#: What may wait for Spark behind the first poll: memory that a stalled broker costs.
+_WAITING_BYTES: Final = 4 * 1024 * 1024
 _MAX_DELAY_S: Final = 0.05
 
 
@@ -182,7 +184,9 @@ class Batcher:
         entry = (polled, records, nbytes)
         with self._changed:
             while not self._closed:
-                if not self._waiting or self._fits(self._records, self._bytes, entry):
+                if not self._waiting or (
+                    self._bytes + nbytes <= _WAITING_BYTES and self._fits(self._records, self._bytes, entry)
+                ):
                     self._waiting.append(entry)
                     self._records += records
                     self._bytes += nbytes
