@@ -145,6 +145,9 @@ class SourceDelivery:
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
         """A chunk of a batch has its answers. Thread: the producer's."""
+        if outgoing.batch.origins is not None:
+            self._arrived_spread(outgoing, submission, chunk, failures, metadata)
+            return
         first, end = chunk
         sent = end - first - (bisect_left(outgoing.settled, end) - bisect_left(outgoing.settled, first))
         # Invariant 1: a row that Kafka refused settles only when that is tolerated.
