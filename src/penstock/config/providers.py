@@ -63,7 +63,29 @@ class ConfigProvider(ABC):
         """Releases what the provider holds; called once at the end."""
 
 
-class FileConfigProvider(ConfigProvider):
+class _PathConfigProvider(ConfigProvider):
+    """A provider that reads from paths, which the setting `allowed.paths` limits."""
+
+    def __init__(self) -> None:
+        self._allowed: AllowedPaths = AllowedPaths(None)
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Takes `allowed.paths`."""
+        self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
+
+    def _resolve(self, path: str) -> Path | None:
+        """The path to read; None when there is none, or it is not allowed, which is logged."""
+        if not path:
+            return None
+        found = self._allowed.resolve(path)
+        if found is None:
+            _log.warning(
+                "The path %s is not below allowed.paths and is not read; its placeholders stay as they are", path
+            )
+        return found
+
+
+class FileConfigProvider(_PathConfigProvider):
     """Values out of Java properties files: `${file:/path/to/secrets.properties:key}`.
 
     The setting `allowed.paths` limits which files may be read.
@@ -71,27 +93,15 @@ class FileConfigProvider(ConfigProvider):
     Source: org.apache.kafka.common.config.provider.FileConfigProvider.
     """
 
-    def __init__(self) -> None:
-        self._allowed: AllowedPaths = AllowedPaths(None)
-
-    def configure(self, configs: Mapping[str, str]) -> None:
-        """Takes `allowed.paths`."""
-        self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
-
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
         """Reads the file at this path."""
-        if not path:
-            return ConfigData({})
-        allowed = self._allowed.resolve(path)
+        allowed = self._resolve(path)
         if allowed is None:
-            _log.warning(
-                "The path %s is not below allowed.paths and is not read; its placeholders stay as they are", path
-            )
             return ConfigData({})
         return ConfigData(_only(load_properties(allowed), keys))
 
 
-class DirectoryConfigProvider(ConfigProvider):
+class DirectoryConfigProvider(_PathConfigProvider):
     """Values that are whole files, as mounted secrets are: `${dir:/path/to/secrets:file-name}`.
 
     The content is UTF-8 and is not trimmed. The setting `allowed.paths` limits which directories may be read.
@@ -99,22 +109,10 @@ class DirectoryConfigProvider(ConfigProvider):
     Source: org.apache.kafka.common.config.provider.DirectoryConfigProvider.
     """
 
-    def __init__(self) -> None:
-        self._allowed: AllowedPaths = AllowedPaths(None)
-
-    def configure(self, configs: Mapping[str, str]) -> None:
-        """Takes `allowed.paths`."""
-        self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
-
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
         """Reads the regular files directly in this directory, or those of them that are named."""
-        if not path:
-            return ConfigData({})
-        directory = self._allowed.resolve(path)
+        directory = self._resolve(path)
         if directory is None:
-            _log.warning(
-                "The path %s is not below allowed.paths and is not read; its placeholders stay as they are", path
-            )
             return ConfigData({})
         if not directory.is_dir():
             _log.warning("The path %s is not a directory; its placeholders stay as they are", path)

@@ -37,8 +37,8 @@ _TWO_63: Final = "9223372036854775808"
 
 
 def is_blank(text: Column) -> Column:
-    """Whether text holds nothing but white space; Jackson reads that as nothing."""
-    return text.rlike(_BLANK)
+    """Whether text is UTF-8 and holds nothing but white space; Jackson reads that as nothing."""
+    return F.is_valid_utf8(text) & text.rlike(_BLANK)
 
 
 @dataclass(frozen=True)

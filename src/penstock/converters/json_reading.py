@@ -80,7 +80,7 @@ class ReadJson(Step):
             quick = parse_quickly(text, keep)
             exact = rare(text, lambda x: parse_exactly(x, "schemaless"))
             value = keep(F.when(quick.exact, quick.value).when(text.isNotNull(), exact))
-            bad = text.isNotNull() & value.isNull() & ~_blank(text)
+            bad = text.isNotNull() & value.isNull() & ~is_blank(text)
             return Made({self.side: value}, (Fault(bad, BAD_SYNTAX, _DATA_EXCEPTION),))
 
         names = frozenset({self.side})
@@ -99,7 +99,9 @@ class ReadJson(Step):
 
         def by_itself(x: Column, lenient: Lenient) -> Column:
             parsed = parse_exactly(x, lenient.numbers)
-            return rare(parsed, lambda payload: _judged(payload.isNull() & ~_blank(x), None, payload, lenient, schema))
+            return rare(
+                parsed, lambda payload: _judged(payload.isNull() & ~is_blank(x), None, payload, lenient, schema)
+            )
 
         return self._typed(text, schema, "$", by_itself, keep)
 
@@ -163,10 +165,6 @@ def _judged(syntax: Column, shape: Column | None, payload: Column, lenient: Leni
         fault = fault.when(shape, F.lit(_SHAPE))
     fault = fault.when(problem.isNotNull(), F.lit(_VALUE))
     return F.struct(value.alias("value"), fault.alias("fault"), problem.alias("problem"))
-
-
-def _blank(text: Column) -> Column:
-    return F.is_valid_utf8(text) & is_blank(text)
 
 
 _ALL: Final = 2_147_483_647

@@ -198,7 +198,7 @@ def _joined(value: Column, known: Guess) -> Column:
 
 def _by_itself(text: Column) -> Column:
     def judged(value: Column) -> Column:
-        bad = value.isNull() & ~(F.is_valid_utf8(text) & is_blank(text))
+        bad = value.isNull() & ~is_blank(text)
         return F.struct(variant_text(value).alias("text"), bad.alias("bad"))
 
     return rare(parse_exactly(text, "schemaless"), judged)

@@ -112,11 +112,6 @@ def key_json(key: ConfigKey, prefix: str = "") -> dict[str, object]:
     }
 
 
-def keys_json(definition: ConfigDef) -> list[dict[str, object]]:
-    """All definitions of a plugin."""
-    return [key_json(key) for key in definition.keys.values()]
-
-
 def groups_of(definitions: Iterable[ConfigDef]) -> list[str]:
     """The groups of several definitions, each once."""
     return list(dict.fromkeys(group for definition in definitions for group in definition.groups()))

@@ -138,11 +138,6 @@ class CloseContext:
 
 ConnectorEffect = CallStart | CallStop | WriteStatus | Reached | Refused | CloseContext
 
-_TARGET_OF_CALL = {
-    Phase.STARTING: TargetState.STARTED,
-    Phase.PAUSING: TargetState.PAUSED,
-    Phase.STOPPING: TargetState.STOPPED,
-}
 _RESTING = {TargetState.PAUSED: (Phase.PAUSED, State.PAUSED), TargetState.STOPPED: (Phase.STOPPED, State.STOPPED)}
 _STOPPING_FOR = {TargetState.PAUSED: Phase.PAUSING, TargetState.STOPPED: Phase.STOPPING}
 

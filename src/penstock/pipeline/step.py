@@ -74,11 +74,6 @@ class Side:
         """Whether the column is a VARIANT."""
         return self.physical.form is Form.VARIANT and not self.absent
 
-    @property
-    def is_schemaless_text(self) -> bool:
-        """Whether the values have no schema and are known to be strings."""
-        return self.schema is None and self.carrier is not None
-
 
 #: Null without schema, in every record.
 NOTHING: Final = Side(None, SCALAR, None, absent=True)

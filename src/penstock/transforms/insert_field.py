@@ -17,7 +17,6 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
-from penstock.pipeline.json_columns import literal
 from penstock.pipeline.step import (
     Bag,
     Branch,
@@ -35,6 +34,7 @@ from penstock.pipeline.step import (
 from penstock.pipeline.text_bounds import text_bound, unbounded
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound
 from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
+from penstock.transforms.struct_copies import field_column, field_value, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -106,14 +106,8 @@ class Insertion:
 
 
 def _extended(schema: Schema, insertions: Sequence[Insertion]) -> Schema:
-    builder = SchemaBuilder.struct().name(schema.name).version(schema.version).doc(schema.doc)
-    if schema.parameters:
-        builder.parameters(schema.parameters)
-    for field in schema.fields:
-        builder.field(field.name, field.schema)
-    for insertion in insertions:
-        builder.field(insertion.name, insertion.schema())
-    return builder.build()
+    kept = [(field.name, field.schema) for field in schema.fields]
+    return schema_like(schema, [*kept, *((one.name, one.schema()) for one in insertions)])
 
 
 @dataclass(frozen=True)
@@ -176,7 +170,7 @@ class Insert(Step):
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
             fields = [
-                self._copied(value, field, child)
+                field_column(value, field, child, defaults=self.defaults).alias(field.name)
                 for field, child in zip(schema.fields, known.physical.children, strict=True)
             ]
             fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
@@ -191,12 +185,6 @@ class Insert(Step):
     def _copied_bound(self, field: Field, physical: Physical) -> Physical:
         """What is known of a field's text does not hold for the default that takes the place of null."""
         return unbounded(physical) if self.defaults and field.schema.default is not None else physical
-
-    def _copied(self, value: Column, field: Field, physical: Physical) -> Column:
-        column = value.getField(field.name)
-        if self.defaults and field.schema.default is not None:
-            column = F.coalesce(column, literal(field.schema.default, field.schema, physical))
-        return column.alias(field.name)
 
     def _value(self, bag: Bag, insertion: Insertion) -> Column:
         if insertion.what == "static":
@@ -294,7 +282,7 @@ class _InsertField(ColumnTransform, Transformation):
         if not isinstance(value, Struct):
             raise DataException(f"Only Struct objects supported for [{_PURPOSE}]")
         extended = _extended(schema, self._insertions)
-        copied = [value.get(field) if self._defaults else value.get_without_default(field) for field in schema.fields]
+        copied = [field_value(value, field, defaults=self._defaults) for field in schema.fields]
         return self._replaced(record, extended, Struct.unchecked(extended, [*copied, *values.values()]))
 
     def _value_of(self, record: ConnectRecord, insertion: Insertion) -> object:

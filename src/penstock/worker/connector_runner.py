@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from penstock.api import Connector, ConnectorContext
 from penstock.errors import ConnectException, stack_trace
@@ -47,13 +47,6 @@ from penstock.worker.threads import OwnedThread
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-
-class ClosableContext(Protocol):
-    """What the runner does with a context besides handing it over."""
-
-    def close(self) -> None:
-        """Makes every later call fail."""
 
 
 @dataclass(frozen=True)

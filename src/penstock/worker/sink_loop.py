@@ -136,10 +136,6 @@ class SinkLoop:
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
-    def start_resting(self) -> None:
-        """The task begins its life resting."""
-        self._resting = True
-
     def round(self, *, rest: bool) -> None:
         """One round: at most one batch is put.
 
