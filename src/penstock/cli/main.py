@@ -50,6 +50,21 @@ def plugins(plugin_path: str, kind: str | None, url: str | None, output: str) ->
     table(["TYPE", "CLASS", "VERSION", "FROM"], rows, "There are no plugins.")
 
 
+@main.command("archive-spark")
+def archive_spark() -> None:
+    """Archive Spark's classes: workers on this machine start in half the time from then on.
+
+    Takes about a minute and 150 MB of the cache directory. To be done again after an update of Java or PySpark.
+    """
+    from penstock.pipeline.class_archiving import ArchiveFailedException, make_archive
+
+    try:
+        click.echo(make_archive())
+    except ArchiveFailedException as error:
+        complain(str(error))
+        sys.exit(EXIT_REFUSED)
+
+
 def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
     try:
         found = ApiClient(url).call("GET", ["connector-plugins"], query={"connectorsOnly": "false"})

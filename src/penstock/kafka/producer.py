@@ -3,9 +3,11 @@
 Main types: `RecordProducer` (one for each source task), `Receipts` (who is told) and `FailedDelivery`.
 
 The rows of a batch are handed to the client in chunks of up to 1,000: the client's ``produce`` is mapped over columns,
-so that no Python code runs for a row; on the way back each row costs one small callback that counts it off its chunk.
-Only with `metadata` is anything kept for each row. Chunks are also the unit of back-pressure: what is under way is
-bounded in bytes, with an allowance for what the client needs for each record.
+so that no Python code runs for a row. On the way back the client reports failures alone: a callback for each row would
+cost more than all else that is done here. Its count of what it still holds says when the rest is stored: when it holds
+nothing. So a batch waits until the one before it is stored, which takes a round trip, while Spark is at work on the
+next. Only with `each_row` is every row reported, with its place. What is under way is bounded in bytes, with an
+allowance for what the client needs for each record.
 
 A broker refuses a whole request for the sake of one record in it (too large for its topic, no key on a compacted
 topic). Rows refused like that are sent again one at a time, while nothing else is under way, so that only the bad one
@@ -44,7 +46,7 @@ from penstock.telemetry import log_context
 logger = logging.getLogger(__name__)
 
 #: Rows handed over without letting another thread run.
-CHUNK_ROWS: Final = 1_000
+CHUNK_ROWS: Final = 4_000
 #: Rows are handed over in smaller chunks when they are large.
 CHUNK_BYTES: Final = 1 << 20
 #: What the client needs for a record beside its key and value.
@@ -54,6 +56,8 @@ _DEFAULT_BUFFER_KBYTES: Final = 32 * 1024
 _POLL_S: Final = 0.15
 _INDEX_BITS: Final = 12
 _NO_SECOND_CALLBACK: Final = repeat(None)
+#: How long the producer's thread waits for the end of a hand-over when the client has nothing to report.
+_HAND_OVER_S: Final = 0.005
 
 #: What a broker may say to all records of a request because of one of them.
 _SHARED_BLAME: Final = frozenset(
@@ -131,7 +135,7 @@ class Receipts(Protocol):
         Args:
             first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
             failures: what failed for good, in order.
-            metadata: where each delivered row is, by position, if that was asked for.
+            metadata: where each delivered row is, by position; None unless each row is reported.
         """
         ...
 
@@ -143,17 +147,26 @@ class RecordProducer:
         settings: the client's own (librdkafka) settings; what they leave open is idempotent, with Java's partitioner.
         name: name of the task, for the thread and for messages.
         connector, task: what log lines are marked with.
+        each_row: whether receipts are to say where each row went.
 
     Raises:
         KafkaException: a setting is wrong.
     """
 
     def __init__(
-        self, settings: Mapping[str, object], *, name: str, connector: str = "", task: int | None = None
+        self,
+        settings: Mapping[str, object],
+        *,
+        name: str,
+        connector: str = "",
+        task: int | None = None,
+        each_row: bool = False,
     ) -> None:
         merged: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", **settings}
+        merged["delivery.report.only.error"] = not each_row
         merged.setdefault("error_cb", self._on_client_error)
         self._name = name
+        self._each_row = each_row
         self._seldom = SeldomLog(logger)
         self._limit = int(merged.get("queue.buffering.max.kbytes", _DEFAULT_BUFFER_KBYTES)) * 1024
         try:
@@ -161,6 +174,7 @@ class RecordProducer:
         except (ClientException, ValueError, TypeError) as error:
             raise KafkaException(f"The producer of {name} cannot be made: {error}") from error
         self._client: Producer | None = client
+        self._held = client.__len__
         self._produce = client.produce
         # One condition for everything that send waits for; chunks and counters change under it.
         self._state = threading.Condition()
@@ -169,7 +183,7 @@ class RecordProducer:
         self._rejected: deque[tuple[_Chunk, int, Exception]] = deque()
         # Rows to be sent again alone, and whether one of them is under way. Only the producer's thread changes them.
         self._suspects: deque[tuple[_Chunk, int]] = deque()
-        self._suspect_sent = False
+        self._suspect_answer: Callable[..., None] | None = None
         self._next_chunk = 0
         self._served = 0
         self._aborted = False
@@ -180,18 +194,12 @@ class RecordProducer:
         )
         self._thread.start()
 
-    @property
-    def in_flight_bytes(self) -> int:
-        """Bytes handed over and not reported yet, with the allowance for each record."""
-        return self._bytes
-
     def send(
         self,
         batch: ProduceBatch,
         receipts: Receipts,
         *,
         rows: pa.Array | None = None,
-        metadata: bool = False,
     ) -> None:
         """Hand rows over to the client, in order. Waits while too much is under way. Invariant 3.
 
@@ -199,7 +207,6 @@ class RecordProducer:
             batch: converted records.
             receipts: is told of each chunk.
             rows: positions of the rows to send, ascending; None for all.
-            metadata: whether `receipts` wants to know where each row went.
 
         Raises:
             ProducerClosedException: `abort` was called.
@@ -207,19 +214,24 @@ class RecordProducer:
         table = batch.table if rows is None else batch.table.take(rows)
         positions: Sequence[int] = range(table.num_rows) if rows is None else rows.to_pylist()
         size = mean_bytes(batch)
+        if not self._each_row:
+            self._wait_until_stored()
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, size)))
         for first in range(0, table.num_rows, step):
             part = table.slice(first, step)
             count = part.num_rows
             chunk = _Chunk(replace(batch, table=part), positions[first : first + count], receipts, self._chunk_done)
-            number = self._admit(chunk, count * (size + RECORD_OVERHEAD_BYTES))
-            if metadata:
+            number = self._admit(chunk, size + RECORD_OVERHEAD_BYTES)
+            if self._each_row:
                 chunk.metadata = {}
                 code = number << _INDEX_BITS
                 callbacks: Sequence[Callable[..., None]] = list(map(self._row_ack, range(code, code + count)))
             else:
-                callbacks = (chunk.count,)
+                callbacks = (chunk.note_failure,)
             self._hand_over(chunk, columns_of(chunk.batch), callbacks)
+            with self._state:
+                chunk.handed_over = True
+                self._state.notify_all()
 
     def wait_delivered(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time is over or the producer was aborted."""
@@ -247,22 +259,32 @@ class RecordProducer:
         return delivered and not self._thread.is_alive()
 
     # ---------------------------------------------------------------- sending
-    def _admit(self, chunk: _Chunk, nbytes: int) -> int:
-        """Wait for room, then count the chunk as under way."""
-        chunk.nbytes = nbytes
+    def _wait_until_stored(self) -> None:
         with self._state:
-            self._state.wait_for(lambda: self._aborted or self._has_room(nbytes))
+            self._state.wait_for(lambda: self._aborted or not self._open)
+
+    def _admit(self, chunk: _Chunk, row_bytes: int) -> int:
+        """Wait for room, then count the chunk as under way."""
+        chunk.nbytes = len(chunk.rows) * row_bytes
+        with self._state:
+            self._state.wait_for(lambda: self._aborted or self._has_room(chunk.nbytes, row_bytes))
             self._check_open()
             number = self._next_chunk
             self._next_chunk += 1
             chunk.number = number
             self._open[number] = chunk
-            self._bytes += nbytes
+            self._bytes += chunk.nbytes
             self._state.notify_all()
         return number
 
-    def _has_room(self, nbytes: int) -> bool:
-        return not self._open or (not self._suspects and self._bytes + nbytes <= self._limit)
+    def _has_room(self, nbytes: int, row_bytes: int) -> bool:
+        if not self._open:
+            return True
+        if self._suspects:
+            return False
+        # Where rows are not reported all that is under way is of one batch, and the client counts it.
+        under_way = self._bytes if self._each_row else self._held() * row_bytes
+        return not under_way or under_way + nbytes <= self._limit
 
     def _hand_over(self, chunk: _Chunk, columns: ProduceColumns, callbacks: Sequence[Callable[..., None]]) -> None:
         at, end = 0, len(columns.values)
@@ -326,23 +348,45 @@ class RecordProducer:
             self._state.wait_for(lambda: self._open or self._ending, 1.0)
             if self._ending:
                 return False
+            if self._open and not self._each_row and not self._held():
+                # Nothing to report: what is open is stored, or on its way into the client.
+                self._state.wait_for(self._any_handed_over, _HAND_OVER_S)
             busy = bool(self._open)
         assert self._client is not None
-        events = self._client.poll(_POLL_S if busy else 0)
+        held = self._held()
+        events = self._client.poll(_POLL_S if busy and held else 0)
         while self._rejected:
             chunk, index, error = self._rejected.popleft()
             chunk.reject(index, error)
             events += 1
-        self._send_next_suspect(self._client)
-        if events:
+        if not self._each_row:
+            self._settle_stored()
+        self._send_next_suspect()
+        if events or held != self._held():
             with self._state:
                 self._served += 1
                 self._state.notify_all()
         return True
 
+    def _any_handed_over(self) -> bool:
+        return self._ending or any(chunk.handed_over for chunk in self._open.values())
+
+    def _settle_stored(self) -> None:
+        """What was handed over before the client held nothing is stored, but for the failures it reported."""
+        with self._state:
+            handed_over = [chunk for chunk in self._open.values() if chunk.handed_over]
+        # Only after it was noted what had been handed over: rows may go in at any moment.
+        if self._held() or self._rejected:
+            return
+        if self._suspect_answer is not None:
+            self._suspect_answer(None, None)
+        for chunk in handed_over:
+            chunk.handed_over = False
+            self._chunk_done(chunk)
+
     def _release(self) -> None:
         client, self._client = self._client, None
-        del self._produce
+        del self._produce, self._held
         if client is None:
             return
         if len(client):
@@ -351,18 +395,18 @@ class RecordProducer:
         # The last reference ends the client's threads without waiting for what is still queued.
         del client
 
-    def _send_next_suspect(self, client: Producer) -> None:
+    def _send_next_suspect(self) -> None:
         """Send one of the rows that were refused together, alone: when nothing else is in the client."""
-        if not self._suspects or self._suspect_sent or len(client):
+        if not self._suspects or self._suspect_answer is not None or self._held():
             return
         chunk, index = self._suspects[0]
 
         def answered(error: KafkaError | None, message: Message) -> None:
-            self._suspect_sent = False
+            self._suspect_answer = None
             self._suspects.popleft()
             chunk.count_row(index, error, message)
 
-        self._suspect_sent = True
+        self._suspect_answer = answered
         self._hand_over_alone(chunk, index, answered)
 
     def _hand_over_alone(self, chunk: _Chunk, index: int, answered: Callable[..., None]) -> None:
@@ -371,7 +415,7 @@ class RecordProducer:
             send = partial(self._produce, row.topics[0], row.values[0], row.keys[0], row.partitions[0], answered)
             send(timestamp=row.timestamps[0], headers=cast("Any", row.headers[0]))
         except (ClientException, BufferError) as error:
-            self._suspect_sent = False
+            self._suspect_answer = None
             self._suspects.popleft()
             chunk.reject(index, error)
 
@@ -406,15 +450,33 @@ class RecordProducer:
 
 
 class _Chunk:
-    """Rows that were handed over together. Only the producer's thread counts, by delivery reports. Invariant 1."""
+    """Rows that were handed over together. Only the producer's thread counts, by delivery reports. Invariant 1.
 
-    __slots__ = ("alone", "batch", "done", "errors", "left", "metadata", "nbytes", "number", "receipts", "rows")
+    Attributes:
+        left: How many rows are still to be reported, where each is.
+        handed_over: The client has all rows, and holds some of them as far as is known.
+    """
+
+    __slots__ = (
+        "alone",
+        "batch",
+        "done",
+        "errors",
+        "handed_over",
+        "left",
+        "metadata",
+        "nbytes",
+        "number",
+        "receipts",
+        "rows",
+    )
 
     def __init__(
         self, batch: ProduceBatch, rows: Sequence[int], receipts: Receipts, done: Callable[[_Chunk], None]
     ) -> None:
         self.batch = batch
         self.alone = False
+        self.handed_over = False
         self.rows = rows
         self.receipts = receipts
         self.done = done
@@ -425,13 +487,9 @@ class _Chunk:
         # Index in the chunk where known, else the client's copy of the message.
         self.errors: list[tuple[int | Message, Exception | KafkaError]] = []
 
-    def count(self, error: KafkaError | None, message: Message) -> None:
-        """One row is reported; which one only matters if it failed."""
-        if error is not None:
-            self.errors.append((message, error))
-        self.left -= 1
-        if not self.left:
-            self.done(self)
+    def note_failure(self, error: KafkaError, message: Message) -> None:
+        """One row has failed; rows that are stored are not reported."""
+        self.errors.append((message, error))
 
     def count_row(self, index: int, error: KafkaError | None, message: Message) -> None:
         """The row at this index of the chunk is reported."""
@@ -448,9 +506,10 @@ class _Chunk:
     def reject(self, index: int, error: Exception) -> None:
         """The client did not take the row at this index."""
         self.errors.append((index, error))
-        self.left -= 1
-        if not self.left:
-            self.done(self)
+        if self.metadata is not None or self.alone:
+            self.left -= 1
+            if not self.left:
+                self.done(self)
 
     def failures(self) -> list[FailedDelivery]:
         """The failed rows, in order."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SparkUnavailableException
+from penstock.pipeline.class_archive import archive_option
 from penstock.pipeline.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
     "spark.ui.retainedTasks": "50",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.driver.memory": "640m",
+    "spark.driver.memory": "700m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.maxResultSize": "0",
@@ -67,7 +68,7 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
     "spark.cleaner.periodicGC.interval": "5min",
 }
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
-JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m " + (
+JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 " + (
     # A long chain is one method of more than 8,000 bytes, which the JVM would only ever interpret.
     "-XX:-DontCompileHugeMethods "
     # A batch calls what it does with each record 100,000 times; Spark's planner reaches the JVM's own thresholds while
@@ -103,7 +104,8 @@ class DriverJvm:
         _remove_stale_scratch()
         self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
         self._heartbeat = Heartbeat(self._ask)
-        settings = _classic_settings(conf, self._scratch)
+        settings = classic_settings(conf, self._scratch)
+        settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
@@ -219,7 +221,13 @@ class _LogTail:
         return " | ".join(line for line in self._lines if line.strip())
 
 
-def _classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
+def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
+    """The settings of a session: ours where `conf` says nothing else, and those that results depend on.
+
+    Args:
+        conf: The worker's ``spark.*`` settings.
+        scratch: Directory for what Spark writes on its own.
+    """
     settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
     settings["spark.local.dir"] = scratch
     settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")

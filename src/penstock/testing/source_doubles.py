@@ -161,7 +161,6 @@ class Sent:
     rows: list[int]
     values: list[str]
     receipts: Receipts
-    metadata: bool
 
 
 class FakeProducer:
@@ -181,12 +180,10 @@ class FakeProducer:
     def values(self) -> list[str]:
         return [value for sent in self.sent for value in sent.values]
 
-    def send(
-        self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None, metadata: bool = False
-    ) -> None:
+    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         table = batch.table if rows is None else batch.table.take(rows)
         positions = list(range(len(table))) if rows is None else rows.to_pylist()
-        sent = Sent(positions, [value.decode() for value in table.column("value").to_pylist()], receipts, metadata)
+        sent = Sent(positions, [value.decode() for value in table.column("value").to_pylist()], receipts)
         with self.changed:
             self.changed.wait_for(lambda: self.aborted or not self.full, WAIT_S)
             if self.aborted:
@@ -211,7 +208,7 @@ class FakeProducer:
             if row not in lost:
                 places[row] = RecordMetadata("t", 0, self.offset)
                 self.offset += 1
-        sent.receipts.delivered(sent.rows[0], sent.rows[-1] + 1, failures, places if sent.metadata else None)
+        sent.receipts.delivered(sent.rows[0], sent.rows[-1] + 1, failures, places)
         with self.changed:
             self.open.popleft()
             self.changed.notify_all()

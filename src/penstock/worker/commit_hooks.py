@@ -25,6 +25,11 @@ from penstock.worker.submitted import Submission
 logger = logging.getLogger(__name__)
 
 
+def wants_metadata(task: SourceTask) -> bool:
+    """Whether a task is to be told where each of its records is."""
+    return type(task).record_acknowledged is not SourceTask.record_acknowledged
+
+
 @dataclass
 class _Told:
     """A batch and how far the task was told about it."""
@@ -48,14 +53,14 @@ class CommitHooks:
         self._task = task
         self._each = kind.commit_record is not SourceTask.commit_record
         self.wants_frames = kind.commit_batch is not SourceTask.commit_batch
-        self.wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
+        self._wants_metadata = wants_metadata(task)
         self._queue: deque[_Told] = deque()
         self._by_submission: dict[int, _Told] = {}
         self._calling = threading.Lock()
 
     def add(self, source: Batch, submission: Submission) -> None:
         """Note a batch, in the order of polls, before any of its rows is settled."""
-        wanted = self.wants_frames if isinstance(source, SourceFrame) else self._each or self.wants_metadata
+        wanted = self.wants_frames if isinstance(source, SourceFrame) else self._each or self._wants_metadata
         if wanted:
             told = _Told(source, submission)
             self._by_submission[id(submission)] = told
@@ -94,7 +99,7 @@ class CommitHooks:
         for row in range(told.next_row, end):
             metadata = told.metadata.pop(row, None)
             try:
-                if self.wants_metadata and metadata is not None:
+                if self._wants_metadata and metadata is not None:
                     self._task.record_acknowledged(records[row], metadata)
             except Exception:
                 logger.exception("The task's record_acknowledged() raised; the record is acknowledged all the same")

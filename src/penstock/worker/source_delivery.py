@@ -41,9 +41,7 @@ _PRODUCER_CLASS = "org.apache.kafka.clients.producer.KafkaProducer"
 class BatchProducer(Protocol):
     """The part of ``penstock.kafka.producer.RecordProducer`` that is needed here."""
 
-    def send(
-        self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None, metadata: bool = False
-    ) -> None:
+    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         """Hand rows over, in order; waits while too much is under way; raises when it was aborted."""
         ...
 
@@ -125,12 +123,7 @@ class SourceDelivery:
         if outgoing.settled or not sends:
             self._hooks.advance()
         if sends:
-            self._producer.send(
-                outgoing.batch,
-                _BatchReceipts(self, outgoing, submission),
-                rows=outgoing.rows,
-                metadata=self._hooks.wants_metadata and not isinstance(source, SourceFrame),
-            )
+            self._producer.send(outgoing.batch, _BatchReceipts(self, outgoing, submission), rows=outgoing.rows)
             self._probe(AFTER_SEND_BEFORE_ACK)
         self.counts.batches += 1
         if outgoing.failure is not None:

@@ -123,11 +123,11 @@ class Submission:
     def of_frame(cls, frame: SourceFrame, rows: int, identify: Callable[[Partition], Hashable]) -> Submission:
         """A frame of `rows` rows. Its inner positions are known only if it has `offset_after`. Invariant 1."""
         submission = cls(rows)
-        offset_after = frame.offset_after
+        last, offset_after = frame.source_offset, frame.offset_after
 
         def offset_at(row: int) -> Offset | _Unknown:
             if row == rows - 1:
-                return frame.source_offset
+                return last
             return UNKNOWN if offset_after is None else offset_after(row)
 
         submission.parts.append(
@@ -210,6 +210,8 @@ class SubmittedOffsets:
                 self._offer(queue.popleft())
             if queue is not None and not queue:
                 del self._queues[part.identity]
+        # A part knows its batch: without this both would stay, with the offsets, until Python looks for cycles.
+        submission.parts = []
 
     def _scan(self, identity: Hashable) -> None:
         """Take what is settled of the batches that lead a queue, whole or in part."""

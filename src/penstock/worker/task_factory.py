@@ -48,6 +48,7 @@ from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
 from penstock.worker.active_topics import ActiveTopics
+from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
@@ -173,6 +174,7 @@ class TaskBuilder:
             name=str(request.id),
             connector=request.id.connector,
             task=request.id.task,
+            each_row=wants_metadata(task),
         )
         made.callback(producer.close, 0)
         services = SourceTaskServices(

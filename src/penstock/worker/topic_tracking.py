@@ -33,12 +33,10 @@ class TrackingProducer:
         self._connector = connector
         self._topics = topics
 
-    def send(
-        self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None, metadata: bool = False
-    ) -> None:
+    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         """See ``BatchProducer.send``."""
         tracked = _TrackedReceipts(receipts, self._connector, _topics_sent(batch, rows), self._topics)
-        self._producer.send(batch, tracked, rows=rows, metadata=metadata)
+        self._producer.send(batch, tracked, rows=rows)
 
     def wait_delivered(self, timeout_s: float) -> bool:
         """See ``BatchProducer.wait_delivered``."""

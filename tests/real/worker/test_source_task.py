@@ -23,6 +23,7 @@ from penstock.settings.topics import parse_topic_creation
 from penstock.stores.file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
 from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask
+from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
@@ -54,7 +55,13 @@ class Rig:
         admin_client = admin_settings(worker, client_id="source-test").checked()
         self.admin = TopicAdmin(admin_client.librdkafka, name="source-test")
         client = producer_settings(worker, {}, client_id="source-test").checked()
-        self.producer = RecordProducer({**client.librdkafka, **self.overrides}, name="c-0", connector="c", task=0)
+        self.producer = RecordProducer(
+            {**client.librdkafka, **self.overrides},
+            name="c-0",
+            connector="c",
+            task=0,
+            each_row=wants_metadata(self.task),
+        )
         plan = plan_of(parse_topic_creation(self.topic_settings)) if self.topic_settings else None
         given_up = threading.Event()
         self.runner = SourceTaskRunner(

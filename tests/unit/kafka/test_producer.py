@@ -53,6 +53,13 @@ def mock() -> Iterator[RecordProducer]:
 
 
 @pytest.fixture
+def each_row() -> Iterator[RecordProducer]:
+    made = RecordProducer({**MOCK, "message.max.bytes": 2000}, name="c-0", each_row=True)
+    yield made
+    made.close(0)
+
+
+@pytest.fixture
 def silent_port() -> Iterator[int]:
     """A port that takes connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
@@ -75,21 +82,20 @@ def test_every_row_is_reported_once_in_chunks(mock: RecordProducer) -> None:
     assert answers.chunks == 3
     assert answers.failures == []
     assert answers.places == {}
-    assert mock.in_flight_bytes == 0
 
 
-def test_metadata_tells_where_each_row_is(mock: RecordProducer) -> None:
+def test_metadata_tells_where_each_row_is(each_row: RecordProducer) -> None:
     answers = Answers()
-    mock.send(batch(["a", "b", "c"], [b"k", b"k", b"k"]), answers, metadata=True)
-    assert mock.wait_delivered(WAIT_S)
+    each_row.send(batch(["a", "b", "c"], [b"k", b"k", b"k"]), answers)
+    assert each_row.wait_delivered(WAIT_S)
     assert [answers.places[row].offset for row in range(3)] == [0, 1, 2]
     assert {answers.places[row].topic for row in range(3)} == {"t"}
 
 
-def test_only_the_chosen_rows_are_sent(mock: RecordProducer) -> None:
+def test_only_the_chosen_rows_are_sent(each_row: RecordProducer) -> None:
     answers = Answers()
-    mock.send(batch(["a", "b", "c", "d"]), answers, rows=pa.array([1, 3]), metadata=True)
-    assert mock.wait_delivered(WAIT_S)
+    each_row.send(batch(["a", "b", "c", "d"]), answers, rows=pa.array([1, 3]))
+    assert each_row.wait_delivered(WAIT_S)
     assert sorted(answers.places) == [1, 3]
     assert answers.rows == [1, 2, 3]
 
@@ -105,18 +111,18 @@ def test_only_the_chosen_rows_are_sent(mock: RecordProducer) -> None:
         (b"abc", 479470107),
     ],
 )
-def test_a_key_goes_to_the_partition_that_java_chooses(mock: RecordProducer, key: bytes, hashed: int) -> None:
+def test_a_key_goes_to_the_partition_that_java_chooses(each_row: RecordProducer, key: bytes, hashed: int) -> None:
     answers = Answers()
-    mock.send(batch(["v"], [key]), answers, metadata=True)
-    assert mock.wait_delivered(WAIT_S)
+    each_row.send(batch(["v"], [key]), answers)
+    assert each_row.wait_delivered(WAIT_S)
     partitions = 4  # of a topic that the mock cluster makes
     assert answers.places[0].partition == (hashed & 0x7FFFFFFF) % partitions
 
 
-def test_a_row_the_client_refuses_is_named_and_the_others_go(mock: RecordProducer) -> None:
+def test_a_row_the_client_refuses_is_named_and_the_others_go(each_row: RecordProducer) -> None:
     answers = Answers()
-    mock.send(batch(["a", "x" * 3000, "b", "y" * 3000]), answers, metadata=True)
-    assert mock.wait_delivered(WAIT_S)
+    each_row.send(batch(["a", "x" * 3000, "b", "y" * 3000]), answers)
+    assert each_row.wait_delivered(WAIT_S)
     assert [failed.row for failed in answers.failures] == [1, 3]
     assert sorted(answers.places) == [0, 2]
     first = answers.failures[0]
@@ -128,10 +134,12 @@ def test_a_row_the_client_refuses_is_named_and_the_others_go(mock: RecordProduce
 
 
 def test_a_row_larger_than_the_whole_queue_is_named_and_the_others_go() -> None:
-    made = RecordProducer({**MOCK, "queue.buffering.max.kbytes": 64, "message.max.bytes": 1_000_000}, name="c-0")
+    made = RecordProducer(
+        {**MOCK, "queue.buffering.max.kbytes": 64, "message.max.bytes": 1_000_000}, name="c-0", each_row=True
+    )
     answers = Answers()
     try:
-        made.send(batch(["a", "x" * 70_000, "b"]), answers, metadata=True)
+        made.send(batch(["a", "x" * 70_000, "b"]), answers)
         assert made.wait_delivered(WAIT_S)
     finally:
         made.close(0)
@@ -144,13 +152,52 @@ def test_a_row_larger_than_the_whole_queue_is_named_and_the_others_go() -> None:
 
 
 def test_the_clients_queue_being_full_only_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = RecordProducer({**MOCK, "queue.buffering.max.messages": 10}, name="c-0")
+    made = RecordProducer({**MOCK, "queue.buffering.max.messages": 10}, name="c-0", each_row=True)
     answers = Answers()
-    made.send(batch([str(row) for row in range(500)]), answers, metadata=True)
+    made.send(batch([str(row) for row in range(500)]), answers)
     assert made.wait_delivered(WAIT_S)
     assert sorted(answers.places) == list(range(500))
     assert answers.failures == []
     assert made.close(1)
+
+
+def test_rows_that_are_refused_are_named_though_only_failures_are_reported(mock: RecordProducer) -> None:
+    answers = Answers()
+    mock.send(batch(["a", "x" * 3000, "b", "y" * 3000]), answers)
+    assert mock.wait_delivered(WAIT_S)
+    assert [failed.row for failed in answers.failures] == [1, 3]
+    assert answers.rows == [0, 1, 2, 3]
+
+
+def test_a_batch_waits_until_the_one_before_it_is_stored(mock: RecordProducer) -> None:
+    stored: list[int] = []
+
+    class Noting(Answers):
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+        def delivered(self, *args: object) -> None:
+            stored.append(self.number)
+
+    for number in range(5):
+        mock.send(batch([str(row) for row in range(3000)]), Noting(number))
+        assert stored == sorted(stored)
+        assert stored.count(number - 1) == (3 if number else 0)
+    assert mock.wait_delivered(WAIT_S)
+    assert [stored.count(number) for number in range(5)] == [3] * 5
+
+
+def test_failures_of_a_broker_are_told_when_nothing_else_is() -> None:
+    made = RecordProducer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300}, name="c-0")
+    answers = Answers()
+    try:
+        made.send(batch(["a", "b", "a"]), answers)
+        assert made.wait_delivered(WAIT_S)
+    finally:
+        made.close(0)
+    assert [failed.row for failed in answers.failures] == [0, 1, 2]
+    assert {failed.java_name for failed in answers.failures} == {"org.apache.kafka.common.errors.TimeoutException"}
 
 
 def test_a_callback_that_raises_does_not_stop_the_producer(mock: RecordProducer) -> None:
@@ -184,7 +231,7 @@ def test_a_silent_broker_makes_send_wait_with_little_memory_until_it_is_aborted(
     thread.start()
     thread.join(0.3)
     assert thread.is_alive()
-    assert 0 < made.in_flight_bytes <= 1024 * 1024
+    assert 0 < len(made._client or ()) * (100 + producer_module.RECORD_OVERHEAD_BYTES) <= 1024 * 1024
     started = time.monotonic()
     made.abort()
     thread.join(WAIT_S)

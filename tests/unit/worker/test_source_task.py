@@ -29,6 +29,7 @@ from penstock.testing.source_doubles import (
     ScriptedTask,
     record,
 )
+from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts, FailedRecord
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
@@ -312,11 +313,9 @@ def test_a_hook_that_raises_does_no_harm(rigs: list[Rig]) -> None:
     assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
 
 
-def test_a_task_without_hooks_asks_for_no_metadata(rigs: list[Rig]) -> None:
-    rig = started(rigs, Rig())
-    rig.task.give(values(1))
-    rig.producer.wait_sent(1)
-    assert rig.producer.sent[0].metadata is False
+def test_only_a_task_with_that_hook_wants_metadata() -> None:
+    assert wants_metadata(HookedTask())
+    assert not wants_metadata(ScriptedTask())
 
 
 def test_a_batch_that_is_dropped_as_a_whole_advances_offsets_and_hooks(rigs: list[Rig]) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 # A large batch costs far less a record, so chunks grow while there is more to read; the first records do not wait.
 FIRST_CHUNK_BYTES = 1024 * 1024
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
 # A line is one record, and no broker takes one of this size; memory is worth more than the line.
 MAX_LINE_BYTES = 1024 * 1024 * 1024
 
