@@ -2,10 +2,12 @@
 
 The messages of a batch mostly look alike, so the first one tells which fields to expect (``Guess``), or the schema
 does. Where a pattern of these fields matches, it makes the text at once; of plain JSON in the order a Java ``HashMap``
-of the keys has. Else the message is parsed, and where the guess still holds the text is put together from the fields.
+of the keys has. That is a step by itself, with a plan that is small however much JSON can say. What it leaves goes
+through another one: the message is parsed, and where the guess still holds the text is put together from the fields.
 The rest goes the long way.
 
-Main types: ``ReadJsonText`` for plain JSON, ``ReadEnvelopeText`` for messages with their schema.
+Main types: ``MatchJsonText`` and ``ReadJsonText`` for plain JSON, ``MatchEnvelopeText`` and ``ReadEnvelopeText`` for
+messages with their schema.
 
 Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 """
@@ -13,7 +15,6 @@ Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -106,11 +107,31 @@ def _bucket(name: str, size: int) -> int:
 
 
 @dataclass(frozen=True)
+class MatchJsonText(Step):
+    """Java's text of the plain JSON objects that are as guessed; null for all others."""
+
+    side: SideName
+    guess: Guess
+
+    def plan(self, shape: Shape) -> StepPlan:
+        names = frozenset({self.side})
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            text = keep(bag.side(self.side).cast("string"))
+            return Made({self.side: _matched(text, keep(self.guess.rewritten(text)))})
+
+        return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), make, names, names)
+
+
+@dataclass(frozen=True)
 class ReadJsonText(Step):
     """Reads one side of plain JSON as Java's text of each value."""
 
     side: SideName
     guess: Guess | None
+
+    def matching(self) -> Step | None:
+        return None if self.guess is None else MatchJsonText(self.side, self.guess)
 
     def plan(self, shape: Shape) -> StepPlan:
         if shape.side(self.side).absent:
@@ -119,14 +140,7 @@ class ReadJsonText(Step):
         return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), self._make, names, names)
 
     def _make(self, bag: Bag, keep: Keep) -> Made:
-        text = bag.side(self.side).cast("string")
-        if self.guess is None:
-            return self._parsed(keep(text), keep, None)
-        matched = _matched(keep(text), keep(self.guess.rewritten(text)), keep)
-        return self._parsed(keep(F.when(matched.isNull(), text)), keep, matched)
-
-    def _parsed(self, text: Column, keep: Keep, matched: Column | None) -> Made:
-        """What no pattern has matched."""
+        text = keep(bag.side(self.side).cast("string"))
         quick = parse_quickly(text, keep)
         plain = quick.kinds.isin("STRING", "BIGINT", "BOOLEAN")
         fast = F.when(plain & quick.exact, F.try_variant_get(quick.value, "$", "string"))
@@ -137,8 +151,32 @@ class ReadJsonText(Step):
         fast = keep(fast)
         slow = keep(F.when(text.isNotNull() & fast.isNull(), rare(text, _by_itself)))
         fault = Fault(slow.getField("bad"), BAD_SYNTAX, DataException.java_name)
-        first = () if matched is None else (matched,)
-        return Made({self.side: F.coalesce(*first, fast, slow.getField("text"))}, (fault,))
+        return Made({self.side: F.coalesce(fast, slow.getField("text"))}, (fault,))
+
+
+@dataclass(frozen=True)
+class MatchEnvelopeText(Step):
+    """Java's text of structs whose payload is as simple as their schema; null for all others.
+
+    Attributes:
+        full: Reads what this one leaves.
+        members: The fields.
+    """
+
+    full: ReadEnvelopeText
+    members: tuple[Member, ...]
+
+    def plan(self, shape: Shape) -> StepPlan:
+        side = self.full.side
+        names = frozenset({side})
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            payload = keep(F.substring(bag.side(side), self.full.envelope.head + 1, _ALL).cast("string"))
+            template = ",".join(f"{one.name}=${number}" for number, one in enumerate(self.members, 1))
+            rewritten = keep(rewrite(payload, self.members, f"Struct{{{template}}}", end="\\}"))
+            return Made({side: _matched(payload, rewritten)})
+
+        return StepPlan(self.full.plan(shape).shape, make, names, names)
 
 
 @dataclass(frozen=True)
@@ -155,36 +193,29 @@ class ReadEnvelopeText(Step):
     envelope: Envelope
     defaults: bool
 
+    def matching(self) -> Step | None:
+        members = members_of(self.envelope.schema)
+        return None if members is None else MatchEnvelopeText(self, members)
+
     def plan(self, shape: Shape) -> StepPlan:
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
-        members = members_of(self.envelope.schema)
         reading = ReadJson(self.side, self.envelope, None, self.defaults).plan(shape)
         writing = AsText(self.side).plan(reading.shape)
 
         def make(bag: Bag, keep: Keep) -> Made:
-            data = bag.side(self.side)
-            matched: Column | None = None
-            if members is not None:
-                matched = self._match(data, members, keep)
-                data = keep(F.when(matched.isNull(), data))
-            left = reading.make(replace(bag, **{self.side: data}), keep)
+            left = reading.make(bag, keep)
             read = replace(bag, **left.columns)
             text = writing.make(read, keep).columns.get(self.side, read.side(self.side))
-            return Made({self.side: text if matched is None else F.coalesce(matched, text)}, left.faults)
+            return Made({self.side: text}, left.faults)
 
         names = frozenset({self.side})
         return StepPlan(writing.shape, make, names, names)
 
-    def _match(self, data: Column, members: Sequence[Member], keep: Keep) -> Column:
-        payload = keep(F.substring(data, self.envelope.head + 1, _ALL).cast("string"))
-        template = ",".join(f"{one.name}=${number}" for number, one in enumerate(members, 1))
-        return _matched(payload, keep(rewrite(payload, members, f"Struct{{{template}}}", end="\\}")), keep)
 
-
-def _matched(text: Column, rewritten: Column, keep: Keep) -> Column:
+def _matched(text: Column, rewritten: Column) -> Column:
     """The rewritten text, or null where it is the text itself: the pattern has not matched."""
-    return keep(F.when((rewritten != text) & F.is_valid_utf8(text), rewritten))
+    return F.when((rewritten != text) & F.is_valid_utf8(text), rewritten)
 
 
 def _joined(value: Column, known: Guess) -> Column:

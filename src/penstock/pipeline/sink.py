@@ -29,6 +29,7 @@ from penstock.pipeline.header_columns import headers_column, headers_of_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
 from penstock.pipeline.sink_frames import frames_of
@@ -92,6 +93,7 @@ class SinkPipeline:
         self._last: tuple[Staged, ...] = (text,) if self._form is ValueForm.TEXT else ()
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
+        self._tries = QuickTries()
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -141,10 +143,31 @@ class SinkPipeline:
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
         }
         makers["headers"] = partial(self._headers_column, table, failures)
-        outcomes = self._jobs.run(groups, LazyColumns(makers), rows, apart=True)
-        for outcome in outcomes:
-            failures.found(outcome)
+        shared = LazyColumns(makers)
+        outcomes = self._quickly(groups, shared, rows, failures)
+        if outcomes is None:
+            outcomes = self._jobs.run(groups, shared, rows, apart=True)
+            for outcome in outcomes:
+                failures.found(outcome)
         return outcomes
+
+    def _quickly(
+        self, groups: Sequence[Group], shared: LazyColumns, rows: int, failures: Failures
+    ) -> list[Outcome] | None:
+        """Most rows by a quick plan, the rest by the full one; None = not for these groups."""
+        if not self._straight or len(groups) != 1:
+            return None
+        group = groups[0]
+        steps = quick_steps(group)
+        if steps is None or not self._tries.worth(group.steps):
+            return None
+        quick = self._jobs.run([replace(group, steps=steps)], shared, rows, apart=True)[0]
+        left = rows_left(group, quick)
+        self._tries.note(group.steps, len(left), rows)
+        rest = self._jobs.run([part_of(group, left)], shared, rows, apart=True) if len(left) else []
+        for outcome in (quick, *rest):
+            failures.found(outcome)
+        return put_together(quick, left, rest) if rest else [quick]
 
     def _headers_of(self, table: pa.Table, failures: Failures) -> list[ConnectHeaders | None]:
         topics = table.column("topic")

@@ -221,6 +221,13 @@ class Step(ABC):
             ConnectException: No record of this shape can pass; each of them fails with this error.
         """
 
+    def matching(self) -> Step | None:
+        """A step that does the same for most values of its side in a much smaller plan; None = there is none.
+
+        It ends in the same shape, has no faults, and gives null for the values that it leaves to this one.
+        """
+        return None
+
 
 class ColumnTransform(ABC):
     """A transform that is carried out by Spark columns. Stock transforms are both this and ``Transformation``."""
