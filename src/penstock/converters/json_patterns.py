@@ -26,9 +26,9 @@ PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: More members are left to the parser: a pattern with many groups is slow.
 MAX_MEMBERS: Final = 40
 
-STRING: Final = '"([^"\\\\\\x00-\\x1f]*+)"'
+STRING: Final = '"([^"\\\\\\x00-\\x1f]*)"'
 BOOLEAN: Final = "(true|false)"
-_SPACE: Final = "[ \\t\\r\\n]*+"
+_SPACE: Final = "[ \\t\\r\\n]*"
 #: Digits that any number of the type may have; minus zero is zero to Java, so it is not among these numbers.
 _DIGITS: Final = {Type.INT8: 2, Type.INT16: 4, Type.INT32: 9, Type.INT64: 18}
 

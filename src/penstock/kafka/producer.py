@@ -2,7 +2,7 @@
 
 Main types: `RecordProducer` (one for each source task), `Receipts` (who is told) and `FailedDelivery`.
 
-The rows of a batch are handed to the client in chunks of up to 1,000: the client's ``produce`` is mapped over columns,
+The rows of a batch are handed to the client in chunks of up to 4,000: the client's ``produce`` is mapped over columns,
 so that no Python code runs for a row. On the way back the client reports failures alone: a callback for each row would
 cost more than all else that is done here. Its count of what it still holds says when the rest is stored: when it holds
 nothing. So a batch waits until the one before it is stored, which takes a round trip, while Spark is at work on the

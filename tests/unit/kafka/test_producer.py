@@ -76,9 +76,10 @@ def batch(values: Sequence[str], keys: Sequence[bytes | None] | None = None) -> 
 
 def test_every_row_is_reported_once_in_chunks(mock: RecordProducer) -> None:
     answers = Answers()
-    mock.send(batch([str(row) for row in range(2500)]), answers)
+    rows = 2 * producer_module.CHUNK_ROWS + 500
+    mock.send(batch([str(row) for row in range(rows)]), answers)
     assert mock.wait_delivered(WAIT_S)
-    assert sorted(answers.rows) == list(range(2500))
+    assert sorted(answers.rows) == list(range(rows))
     assert answers.chunks == 3
     assert answers.failures == []
     assert answers.places == {}
@@ -181,7 +182,7 @@ def test_a_batch_waits_until_the_one_before_it_is_stored(mock: RecordProducer) -
             stored.append(self.number)
 
     for number in range(5):
-        mock.send(batch([str(row) for row in range(3000)]), Noting(number))
+        mock.send(batch([str(row) for row in range(3 * producer_module.CHUNK_ROWS)]), Noting(number))
         assert stored == sorted(stored)
         assert stored.count(number - 1) == (3 if number else 0)
     assert mock.wait_delivered(WAIT_S)

@@ -143,7 +143,7 @@ cyclic.append(cyclic)
         ([date(2020, 1, 1), datetime(2020, 1, 1, 5, tzinfo=UTC)], Date.SCHEMA, {1}),
         ([1, object()], INT32_SCHEMA, {1}),
     ],
-    ids=str,
+    ids=lambda part: type(part).__name__,
 )
 def test_each_bad_value_has_an_error_of_its_own_and_leaves_the_others_alone(
     values: Sequence[object], schema: Schema | None, bad: set[int]

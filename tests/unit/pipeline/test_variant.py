@@ -137,7 +137,9 @@ def test_a_struct_inside_of_schemaless_data_keeps_its_schema_with_defaults_and_p
     assert decode(*encode(value)) == value
 
 
-@pytest.mark.parametrize("value", [1 << 63, object(), {"a": [object()]}, Decimal("NaN"), {1, 2}], ids=str)
+@pytest.mark.parametrize(
+    "value", [1 << 63, object(), {"a": [object()]}, Decimal("NaN"), {1, 2}], ids=lambda value: type(value).__name__
+)
 def test_a_value_that_connect_does_not_know_is_refused(value: object) -> None:
     with pytest.raises(DataException):
         encode(value)
