@@ -1,6 +1,6 @@
 """Some rows of a batch as the parallel lists that the Kafka client's ``produce`` is mapped over.
 
-Main type: `ProduceColumns`, made by `columns_of` for some thousand rows at a time, so that a batch never exists as Python
+Main type: `ProduceColumns`, made by `columns_of` for a chunk of rows at a time, so that a batch never exists as Python
 objects. Everything is list work in C; there is no Python code for each row, except where rows have headers.
 
 Thread: none; values.
