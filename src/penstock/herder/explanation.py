@@ -6,13 +6,13 @@ disk) or look at threads, so they are called on a thread of the caller's choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.offset_changes import OffsetChanges
 from penstock.herder.secrets import masked
-from penstock.model import ConnectorType
+from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.model.payloads import ConnectorView
 from penstock.worker.waiting import connector_waiting, stacks, task_waiting
 
@@ -77,7 +77,11 @@ def explain_commit(kind: ConnectorType, worker: Mapping[str, str]) -> dict[str, 
 
 
 def explain_waiting(
-    view: ConnectorView, busy_with: str | None, *, spark_up: bool
+    view: ConnectorView,
+    busy_with: str | None,
+    *,
+    spark_up: bool,
+    retry_at_ms: Callable[[ConnectorTaskId], int | None],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
     """What the connector and each of its tasks wait for."""
     threads = stacks()
@@ -89,7 +93,9 @@ def explain_waiting(
         {
             "id": task.id.task,
             "state": task.state.value,
-            "waiting_for": task_waiting(str(task.id), task.state, threads, spark_up=spark_up).to_json(),
+            "waiting_for": task_waiting(
+                str(task.id), task.state, threads, spark_up=spark_up, retry_at_ms=retry_at_ms(task.id)
+            ).to_json(),
         }
         for task in view.tasks
     ]

@@ -101,7 +101,7 @@ class Questions:
 
         def explain() -> dict[str, object]:
             infos = validator.infos(entry.config, changes.config)
-            connector, tasks = explain_waiting(view, busy, spark_up=worker.spark_up)
+            connector, tasks = explain_waiting(view, busy, spark_up=worker.spark_up, retry_at_ms=worker.retry_at_ms)
             return {
                 "name": name,
                 "type": view.type.value,

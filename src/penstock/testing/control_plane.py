@@ -40,6 +40,7 @@ class FakeTask:
         self.report = report
         self.stuck = stuck
         self.cancelled = False
+        self.retry_at_ms: int | None = None
         self._ended = threading.Event()
         self._stop_asked = False
 

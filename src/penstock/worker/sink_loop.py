@@ -134,6 +134,11 @@ class SinkLoop:
         self._last_put_ms = clock()
         self.counts = SinkCounts()
 
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When the batch in hand is put again, if the task asked for that. Thread: any."""
+        return self._retry_at_ms
+
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
     def round(self, *, rest: bool) -> None:

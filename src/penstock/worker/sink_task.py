@@ -250,6 +250,11 @@ class SinkTaskRunner:
         return SinkCounts() if self._loop is None else self._loop.counts
 
     @property
+    def retry_at_ms(self) -> int | None:
+        """See ``TaskRunner``."""
+        return None if self._loop is None else self._loop.retry_at_ms
+
+    @property
     def busy(self) -> BusyTimes:
         """How long each stage was at work."""
         return self._stages.busy

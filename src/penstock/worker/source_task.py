@@ -210,6 +210,11 @@ class SourceTaskRunner:
         self._delivery_thread = OwnedThread(f"delivery-{task_id}", self._run_delivery)
 
     # ---------------------------------------------------------------- what the worker asks
+    @property
+    def retry_at_ms(self) -> int | None:
+        """See ``TaskRunner``: a source has no ``put``."""
+        return None
+
     def start(self) -> None:
         """Start the task's thread."""
         self._task_thread.start()

@@ -33,6 +33,11 @@ CANCEL_GRACE_S = 1.0
 class TaskRunner(Protocol):
     """A source or sink task with its loop. It reports its states to the callback it was made with."""
 
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When ``put`` is called again with records that it refused for now; milliseconds since the epoch."""
+        ...
+
     def start(self) -> None:
         """Starts its thread; returns at once."""
 
@@ -87,6 +92,12 @@ class TaskSlot:
     def phase(self) -> TaskPhase:
         """Where the task is in its life."""
         return self._phase
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """See ``TaskRunner``; None also while there is no runner."""
+        runner = self._runner
+        return None if runner is None else runner.retry_at_ms
 
     def start(self) -> None:
         """Begins to build the runner and starts it."""

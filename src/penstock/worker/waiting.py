@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
@@ -27,6 +28,8 @@ REASONS: Final = (
     "user_code",
     "spark_starting",
     "spark",
+    "record_retry",
+    "sink_retry",
     "broker",
     "back_pressure",
     "no_data",
@@ -39,6 +42,8 @@ _TEXTS: Final[Mapping[str, str]] = {
     "not_started": "It has not started yet, or its thread has ended.",
     "spark_starting": "The Spark session is not up; batches wait for it.",
     "spark": "Spark works on a batch.",
+    "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
+    "sink_retry": "put() asked for the same records again.",
     "broker": "Kafka has not answered for what is under way.",
     "back_pressure": "What comes after is slower: the queue is full.",
     "no_data": "There is nothing to do.",
@@ -117,7 +122,14 @@ def connector_waiting(name: str, state: State | None, threads: Mapping[str, Sequ
     return _because(_RESTING.get(state, "no_data") if state is not None else "not_started")
 
 
-def task_waiting(task: str, state: State, threads: Mapping[str, Sequence[Frame]], *, spark_up: bool) -> Waiting:
+def task_waiting(
+    task: str,
+    state: State,
+    threads: Mapping[str, Sequence[Frame]],
+    *,
+    spark_up: bool,
+    retry_at_ms: int | None = None,
+) -> Waiting:
     """What a task waits for.
 
     Args:
@@ -125,6 +137,7 @@ def task_waiting(task: str, state: State, threads: Mapping[str, Sequence[Frame]]
         state: What it says it is doing.
         threads: Where threads stand.
         spark_up: Whether there is a Spark session.
+        retry_at_ms: When records that ``put`` refused for now are put again; milliseconds since the epoch.
     """
     own = threads.get(f"task-{task}") or threads.get(f"task-thread-{task}") or ()
     inside = _user_code(own)
@@ -132,8 +145,13 @@ def task_waiting(task: str, state: State, threads: Mapping[str, Sequence[Frame]]
         return inside
     if state in _RESTING:
         return _because(_RESTING[state])
+    if retry_at_ms is not None:
+        moment = datetime.fromtimestamp(retry_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {moment}.")
     converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
     delivering = threads.get(f"delivery-{task}") or ()
+    if _stands_in(converting, "tolerance"):
+        return _because("record_retry")
     if _stands_in(converting, "session"):
         return _because("spark" if spark_up else "spark_starting")
     if _stands_in(delivering, "producer") or _stands_in(delivering, "admin"):

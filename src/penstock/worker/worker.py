@@ -285,6 +285,11 @@ class Worker:
             return done
         return slot.stop()
 
+    def retry_at_ms(self, task: ConnectorTaskId) -> int | None:
+        """When ``put`` of a sink task is called again with what it refused for now; milliseconds since the epoch."""
+        slot = self._tasks.get(task)
+        return None if slot is None else slot.retry_at_ms
+
     def forget_task(self, task: ConnectorTaskId) -> None:
         """Drops a task that was stopped."""
         if self._tasks.pop(task, None) is not None:

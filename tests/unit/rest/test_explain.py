@@ -63,3 +63,13 @@ def test_what_rests_waits_for_its_user(api: Api) -> None:
     api.setup.await_state("a", "STOPPED", [])
     found = api.call("GET", "/connectors/a/explain")[1]
     assert (found["waiting_for"]["reason"], found["tasks"]) == ("stopped", [])
+
+
+def test_a_task_whose_put_is_to_be_repeated_says_when(api: Api) -> None:
+    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
+    api.setup.await_state("s", "RUNNING", ["RUNNING"])
+    task = api.setup.tasks[-1]
+    task.retry_at_ms = 60_000
+    waiting = api.call("GET", "/connectors/s/explain")[1]["tasks"][0]["waiting_for"]
+    assert waiting["reason"] == "sink_retry"
+    assert "1970-01-01T00:01:00.000+00:00" in waiting["text"]

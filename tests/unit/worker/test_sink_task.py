@@ -8,6 +8,7 @@ import pytest
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import KafkaRetriableException, RetriableException, ToleranceExceededException
+from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.tolerance import ErrorPolicy
@@ -190,6 +191,19 @@ class TestDelivery:
         assert paused == [{T0}, set()]
         assert sink.states == ["RUNNING", "UNASSIGNED"]
         assert sink.consumer.sync_commits == [{T0: 3}]
+
+    def test_when_put_is_called_again_can_be_asked_for(self, run: Sinks) -> None:
+        sink = run(Sink()).start({T0: 0})
+
+        def put(_: object) -> None:
+            sink.task.context.timeout(3_600_000)
+            raise RetriableException("busy")
+
+        sink.task.hooks["put"] = put
+        assert sink.runner.retry_at_ms is None
+        sink.consumer.add(T0, "a")
+        await_true(lambda: sink.runner.retry_at_ms is not None)
+        sink.stop()
 
     def test_another_error_of_put_fails_the_task_and_commits_what_came_before(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})

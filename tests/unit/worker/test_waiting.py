@@ -68,6 +68,13 @@ def test_records_under_way_wait_for_the_broker() -> None:
     assert reason(task=POLLING, delivery=[ours("kafka/admin.py", "_ask"), LIBRARY]) == "broker"
 
 
+def test_records_that_are_tried_again_say_so_and_when() -> None:
+    assert reason(task_thread=POLLING, convert=[ours("worker/tolerance.py", "retry"), LIBRARY]) == "record_retry"
+    found = task_waiting("a-0", State.RUNNING, {"task-a-0": POLLING}, spark_up=True, retry_at_ms=1_000)
+    assert found.reason == "sink_retry"
+    assert found.text == "put() asked for the same records again. That is done at 1970-01-01T00:00:01.000+00:00."
+
+
 def test_a_full_queue_is_back_pressure() -> None:
     assert reason(task=[*POLLING, ours("worker/source_stages.py", "put"), LIBRARY]) == "back_pressure"
 
