@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import FlakyStrategyDefinition
+from hypothesis.stateful import run_state_machine_as_test
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.testing.control_plane import SINK, SOURCE
@@ -90,6 +92,55 @@ def test_generated_requests_get_documented_answers() -> None:
 
             ask()
         assert failures == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_generated_sequences_of_requests_get_documented_answers() -> None:
+    """What one request has created the next ones use, by the links of the description."""
+    with serving(timeout_s=10) as api:
+        dice = random.Random(17)
+        asked: list[str] = []
+        wanted = checks()
+
+        several = settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=20,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate],
+        )
+
+        class Sequences(loaded(api).as_state_machine()):  # type: ignore[misc]
+            def before_call(self, case: Any) -> None:
+                body = case.body
+                if isinstance(body, dict) and case.path == "/connectors":
+                    body["name"] = f"made-{len(asked)}"
+                linked = dict(case.path_parameters or {})
+                usable(case, dice)
+                case.path_parameters = linked
+                asked.append(f"{case.method} {case.path}")
+
+            def validate_response(self, response: Any, case: Any, **more: Any) -> None:
+                # Paths are wrong on purpose here, too; the answer to one that leads nowhere has no media type.
+                if response.status_code != 404 or "content-type" in response.headers:
+                    case.validate_response(response, checks=wanted)
+
+            def get_call_kwargs(self, case: Any) -> dict[str, Any]:
+                return {"timeout": 30}
+
+        tries = 0
+        while len(asked) < ROUNDS and tries < ROUNDS:
+            tries += 1
+            try:
+                run_state_machine_as_test(Sequences, settings=several)
+            except FlakyStrategyDefinition:
+                # Connectors start and stop in their own time, so one sequence does not always go the same way.
+                continue
+        answered = {operation for operation in asked if "{name}" in operation}
+        assert len(answered) > 3, f"only {answered} of {len(asked)} requests were about a connector"
+        assert len(asked) >= ROUNDS
 
 
 def _text(error: BaseException) -> str:
