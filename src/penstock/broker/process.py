@@ -6,6 +6,7 @@ started again after `stop` or `kill` and then keeps its ports and data.
 Thread: one owner starts and stops it; `bootstrap_servers` and `is_running` may be read from any thread.
 """
 
+import atexit
 import os
 import signal
 import subprocess
@@ -28,8 +29,7 @@ __all__ = ["BrokerException", "EmbeddedBroker"]
 _HOST = "127.0.0.1"
 _OUTPUT = "server.out"
 _POLL_S = 0.05
-# Python warns of a process object that is dropped while its process runs; these are meant to run on.
-_LEFT_RUNNING: list[subprocess.Popen[bytes]] = []
+_STILL_CHECKS = 500
 
 
 class EmbeddedBroker:
@@ -96,7 +96,8 @@ class EmbeddedBroker:
         """Let a broker that may outlive this process go; returns the JVM's process id."""
         assert self._process is not None
         pid = self._process.pid
-        _LEFT_RUNNING.append(self._process)
+        # Python warns of a process object that is dropped while its process runs; this one is meant to run on.
+        atexit.register(self._process.poll)
         self._process = None
         return pid
 
@@ -157,8 +158,13 @@ class EmbeddedBroker:
         self._release()
 
     def freeze(self) -> None:
-        """Stop the JVM from running without ending it, as a long pause would (see `thaw`)."""
+        """Stop the JVM from running without ending it, as a long pause would; wait until it stands still. See `thaw`."""
         self._signal(signal.SIGSTOP)
+        pause = threading.Event()
+        for _ in range(_STILL_CHECKS):
+            if self._process is None or _stands_still(self._process.pid):
+                return
+            pause.wait(0.01)
 
     def thaw(self) -> None:
         """Let a frozen broker go on."""
@@ -252,3 +258,14 @@ def await_serving(
                 f"The broker on {host}:{port} does not serve after {timeout_s:g} s ({reason}):\n{log_tail()}"
             )
         pause.wait(_POLL_S)
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether no thread of a process runs any more; a signal to stop reaches them one after the other."""
+    try:
+        states = [
+            stat.read_text().rpartition(")")[2].split()[0] for stat in Path("/proc", str(pid), "task").glob("*/stat")
+        ]
+    except OSError:
+        return False
+    return all(state in "TtZX" for state in states)
