@@ -158,7 +158,7 @@ class EmbeddedBroker:
         self._release()
 
     def freeze(self) -> None:
-        """Stop the JVM from running without ending it, as a long pause would; wait until it stands still. See `thaw`."""
+        """Stop the JVM from running without ending it, as a long pause would, and wait for that; see `thaw`."""
         self._signal(signal.SIGSTOP)
         pause = threading.Event()
         for _ in range(_STILL_CHECKS):
