@@ -6,6 +6,7 @@ alone. The task is columnar: lines go from the file to Spark as one Arrow column
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -20,6 +21,7 @@ from penstock.api import (
 )
 from penstock.config import ConfigDef, ConfigType, Importance, NonEmptyString
 from penstock.connectors.file.reader import Chunk, LineReader
+from penstock.connectors.file.watch import FileWatch, mark_of
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException
 
@@ -55,9 +57,10 @@ CONFIG = (
     )
 )
 
-# A file that was written to a moment ago is looked at often; an idle one costs next to nothing.
-BUSY_WAIT_S, IDLE_WAIT_S, BUSY_FOR_S = 0.005, 0.03, 5.0
+# A file that was written to a moment ago is looked at often; idle ones are watched for all tasks together.
+LOOK_WAIT_S, BUSY_FOR_S = 0.005, 1.0
 POLL_LIMIT_S = 1.0
+_WATCH = FileWatch()
 
 
 class FileStreamSourceConnector(SourceConnector):
@@ -142,6 +145,8 @@ class FileStreamSourceTask(FrameSourceTask):
         self._topic = ""
         self._max_lines: int | None = None
         self._last_data_s = 0.0
+        self._path: str | None = None
+        self._woken = threading.Event()
 
     def start(self, props: Mapping[str, str]) -> None:
         """Finds the committed position.
@@ -151,6 +156,7 @@ class FileStreamSourceTask(FrameSourceTask):
         """
         values = CONFIG.parse(props)
         path = str(values[FILE_CONFIG]) if values[FILE_CONFIG] else None
+        self._path = path
         self._topic = str(values[TOPIC_CONFIG])
         batch_size = values[BATCH_SIZE_CONFIG]
         if BATCH_SIZE_CONFIG in props and isinstance(batch_size, int):
@@ -175,6 +181,8 @@ class FileStreamSourceTask(FrameSourceTask):
         assert self._reader is not None
         deadline = time.monotonic() + POLL_LIMIT_S
         while not self.context.stopping.is_set():
+            # Before the file is read: what is appended after that is a difference.
+            seen = None if self._path is None else mark_of(self._path)
             chunk = self._rest or self._reader.read()
             now = time.monotonic()
             if chunk is not None:
@@ -182,8 +190,15 @@ class FileStreamSourceTask(FrameSourceTask):
                 return self._frame(chunk)
             if now >= deadline:
                 return None
-            self.context.stopping.wait(BUSY_WAIT_S if now - self._last_data_s < BUSY_FOR_S else IDLE_WAIT_S)
+            if self._path is None or now - self._last_data_s < BUSY_FOR_S:
+                self.context.stopping.wait(LOOK_WAIT_S)
+            else:
+                _WATCH.wait(self._path, seen, self._woken, deadline - now)
         return None
+
+    def wakeup(self) -> None:
+        """Ends the wait for more lines. Thread: any."""
+        self._woken.set()
 
     def stop(self) -> None:
         """Closes the file."""
