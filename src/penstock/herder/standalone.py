@@ -356,11 +356,12 @@ class StandaloneHerder:
     async def _start_instance(self, worker: Worker, entry: ConnectorEntry, resolved: dict[str, str]) -> None:
         """Replaces the connector's instance, waits for its start, and configures its tasks."""
         async with entry.bounded:
+            # First, so that whoever asks the one that ends now knows why it does not answer.
+            entry.instance += 1
+            instance = entry.instance
             await self._end_instance(worker, entry.name)
             if entry.gone:
                 raise NotFoundException(f"Connector {entry.name} was deleted meanwhile")
-            entry.instance += 1
-            instance = entry.instance
             entry.resolved = resolved
             target = entry.target
             started = worker.start_connector(entry.name, resolved, target)
