@@ -33,6 +33,20 @@ def parse_version(text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def java_command(environment: Mapping[str, str]) -> str | None:
+    """`JAVA_HOME/bin/java` when `JAVA_HOME` is set, else the `java` on the path; None when it is not there.
+
+    It is neither run nor asked for its version, see `find_java`.
+
+    Args:
+        environment: of the process that is to run it.
+    """
+    home = environment.get("JAVA_HOME", "")
+    if home:
+        return shutil.which(str(Path(home) / "bin" / "java"))
+    return shutil.which("java", path=environment.get("PATH", os.defpath))
+
+
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
     """The `java` command: `JAVA_HOME/bin/java` when `JAVA_HOME` is set, else the one on the path.
 
@@ -43,12 +57,10 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
         JavaNotFoundException: there is none, it does not run, or it is older than 17.
     """
     environment = os.environ if environment is None else environment
-    home = environment.get("JAVA_HOME", "")
-    if home:
-        command: str | None = shutil.which(str(Path(home) / "bin" / "java"))
+    command = java_command(environment)
+    if environment.get("JAVA_HOME"):
         origin = "JAVA_HOME is set, but it has no bin/java that can be executed"
     else:
-        command = shutil.which("java", path=environment.get("PATH", os.defpath))
         origin = "there is no java command on the PATH"
     advice = f"install a Java runtime, version {MINIMUM_VERSION} or later, or set JAVA_HOME to one"
     if command is None:

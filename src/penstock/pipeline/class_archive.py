@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.broker import cache_directory
+from penstock.broker.java import java_command
 
 
 def archive_path(environment: Mapping[str, str] | None = None) -> Path | None:
@@ -28,8 +28,7 @@ def archive_path(environment: Mapping[str, str] | None = None) -> Path | None:
         environment: the process environment when None.
     """
     environment = os.environ if environment is None else environment
-    home = environment.get("JAVA_HOME")
-    java = shutil.which(os.path.join(home, "bin", "java")) if home else shutil.which("java")
+    java = java_command(environment)
     spark = find_spec("pyspark")
     if java is None or spark is None or spark.origin is None:
         return None

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,12 +18,11 @@ import pytest
 import requests
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.testing.control_plane import SOURCE
+from penstock.testing.control_plane import SOURCE, await_true
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CONFIG = {"connector.class": SOURCE, "tasks.max": "2"}
-WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -43,12 +41,7 @@ def state(api: Api, name: str) -> str:
 
 
 def becomes(read: Callable[[], object], wanted: object) -> None:
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.02)):
-        if read() == wanted:
-            return
-        pause.wait(0.02)
-    assert read() == wanted
+    await_true(lambda: read() == wanted, lambda: f"it is {read()}, not {wanted}")
 
 
 def test_kafka_connect_py(api: Api) -> None:

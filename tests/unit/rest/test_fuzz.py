@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,15 +21,14 @@ EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "12"))
 ROUNDS = EXAMPLES * 40
 
 
-def quick(check: Callable[..., None]) -> Callable[..., None]:
-    """Settings of all properties here."""
-    return settings(
-        max_examples=EXAMPLES,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )(check)
+#: Of all properties here.
+QUICK = settings(
+    max_examples=EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
 
 
 def loaded(api: Api) -> Any:
@@ -81,7 +79,7 @@ def test_generated_requests_get_documented_answers() -> None:
         for found in loaded(api).get_all_operations():
             operation = found.ok()
 
-            @quick
+            @QUICK
             @given(case=operation.as_strategy())
             def ask(case: Any) -> None:
                 usable(case, dice)
@@ -103,14 +101,7 @@ def test_generated_sequences_of_requests_get_documented_answers() -> None:
         asked: list[str] = []
         wanted = checks()
 
-        several = settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=20,
-            database=None,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate],
-        )
+        several = settings(QUICK, stateful_step_count=20)
 
         class Sequences(loaded(api).as_state_machine()):  # type: ignore[misc]
             def before_call(self, case: Any) -> None:
