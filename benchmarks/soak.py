@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from benchmarks.growth import grown, resident_mb
 from penstock.api import SourceRecord
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
@@ -103,19 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def growth(samples: Sequence[Sample]) -> list[str]:
-    """What is more at the end than it was after the first third, beyond what it varies by."""
-    settled = samples[len(samples) // 3 :]
-    if len(settled) < 4:
-        return ["too few samples to tell: run more batches"]
-    half = len(settled) // 2
-    found: list[str] = []
-    if settled[-1].plans > MAX_PLANS + MAX_NUMBERS:
-        found.append(f"plans: {settled[-1].plans}, more than are to be kept")
-    for name, (share, amount) in TOLERANCE.items():
-        before = max(float(getattr(sample, name)) for sample in settled[:half])
-        after = min(float(getattr(sample, name)) for sample in settled[half:])
-        if after > before * (1 + share) + amount:
-            found.append(f"{name}: from at most {before:.1f} to at least {after:.1f}")
+    """What grows, kept plans among it."""
+    found = grown(samples, TOLERANCE)
+    if samples and samples[-1].plans > MAX_PLANS + MAX_NUMBERS:
+        found.append(f"plans: {samples[-1].plans}, more than are to be kept")
     return found
 
 
@@ -168,20 +160,15 @@ def _sample(runtime: SparkRuntime, jobs: SparkJobs, batches: int, per_second: fl
         batches,
         per_second,
         (memory.totalMemory() - memory.freeMemory()) / MEGABYTE,
-        _resident_mb(pid),
+        resident_mb(pid),
         beans.getThreadMXBean().getThreadCount(),
         len(os.listdir(f"/proc/{pid}/fd")),
         session._jsparkSession.sharedState().statusStore().executionsCount(),
         len(jobs._plans) + len(jobs._numbers),
-        _resident_mb(os.getpid()),
+        resident_mb(os.getpid()),
         threading.active_count(),
         len(os.listdir("/proc/self/fd")),
     )
-
-
-def _resident_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 # ---------------------------------------------------------------------------------------------- pipelines and batches
