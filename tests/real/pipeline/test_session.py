@@ -10,6 +10,8 @@ import time
 
 import pyarrow as pa
 import pytest
+from py4j.clientserver import ClientServerConnection
+from pyspark.sql import functions as F
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -67,6 +69,26 @@ def test_a_failed_job_does_not_cost_the_session(spark_runtime):
         runtime.run(lambda session: session.range(1).select("nowhere").toArrow())
     assert runtime.run(increment) == list(range(1, 21))
     assert runtime.generation == before
+
+
+def test_a_job_has_no_class_looked_up_by_name(spark_runtime, monkeypatch):
+    class_lookup = "r\nu\n"
+    asked = []
+    send = ClientServerConnection.send_command
+
+    def note(connection, command):
+        asked.append(command)
+        return send(connection, command)
+
+    def job(session):
+        doubled = (F.col("a") * F.lit(2)).alias("b")
+        return session.createDataFrame(ROWS).select(doubled, F.lit("x").alias("c")).toArrow()["b"].to_pylist()
+
+    spark_runtime.run(job)
+    monkeypatch.setattr(ClientServerConnection, "send_command", note)
+    assert spark_runtime.run(job) == list(range(0, 40, 2))
+    assert len(asked) > 10
+    assert [command for command in asked if command.startswith(class_lookup)] == []
 
 
 def run_python(script):
