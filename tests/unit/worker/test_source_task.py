@@ -456,16 +456,18 @@ def test_poll_must_return_records_or_a_frame(rigs: list[Rig]) -> None:
 
 
 def test_a_failed_start_is_followed_by_stop_and_no_commit(rigs: list[Rig]) -> None:
-    class Broken(ScriptedTask):
+    class Broken(HookedTask):
         def start(self, props: object) -> None:
             raise ConnectException("no such file")
 
-    rig = started(rigs, Rig(task=Broken()))
+    task = Broken()
+    rig = started(rigs, Rig(task=task))
     trace = rig.wait_state(State.FAILED)
     assert rig.runner.join(WAIT_S)
     assert trace is not None
     assert "no such file" in trace
     assert rig.task.calls == ["stop"]
+    assert task.told == []
     assert rig.state_names() == ["FAILED"]
 
 
