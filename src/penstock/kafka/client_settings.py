@@ -85,6 +85,9 @@ _WORKER_PRODUCER = {
 _IDEMPOTENT_REQUESTS = 5
 _WORKER_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
 
+# Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
+_LOOK_FOR_TOPICS_MS = 10_000
+
 _FAMILIES: Mapping[Family, Callable[[Mapping[str, str]], Part]] = {
     Family.COMPRESSION: compression,
     Family.TLS: tls,
@@ -126,8 +129,8 @@ class ClientSettings:
 
     @property
     def refresh_s(self) -> float:
-        """How often metadata is looked up again (`metadata.max.age.ms`)."""
-        return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", 300_000)) / 1000
+        """How often a sink looks for new topics of its pattern: `metadata.max.age.ms`, more often where not set."""
+        return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", _LOOK_FOR_TOPICS_MS)) / 1000
 
     @property
     def api_timeout_s(self) -> float:

@@ -586,9 +586,12 @@ def test_a_frame_is_committed_up_to_its_failed_row(rigs: list[Rig]) -> None:
     rig.task.give(
         SourceFrame(table, "t", None, {"file": "f"}, {"position": 4}, offset_after=lambda row: {"position": row + 1})
     )
-    rig.wait_state(State.FAILED)
+    trace = rig.wait_state(State.FAILED)
     assert rig.runner.join(WAIT_S)
     assert rig.committed() == {"f": 2}
+    place = "row 2 of a frame (topic t, source partition {'file': 'f'}, source offset {'position': 3})"
+    assert place in str(trace)
+    assert [failed.origin for failed in rig.reports.failed] == [place]
 
 
 def test_the_named_points_of_the_data_path_are_told(rigs: list[Rig]) -> None:
