@@ -89,14 +89,23 @@ def node_properties(
 
 
 def write_configuration(data_dir: Path, properties: Mapping[str, str], log_level: str) -> Path:
-    """Write the node's properties and log configuration; returns the path of the properties."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    """Write the node's properties and log configuration; returns the path of the properties.
+
+    Raises:
+        BrokerException: the directory cannot be made or written to.
+    """
     lines = [f"{key}={_escape(value)}\n" for key, value in properties.items()]
     path = data_dir / SERVER_PROPERTIES
-    path.write_text("".join(lines), encoding="utf-8")
-    (data_dir / _LOGGING_PROPERTIES).write_text(
-        _LOGGING.format(path=_escape(str(data_dir / SERVER_LOG)), level=log_level), encoding="utf-8"
-    )
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines), encoding="utf-8")
+        (data_dir / _LOGGING_PROPERTIES).write_text(
+            _LOGGING.format(path=_escape(str(data_dir / SERVER_LOG)), level=log_level), encoding="utf-8"
+        )
+    except OSError as error:
+        raise BrokerException(
+            f"The broker's data directory {data_dir} cannot be written to: {error.strerror or error}; choose another"
+        ) from error
     return path
 
 

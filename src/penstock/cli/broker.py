@@ -95,7 +95,8 @@ def start(data_dir: Path, port: int, timeout: float) -> None:
     node = EmbeddedBroker(data_dir, port=port, outlive=True)
     try:
         node.start(timeout)
-    except ConnectException as error:
+    except (ConnectException, OSError) as error:
+        # OSError: the cache of Kafka's jars cannot be written to.
         raise click.ClickException(str(error)) from error
     running = RunningBroker(node.leave_running(), port)
     (data_dir / _PID_FILE).write_text(json.dumps(asdict(running)), encoding="utf-8")

@@ -125,6 +125,8 @@ def load_worker(path: str) -> tuple[StandaloneSettings, Plugins, ConfigTransform
         return provider
 
     settings = StandaloneSettings.parse(resolve_placeholders(raw, new_provider))
+    # Refused before anything starts; used by what checks connectors.
+    parse_policy(settings.override_policy, settings.override_allowlist)
     transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
     RestSettings.of(settings)
     return settings, plugins, transformer
@@ -240,6 +242,7 @@ class StandaloneWorker:
         from penstock.pipeline.session import SparkRuntime
         from penstock.stores.file import FileOffsetStore
         from penstock.worker.task_factory import TaskBuilder
+        from penstock.worker.task_parts import check_worker_converters
         from penstock.worker.worker import Worker, WorkerParts
 
         settings, herder = self._settings, self._herder
@@ -248,6 +251,7 @@ class StandaloneWorker:
         runtime.start()
         self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)
         store.start()
+        check_worker_converters(settings, self._plugins)
         self._connectors = self._open_connectors()
         policy = parse_policy(settings.override_policy, settings.override_allowlist)
         builder = TaskBuilder(
@@ -271,7 +275,7 @@ class StandaloneWorker:
         )
         herder.serve(
             Worker(parts, herder, herder),
-            ConnectorValidator(self._plugins, policy),
+            ConnectorValidator(self._plugins, policy, settings.raw),
             cluster_id,
             store=self._connectors,
             except_for=[file.name for file in self._files],

@@ -1,7 +1,6 @@
 """Checks the client settings that a connector overrides: the policy must allow them, the client must take them.
 
-Main types: ``OverridePolicy``. Main functions: ``check_overrides``, ``parse_policy``. Pure, but for what
-``penstock.kafka.client_settings`` asks of the client library.
+Main types: ``OverridePolicy``. Main functions: ``check_overrides``, ``parse_policy``. Pure.
 
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
 """
@@ -16,7 +15,7 @@ from penstock.config import ConfigType, ConfigValue, Importance, Width
 from penstock.config.definition import ConfigKey
 from penstock.errors import ConfigException
 from penstock.herder.config_infos import Finding
-from penstock.kafka.client_table import ClientKind, Treatment, setting_for
+from penstock.kafka.client_table import ClientKind, setting_for
 from penstock.model import ConnectorType
 from penstock.settings import with_prefix
 
@@ -66,24 +65,38 @@ def parse_policy(text: str, allowlist: Sequence[str]) -> OverridePolicy:
     return OverridePolicy(name, allowed[name])
 
 
-def check_overrides(config: Mapping[str, str], connector_type: ConnectorType, policy: OverridePolicy) -> list[Finding]:
+def check_overrides(
+    config: Mapping[str, str], connector_type: ConnectorType, policy: OverridePolicy, worker: Mapping[str, str]
+) -> list[Finding]:
     """What is found about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
 
     Only the clients that such a connector uses are looked at, as in Kafka Connect.
+
+    Args:
+        config: The connector's, placeholders resolved.
+        connector_type: Source or sink.
+        policy: What may be overridden.
+        worker: The worker's properties: what they say about clients counts with the overrides.
     """
+    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+    from penstock.kafka.client_settings import refused_overrides
+
     findings = []
     for kind in clients_of(connector_type, config):
         prefix = f"{kind.value}.override."
-        for name, text in with_prefix(config, prefix).items():
-            value = ConfigValue(name, text)
-            if not policy.allows(name):
-                value.add_error_message(
-                    f"The '{policy.name}' policy does not allow '{name}' to be overridden in the connector "
-                    "configuration."
-                )
-            else:
-                value.error_messages += _refusals(kind, name, text)
-            findings.append(Finding(_key(kind, name), value, prefix, text))
+        given = with_prefix(config, prefix)
+        values = {name: ConfigValue(name, text) for name, text in given.items()}
+        forbidden = {name for name in given if not policy.allows(name)}
+        for name in forbidden:
+            values[name].add_error_message(
+                f"The '{policy.name}' policy does not allow '{name}' to be overridden in the connector configuration."
+            )
+        # A setting that was not given can be at fault too: what another one needs.
+        for fault in refused_overrides(kind, worker, config) if given else ():
+            if fault.name not in forbidden:
+                text = str(ConfigException(prefix + fault.name, fault.value, fault.reason))
+                values.setdefault(fault.name, ConfigValue(fault.name)).add_error_message(text)
+        findings += [Finding(_key(kind, name), value, prefix, given.get(name)) for name, value in values.items()]
     return findings
 
 
@@ -114,18 +127,6 @@ def is_client_secret(name: str) -> bool:
             row = setting_for(kind, name.removeprefix(prefix))
             return row is not None and row.secret
     return False
-
-
-def _refusals(kind: ClientKind, name: str, text: str) -> list[str]:
-    row = setting_for(kind, name)
-    if row is None or row.treatment is not Treatment.REFUSED or text in row.harmless:
-        if row is not None and row.treatment is Treatment.TRANSLATED and row.targets:
-            try:
-                row.convert(text)
-            except ValueError as error:
-                return [str(ConfigException(name, text, str(error)))]
-        return []
-    return [str(ConfigException(name, "[hidden]" if row.secret else text, row.reason))]
 
 
 def _key(kind: ClientKind, name: str) -> ConfigKey | None:

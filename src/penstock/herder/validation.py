@@ -8,8 +8,10 @@ Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from penstock.api import Connector, SinkConnector
@@ -20,7 +22,7 @@ from penstock.herder.converter_checks import check_converters
 from penstock.herder.override_checks import OverridePolicy, check_overrides
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
-from penstock.settings import SINK, SOURCE, InstalledPlugins, validate_connector
+from penstock.settings import SINK, SOURCE, InstalledPlugins, kind_of_setting, validate_connector
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def invalid(errors: Sequence[str]) -> BadRequestException:
     )
 
 
+_CLASS_NOT_FOUND = re.compile(r"Class (.*) could not be found\.$")
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 
 
@@ -113,12 +116,19 @@ class ConnectorValidator:
     Args:
         plugins: Where classes come from.
         policy: Which client settings connectors may override.
+        worker: The worker's properties, placeholders resolved.
 
     Thread: any; each check makes instances of its own.
     """
 
-    def __init__(self, plugins: Plugins, policy: OverridePolicy | None = None) -> None:
+    def __init__(
+        self,
+        plugins: Plugins,
+        policy: OverridePolicy | None = None,
+        worker: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._plugins = plugins
+        self._worker = worker
         self._classes = InstalledPlugins(plugins)
         self._policy = policy or OverridePolicy()
 
@@ -161,11 +171,22 @@ class ConnectorValidator:
         findings = [
             *_merged(definition, found, own_definition, own, shown),
             *from_converters,
-            *check_overrides(given, connector_type, self._policy),
+            *check_overrides(given, connector_type, self._policy, self._worker),
         ]
+        for finding in findings:
+            self._say_what_there_is(finding)
         groups = groups_of((definition, own_definition, *converter_definitions))
         infos = ConfigInfos(given["connector.class"], groups, findings)
         return Examined(connector_type, connector, infos, found)
+
+    def _say_what_there_is(self, finding: Finding) -> None:
+        """Adds to the error of a class that was not found which ones there are, and the closest."""
+        kind = kind_of_setting(finding.name)
+        messages = finding.value.error_messages
+        for row, message in enumerate(messages if kind is not None else ()):
+            found = _CLASS_NOT_FOUND.search(message)
+            if found is not None and kind is not None:
+                messages[row] = f"{message} {self._plugins.choice(kind, found[1])}"
 
     def connector_of(self, config: Mapping[str, str | None]) -> tuple[ConnectorType, Connector]:
         """The type of a connector and a fresh instance of its class.

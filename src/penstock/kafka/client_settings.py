@@ -32,6 +32,7 @@ __all__ = [
     "dead_letter_producer_id",
     "librdkafka_knows",
     "producer_settings",
+    "refused_overrides",
     "sink_consumer_id",
     "source_producer_id",
     "translate",
@@ -84,6 +85,9 @@ _WORKER_PRODUCER = {
 _IDEMPOTENT_REQUESTS = 5
 _WORKER_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
 
+# Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
+_LOOK_FOR_TOPICS_MS = 10_000
+
 _FAMILIES: Mapping[Family, Callable[[Mapping[str, str]], Part]] = {
     Family.COMPRESSION: compression,
     Family.TLS: tls,
@@ -125,8 +129,8 @@ class ClientSettings:
 
     @property
     def refresh_s(self) -> float:
-        """How often metadata is looked up again (`metadata.max.age.ms`)."""
-        return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", 300_000)) / 1000
+        """How often a sink looks for new topics of its pattern: `metadata.max.age.ms`, more often where not set."""
+        return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", _LOOK_FOR_TOPICS_MS)) / 1000
 
     @property
     def api_timeout_s(self) -> float:
@@ -235,6 +239,29 @@ def admin_settings(
     own = {} if connector is None else _own(worker, connector, "admin")
     given = translate(ClientKind.ADMIN, {**_bootstrap(worker), "client.id": client_id, **plain, **own})
     return replace(given, unused=tuple(left for left in given.unused if left.name in own or left.name not in plain))
+
+
+def refused_overrides(kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str]) -> tuple[LeftOut, ...]:
+    """What of the client settings that a connector overrides cannot be used, together with the worker's.
+
+    Names come without their prefix.
+    What is wrong with the worker's settings alone is not among it.
+
+    Args:
+        kind: which client's settings are looked at.
+        worker: the worker's properties, placeholders resolved.
+        connector: the connector's configuration, placeholders resolved.
+    """
+    names = setting_names(kind) if kind is ClientKind.ADMIN else frozenset[str]()
+    plain = {name: text for name, text in worker.items() if name in names}
+
+    def refused(configuration: Mapping[str, str]) -> tuple[LeftOut, ...]:
+        java = {**_bootstrap(worker), **plain, **_own(worker, configuration, kind.value)}
+        return translate(kind, java, knows=lambda *_: True).refused
+
+    before = refused({})
+    overridden = _with_prefix(connector, f"{kind.value}.override.")
+    return tuple(fault for fault in refused(connector) if fault.name in overridden or fault not in before)
 
 
 def translate(

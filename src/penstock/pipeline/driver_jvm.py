@@ -223,14 +223,19 @@ class _LogTail:
         with self._stream:
             for raw in self._stream:
                 line = raw.decode(errors="replace").rstrip()
-                self._lines.append(line)
+                # The frames of a Java trace would push its first line, the reason, out.
+                if line.strip() and not line.lstrip().startswith("at "):
+                    self._lines.append(line)
                 log.debug("Spark: %s", line)
 
     def join(self) -> None:
         self._thread.join(2)
 
     def text(self) -> str:
-        return " | ".join(line for line in self._lines if line.strip())
+        """What was printed from the first error on; all that is kept when nothing looks like one."""
+        lines = list(self._lines)
+        first = next((row for row, line in enumerate(lines) if "Exception" in line or "Error" in line), 0)
+        return " | ".join(lines[first:])
 
 
 def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:

@@ -171,16 +171,26 @@ class Plugins:
                 self._others = (*points, *own, *find_in_directories(self._roots))
             return self._others
 
+    def choice(self, kind: PluginKind, class_text: str) -> str:
+        """What there is instead of a class that was not found, and the closest name; a sentence for an error.
+
+        >>> Plugins().choice(PluginKind.PREDICATE, "RecordIsTombston").partition(". Did")[2]
+        ' you mean RecordIsTombstone?'
+        """
+        text = self._choice((kind,), class_text.strip())
+        return text[0].upper() + text[1:]
+
     def _not_found(self, kinds: Sequence[PluginKind], text: str) -> str:
-        noun = kinds[0].noun
+        return (
+            f"Failed to find any class that implements {kinds[0].noun} and which name matches {text}, "
+            f"{self._choice(kinds, text)}"
+        )
+
+    def _choice(self, kinds: Sequence[PluginKind], text: str) -> str:
         there = self.descriptors(kinds)
         listed = ", ".join(f"{plugin.name} ({plugin.kind.value})" for plugin in there) or "none"
-        message = (
-            f"Failed to find any class that implements {noun} and which name matches {text}, "
-            f"available {_plural(noun)} are: {listed}"
-        )
         closest = _closest(text, there)
-        return f"{message}. Did you mean {closest}?" if closest else message
+        return f"available {_plural(kinds[0].noun)} are: {listed}" + (f". Did you mean {closest}?" if closest else "")
 
 
 def _plural(noun: str) -> str:

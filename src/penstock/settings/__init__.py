@@ -12,7 +12,7 @@ from penstock.settings.connector import (
 )
 from penstock.settings.connector_definitions import CONNECTOR, SINK, SOURCE
 from penstock.settings.faults import Fault, InvalidSettingsError
-from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses
+from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
 from penstock.settings.worker import (
     ConverterSettings,
@@ -45,6 +45,7 @@ __all__ = [
     "TopicCreationGroup",
     "TransformSpec",
     "WorkerSettings",
+    "kind_of_setting",
     "resolve_placeholders",
     "validate_connector",
     "with_prefix",

@@ -65,7 +65,7 @@ def class_resolver(classes: PluginClasses) -> ClassResolver:
 
     def resolve(name: str, text: str) -> type:
         try:
-            return classes.find_class(_kind_of(name), text)
+            return classes.find_class(kind_of_setting(name), text)
         except ConnectException as error:
             raise ConfigException(name, text, str(error)) from error
 
@@ -112,7 +112,8 @@ def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
     return definition
 
 
-def _kind_of(setting: str) -> PluginKind | None:
+def kind_of_setting(setting: str) -> PluginKind | None:
+    """The kind of class that a connector's setting names; None for settings that name none."""
     if setting.startswith("transforms.") and setting.endswith(".type"):
         return PluginKind.TRANSFORMATION
     if setting.startswith("predicates.") and setting.endswith(".type"):

@@ -8,6 +8,7 @@ Source: WorkerConfig and StandaloneConfig of Kafka 4.3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
@@ -255,6 +256,11 @@ _SWITCHES: Final = {
 }
 
 
+#: As Kafka's clients read it: a protocol in front of the host is passed over.
+_SERVER: Final = re.compile(r".*?\[?[0-9a-zA-Z\-%._:]*\]?:([0-9]+)")
+_HIGHEST_PORT: Final = 65535
+
+
 def _cross_faults(properties: Mapping[str, str], sound: set[str]) -> list[Fault]:
     """Faults that only show when more than one setting is looked at, or that Kafka reports later."""
     faults = []
@@ -262,6 +268,11 @@ def _cross_faults(properties: Mapping[str, str], sound: set[str]) -> list[Fault]
     if "bootstrap.servers" in sound and not java_trim(servers or ""):
         rule = f"Invalid value {servers} for configuration bootstrap.servers: Expected at least one host:port"
         faults.append(Fault("bootstrap.servers", servers, rule))
+    for server in filter(None, map(java_trim, (servers or "").split(","))):
+        found = _SERVER.fullmatch(server)
+        if found is None or int(found[1]) > _HIGHEST_PORT:
+            rule = f"Invalid value {server} for configuration bootstrap.servers: Expected host:port"
+            faults.append(Fault("bootstrap.servers", server, rule))
     try:
         providers_of(properties)
     except ConfigException as error:

@@ -206,7 +206,11 @@ class OffsetReader(OffsetStorageReader):
         missing = {
             partition_identity(parsed[1]): key
             for partition, key in zip(partitions, keys, strict=True)
-            if key is not None and len(partition) > 1 and values.get(key) is None and (parsed := parse_key(key))
+            if key is not None
+            and partition
+            and len(partition) > 1
+            and values.get(key) is None
+            and (parsed := parse_key(key))
         }
         if not missing:
             return values

@@ -250,7 +250,7 @@ class SinkLoop:
         delivery = self._delivery
         assert delivery is not None
         self._partitions.begin_delivery(delivery.ends)
-        if self._parts.errant is not None:
+        if self._parts.errant is not None and delivery.table.num_rows:
             self._parts.messages.remember(delivery.table)
         started = time.monotonic()
         size = delivery.size

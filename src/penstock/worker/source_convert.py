@@ -139,7 +139,7 @@ class SourceConverter:
         partition = outgoing.batch.table.column("partition")[row].as_py()
         failure = ConnectException(
             f"Task {self._owner} returned a record that cannot be sent: {what} (topic {topic}, partition {partition}, "
-            f"{_place(outgoing.source, record)}). The connector or one of its transforms must be corrected."
+            f"{place_in_source(outgoing.source, record)}). The connector or one of its transforms must be corrected."
         )
         failure.__cause__ = DataException(what)
         while row > 0 and outgoing.record_of(row - 1) == record:
@@ -273,12 +273,17 @@ def _cut(source: Batch, positions: Sequence[int]) -> Batch:
 def _describer(source: Batch) -> Callable[[int], object]:
     """The original of a row, for reports."""
     if isinstance(source, SourceFrame):
-        return lambda row: f"row {row} of a frame ({_place(source, row)})"
+        topic = "" if source.topic is None else f"topic {source.topic}, "
+        return lambda row: f"row {row} of a frame ({topic}{place_in_source(source, row)})"
     return source.records.__getitem__
 
 
-def _place(source: Batch, row: int) -> str:
-    if isinstance(source, SourceFrame):
-        return f"source partition {source.source_partition}, row {row} of the frame that ends at {source.source_offset}"
-    record = source.records[row]
-    return f"source partition {record.source_partition}, source offset {record.source_offset}"
+def place_in_source(source: Batch, row: int) -> str:
+    """Where a record is in its source, for messages: never its content."""
+    if not isinstance(source, SourceFrame):
+        record = source.records[row]
+        return f"source partition {record.source_partition}, source offset {record.source_offset}"
+    partition = f"source partition {source.source_partition}"
+    if source.offset_after is None:
+        return f"{partition}, row {row} of the frame that ends at {source.source_offset}"
+    return f"{partition}, source offset {source.offset_after(row)}"

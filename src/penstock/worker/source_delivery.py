@@ -26,7 +26,7 @@ from penstock.kafka.producer import FailedDelivery, Receipts
 from penstock.pipeline.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
 from penstock.worker.commit_hooks import CommitHooks
-from penstock.worker.source_convert import Outgoing
+from penstock.worker.source_convert import Outgoing, place_in_source
 from penstock.worker.submitted import Submission, SubmittedOffsets
 from penstock.worker.tolerance import KAFKA_PRODUCE, ErrorHandler
 from penstock.worker.topic_creation import TopicCreator
@@ -185,7 +185,7 @@ class SourceDelivery:
     def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
         """Report a record that Kafka refused; whether the task goes on without it."""
         record = outgoing.record_of(failed.row)
-        where = f"topic {failed.topic}, {_place(outgoing, record)}"
+        where = f"topic {failed.topic}, {place_in_source(outgoing.source, record)}"
         if failed.unknown_topic:
             # Not a matter of one record: the next ones would be lost in the same way, without end.
             self._fail_with(
@@ -257,11 +257,3 @@ def _topics(outgoing: Outgoing) -> list[str]:
         return [outgoing.batch.topic]
     topics: list[str] = pc.unique(outgoing.to_send().column("topic")).to_pylist()
     return topics
-
-
-def _place(outgoing: Outgoing, row: int) -> str:
-    source = outgoing.source
-    if isinstance(source, SourceFrame):
-        return f"source partition {source.source_partition}, row {row} of the frame that ends at {source.source_offset}"
-    record = source.records[row]
-    return f"source partition {record.source_partition}, source offset {record.source_offset}"

@@ -182,6 +182,7 @@ class SourceTaskRunner:
         self._failed_before_stop = False
         self._woken = False
         self._initialized = False
+        self._started = False
         self._loop_ended = False
         self._hooks = CommitHooks(task)
         self._batcher = Batcher(settings.limits, services.clock, join_frames=not self._hooks.wants_frames)
@@ -271,6 +272,7 @@ class SourceTaskRunner:
         self._initialized = True
         self._task.initialize(RunnerSourceTaskContext(self._services, self._stopping))
         self._task.start(dict(self._task_config))
+        self._started = True
         logger.info("Source task %s has been initialized and started", self.id)
         self._pipeline_thread.start()
         self._delivery_thread.start()
@@ -337,7 +339,8 @@ class SourceTaskRunner:
         self._end_polling()
         drain = Deadline(self._settings.offset_flush_timeout_s, self._services.clock)
         self._finish_stages(drain)
-        if self._initialized and not self._cancelled.is_set():
+        # A task whose start failed has nothing to commit, and its commit() may not be ready to be called.
+        if self._started and not self._cancelled.is_set():
             self.committer.run(max(drain.remaining(), _GIVE_UP_S))
         if self._initialized:
             self._quietly("the task's stop()", self._task.stop)

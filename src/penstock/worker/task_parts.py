@@ -16,7 +16,7 @@ from penstock.api import BaseTransformation, Converter, HeaderConverter, Predica
 from penstock.errors import ConnectException
 from penstock.pipeline.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
-from penstock.settings import ConnectorSettings, PluginSpec
+from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec
 from penstock.settings.worker import ConverterSettings, WorkerSettings
 from penstock.worker.task_configs import TASK_CLASS, load_class
 from penstock.worker.worker import TaskRequest
@@ -67,6 +67,32 @@ def make_parts(worker: WorkerSettings, settings: ConnectorSettings, plugins: Plu
         _header_converter("header.converter", *header, made),
         tuple(_transforms(settings, made)),
     )
+
+
+def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
+    """Makes and configures the worker's own converters once, so that a wrong one ends the start and not every task.
+
+    Raises:
+        InvalidSettingsError: some cannot be found, made or configured; all of them are listed.
+    """
+    faults = []
+    for name, kind, given in (
+        ("key.converter", PluginKind.CONVERTER, worker.key_converter),
+        ("value.converter", PluginKind.CONVERTER, worker.value_converter),
+        ("header.converter", PluginKind.HEADER_CONVERTER, worker.header_converter),
+    ):
+        with ExitStack() as made:
+            try:
+                cls, config = _chosen(name, kind, None, given, plugins)
+                if kind is PluginKind.HEADER_CONVERTER:
+                    _header_converter(name, cls, config, made)
+                else:
+                    _converter(name, cls, config, made, is_key=name == "key.converter")
+            except ConnectException as error:
+                rule = f"Invalid value {given.class_text} for configuration {name}: {error}"
+                faults.append(Fault(name, given.class_text, rule))
+    if faults:
+        raise InvalidSettingsError("Worker configuration", faults)
 
 
 def _chosen(

@@ -103,6 +103,7 @@ class TopicCreator:
             logger.info("Topic %s was created by somebody else meanwhile", topic)
         except Exception as error:
             raise ConnectException(
-                f"Task {self._owner} cannot write to topic {topic}, which could not be looked up or created: {error}. "
+                f"Task {self._owner} cannot write to topic {topic}, which could not be looked up or created: "
+                f"{str(error).rstrip('.')}. "
                 "Check the topic.creation.* settings and the rights of the worker's or connector's admin client."
             ) from error

@@ -35,6 +35,12 @@ def test_the_configuration_reads_back_as_it_was_meant(tmp_path: Path) -> None:
     assert logging["rootLogger.level"] == "WARN"
 
 
+def test_a_directory_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(BrokerException, match="file/data cannot be written to: Not a directory; choose another"):
+        write_configuration(tmp_path / "file" / "data", {}, "WARN")
+
+
 def test_storage_belongs_to_a_cluster_once_it_is_formatted(tmp_path: Path) -> None:
     properties = {"log.dirs": str(tmp_path)}
     assert stored_cluster_id(properties) is None

@@ -221,3 +221,42 @@ def test_only_the_clients_that_a_connector_uses_are_looked_at() -> None:
 def test_client_settings_that_cannot_be_used_are_faults() -> None:
     found = faults({**SOURCE, "producer.override.interceptor.classes": "com.example.Audit"})
     assert set(found) == {"producer.override.interceptor.classes"}
+
+
+def test_faults_of_client_settings_name_the_whole_setting_and_count_the_workers_settings() -> None:
+    config = {**SOURCE, "producer.override.acks": "7", "producer.override.compression.type": "zip"}
+    assert faults(config) == {
+        "producer.override.acks": [
+            "Invalid value 7 for configuration producer.override.acks: String must be one of: all, -1, 0, 1"
+        ],
+        "producer.override.compression.type": [
+            "Invalid value zip for configuration producer.override.compression.type: "
+            "String must be one of: none, gzip, snappy, lz4, zstd"
+        ],
+    }
+    secured = {**SOURCE, "producer.override.security.protocol": "SASL_SSL", "producer.override.sasl.mechanism": "PLAIN"}
+    assert set(faults(secured)) == {"producer.override.sasl.jaas.config"}
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
+    worker = {"producer.sasl.jaas.config": login, "producer.linger.ms": "soon"}
+    infos = ConnectorValidator(Plugins(), None, worker).infos(secured, secured)
+    assert not any(finding.value.error_messages for finding in infos.findings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "closest"),
+    [
+        ("value.converter", "JsonConvertr", "JsonConverter"),
+        ("header.converter", "SimpleHeaderConvertor", "SimpleHeaderConverter"),
+        ("transforms.x.type", "HoistFeld$Value", "HoistField$Value"),
+        ("predicates.x.type", "TopicNameMatch", "TopicNameMatches"),
+    ],
+)
+def test_a_class_that_is_not_there_is_answered_with_those_that_are_and_the_closest(
+    setting: str, text: str, closest: str
+) -> None:
+    config = {**SOURCE, setting: text}
+    if not setting.endswith("converter"):
+        config[setting.partition(".")[0]] = "x"
+    [message] = faults(config)[setting]
+    assert message.startswith(f"Invalid value {text} for configuration {setting}: Class {text} could not be found. Av")
+    assert message.endswith(f". Did you mean {closest}?")

@@ -120,6 +120,7 @@ def test_values_are_converted() -> None:
     }
     assert expected.items() <= given.librdkafka.items()
     assert given.refresh_s == 1.0
+    assert translate(CONSUMER, {}).refresh_s == 10.0
     assert [left.name for left in given.unused] == ["compression.gzip.level"]
 
 

@@ -134,6 +134,17 @@ def test_all_faults_are_reported_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize("server", ["nohost", "host:", "host:port", "host:70000", "a b:c"])
+def test_a_server_without_host_and_port_is_refused_by_name(server: str) -> None:
+    rule = f"Invalid value {server} for configuration bootstrap.servers: Expected host:port"
+    assert _faults({"bootstrap.servers": f"good:9092, {server}"}) == {"bootstrap.servers": (server, rule)}
+
+
+@pytest.mark.parametrize("server", ["h:1", "10.0.0.1:9092", "[::1]:9092", "PLAINTEXT://h:9092", "h%eth0:1"])
+def test_servers_that_kafkas_clients_take(server: str) -> None:
+    assert StandaloneSettings.parse({**MINIMUM, "bootstrap.servers": server}).bootstrap_servers == (server,)
+
+
 @pytest.mark.parametrize("url", ["", ",", "localhost:8083", "ftp://x:1", "http://x", "http://x:port", "http://x:99999"])
 def test_listeners_must_be_urls_with_ports(url: str) -> None:
     assert list(_faults({"listeners": url})) == ["listeners"]

@@ -126,6 +126,12 @@ def test_the_exact_key_wins_over_another_spelling() -> None:
     assert OffsetReader(store, "c").offset({"a": 1, "b": 2}) == {"o": 7}
 
 
+def test_the_offset_of_records_without_a_source_partition_can_be_read() -> None:
+    store = FakeStore({b'["c",null]': b'{"o":5}'})
+    nothing: Mapping[str, object] = None  # type: ignore[assignment]
+    assert OffsetReader(store, "c").offsets([nothing, {"t": 1}]) == [{"o": 5}, None]
+
+
 def test_unreadable_entries_count_as_no_offset() -> None:
     store = FakeStore({b'["c",{"t":1}]': b"[1]"})
     assert OffsetReader(store, "c").offsets([{"t": 1}, {"t": [1]}]) == [None, None]

@@ -309,6 +309,30 @@ class TestErrors:
         assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k1", b"b")]
         assert sink.consumer.sync_commits == [{T0: 2}]
 
+    def test_a_record_kept_over_a_retried_put_without_records_is_reported_with_its_original_bytes(
+        self, run: Sinks
+    ) -> None:
+        sink = run(Sink(policy=ErrorPolicy(tolerance_all=True)))
+        kept: list[SinkRecord] = []
+        ask_again = once(RetriableException("not yet"))
+
+        def empty_put() -> None:
+            if kept:
+                sink.task.context.timeout(1)
+                ask_again()
+                reporter = sink.task.context.errant_record_reporter()
+                assert reporter is not None
+                assert reporter.report(kept.pop(), ValueError("too long")).done()
+
+        sink.task.hooks["put"] = kept.extend
+        sink.task.hooks["empty put"] = empty_put
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a")
+        eventually(lambda: bool(sink.reporter.failed))
+        sink.stop()
+        assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k0", b"a")]
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+
     def test_a_task_that_swallows_the_refusal_of_its_report_fails_after_put(self, run: Sinks) -> None:
         sink = run(Sink())
 

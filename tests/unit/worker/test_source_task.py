@@ -456,16 +456,18 @@ def test_poll_must_return_records_or_a_frame(rigs: list[Rig]) -> None:
 
 
 def test_a_failed_start_is_followed_by_stop_and_no_commit(rigs: list[Rig]) -> None:
-    class Broken(ScriptedTask):
+    class Broken(HookedTask):
         def start(self, props: object) -> None:
             raise ConnectException("no such file")
 
-    rig = started(rigs, Rig(task=Broken()))
+    task = Broken()
+    rig = started(rigs, Rig(task=task))
     trace = rig.wait_state(State.FAILED)
     assert rig.runner.join(WAIT_S)
     assert trace is not None
     assert "no such file" in trace
     assert rig.task.calls == ["stop"]
+    assert task.told == []
     assert rig.state_names() == ["FAILED"]
 
 
@@ -584,9 +586,12 @@ def test_a_frame_is_committed_up_to_its_failed_row(rigs: list[Rig]) -> None:
     rig.task.give(
         SourceFrame(table, "t", None, {"file": "f"}, {"position": 4}, offset_after=lambda row: {"position": row + 1})
     )
-    rig.wait_state(State.FAILED)
+    trace = rig.wait_state(State.FAILED)
     assert rig.runner.join(WAIT_S)
     assert rig.committed() == {"f": 2}
+    place = "row 2 of a frame (topic t, source partition {'file': 'f'}, source offset {'position': 3})"
+    assert place in str(trace)
+    assert [failed.origin for failed in rig.reports.failed] == [place]
 
 
 def test_the_named_points_of_the_data_path_are_told(rigs: list[Rig]) -> None:
