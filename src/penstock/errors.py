@@ -84,6 +84,7 @@ class ConfigException(KafkaException):
     def __init__(self, name: str, *args: object, **kwargs: object) -> None:
         self.name: str | None = None
         self.value: object = None
+        self.reason = name
         if not args and not kwargs:
             super().__init__(name)
             return
@@ -91,6 +92,7 @@ class ConfigException(KafkaException):
         self.value = args[0] if args else kwargs.get("value")
         message = args[1] if len(args) > 1 else kwargs.get("message")
         text = f"Invalid value {_config_text(self.value)} for configuration {name}"
+        self.reason = text if message is None else str(message)
         super().__init__(text if message is None else f"{text}: {message}")
 
 

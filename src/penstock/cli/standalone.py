@@ -22,6 +22,7 @@ import click
 
 from penstock import __version__
 from penstock.cli.connector_files import ConnectorFile, read_connector_files, read_text
+from penstock.cli.file_limit import raise_file_limit
 from penstock.cli.signals import Ending, Events
 from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties
@@ -93,6 +94,7 @@ def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[st
         return EXIT_CONNECTOR_FAILED
     events = Events()
     events.install()
+    raise_file_limit()
     collect_rarely()
     worker = StandaloneWorker(settings, plugins, transformer, files, events, probe=probe)
     try:

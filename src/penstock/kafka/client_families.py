@@ -4,15 +4,17 @@ Main functions: `compression`, `tls`, `sasl`. Each takes all Java settings and g
 the faults found.
 
 Source: org.apache.kafka.common.config.{SslConfigs, SaslConfigs}; org.apache.kafka.common.security.JaasConfig.
-Thread: any; everything is pure.
+Thread: any; apart from reading key stores, everything is pure.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.errors import ConfigException
 from penstock.kafka import client_values as value
 from penstock.kafka.client_values import RdValue
+from penstock.keystores.tls_settings import key_material, trusted_certificates
 
 
 @dataclass
@@ -56,16 +58,16 @@ def compression(settings: Mapping[str, str]) -> Part:
     return part
 
 
-_PEM_ADVICE = (
-    "Java key stores cannot be read; export it as PEM (keytool -importkeystore to PKCS12, then openssl pkcs12) and set "
-)
-
-
 def tls(settings: Mapping[str, str]) -> Part:
-    """Key and trust stores as PEM (files or text) and PKCS12 key stores, host name check, cipher suites."""
+    """Key and trust stores (PEM as file or text, PKCS12, JKS), host name check, cipher suites.
+
+    Stores count for encrypted connections only: a worker's file may name those of its https listeners. What is not PEM
+    is read here, and handed to the client as text.
+    """
     part = Part()
-    _trust_store(settings, part)
-    _key_store(settings, part)
+    if settings.get("security.protocol", "PLAINTEXT").strip().upper() in ("SSL", "SASL_SSL"):
+        _trust_store(settings, part)
+        _key_store(settings, part)
     if "ssl.endpoint.identification.algorithm" in settings:
         word = settings["ssl.endpoint.identification.algorithm"].strip().lower()
         if word in ("https", "", "none"):
@@ -110,9 +112,10 @@ def _trust_store(settings: Mapping[str, str], part: Part) -> None:
         if settings.get("ssl.truststore.password"):
             part.unused["ssl.truststore.password"] = "a PEM file of certificates has no password"
     elif location:
-        part.faults["ssl.truststore.location"] = (
-            f"{_PEM_ADVICE}ssl.truststore.type=PEM with ssl.truststore.location naming the PEM file (it is {kind} now)"
-        )
+        try:
+            part.librdkafka["ssl.ca.pem"] = trusted_certificates(settings)
+        except ConfigException as error:
+            _add_fault(part, error)
 
 
 def _key_store(settings: Mapping[str, str], part: Part) -> None:
@@ -127,16 +130,21 @@ def _key_store(settings: Mapping[str, str], part: Part) -> None:
         part.librdkafka.update({"ssl.key.pem": key, "ssl.certificate.pem": chain})
     elif location and kind == "PEM":
         part.librdkafka.update({"ssl.key.location": location, "ssl.certificate.location": location})
-    elif location and kind == "PKCS12":
-        part.librdkafka["ssl.keystore.location"] = location
-        part.librdkafka["ssl.keystore.password"] = settings.get("ssl.keystore.password", "")
     elif location:
-        part.faults["ssl.keystore.location"] = (
-            f"{_PEM_ADVICE}ssl.keystore.type=PEM with ssl.keystore.location naming the PEM file of key and "
-            f"certificates, or ssl.keystore.type=PKCS12 when the file is one (it is {kind} now)"
-        )
-    if key_password and (key or kind == "PEM"):
+        try:
+            # The client takes one key: the first of the file.
+            material = key_material(settings)[0]
+        except ConfigException as error:
+            _add_fault(part, error)
+            return
+        part.librdkafka.update({"ssl.key.pem": material.key, "ssl.certificate.pem": material.chain or material.key})
+        key_password = material.password
+    if key_password:
         part.librdkafka["ssl.key.password"] = key_password
+
+
+def _add_fault(part: Part, error: ConfigException) -> None:
+    part.faults[error.name or "ssl.keystore.location"] = error.reason
 
 
 _HANDLERS = ("OAuthBearerLoginCallbackHandler",)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
+from penstock.rest.connections import BoundedConnection
+
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0
@@ -85,7 +87,7 @@ def _server(part: Served) -> uvicorn.Server:
     config = uvicorn.Config(
         part.app,
         loop="asyncio",
-        http="h11",
+        http=BoundedConnection,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,6 +1,7 @@
 """TLS of the REST server out of Java's ``ssl.*`` settings.
 
-Main function: ``server_context``. Reads files once, at the start of the worker.
+Main function: ``server_context``. Reads files once, at the start of the worker; ``penstock.keystores`` knows their
+formats.
 
 Source: org.apache.kafka.connect.runtime.rest.util.SSLUtils.
 """
@@ -9,19 +10,14 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from penstock.errors import ConfigException
+from penstock.kafka.client_families import openssl_cipher
+from penstock.keystores.tls_settings import KeyMaterial, key_material, trusted_certificates
 
-_PEM_MARK: Final = "-----BEGIN "
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_ADVICE: Final = (
-    "Java key stores and PKCS12 files cannot be read; write it as PEM (openssl pkcs12 -in FILE -out FILE.pem, after "
-    "keytool -importkeystore for a JKS file) and name that file"
-)
 _CLIENT_AUTH: Final = {
     "required": ssl.CERT_REQUIRED,
     "requested": ssl.CERT_OPTIONAL,
@@ -40,12 +36,15 @@ def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, settings)
-    _load_key(context, settings)
+    _set_ciphers(context, settings)
+    _load_keys(context, settings)
     auth = settings.get("ssl.client.auth", "none").strip().lower()
     if auth not in _CLIENT_AUTH:
         raise ConfigException("ssl.client.auth", auth, "String must be one of: required, requested, none")
-    trusted = _trusted(settings)
+    trusted = trusted_certificates(settings)
     if trusted:
+        # As in Java every certificate of the store is trusted, not only those that have signed themselves.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_verify_locations(cadata=trusted)
         except (ssl.SSLError, ValueError) as error:
@@ -68,46 +67,44 @@ def _set_versions(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
-def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
-    location = settings.get("ssl.keystore.location")
-    key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
-    password = settings.get("ssl.key.password") or settings.get("ssl.keystore.password") or ""
-    if location:
-        pem = _pem_file("ssl.keystore.location", location)
-    elif key and chain:
-        pem = f"{key}\n{chain}\n"
-    else:
+def _set_ciphers(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    """Suites of TLS 1.2; those of TLS 1.3 are always offered, and alone when no other is named."""
+    text = settings.get("ssl.cipher.suites", "")
+    named = [name.strip() for name in text.split(",") if name.strip()]
+    older = [suite for suite in map(openssl_cipher, named) if suite]
+    if older:
+        try:
+            context.set_ciphers(":".join(older))
+        except ssl.SSLError as error:
+            raise ConfigException("ssl.cipher.suites", text, f"OpenSSL knows none of them: {error}") from error
+    elif named:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+
+
+def _load_keys(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    materials = key_material(settings)
+    if not materials:
         raise ConfigException(
-            "An https listener needs a certificate: set ssl.keystore.location to a PEM file with the private key and "
-            "the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain to their text (with the "
-            "prefix listeners.https. or without)"
+            "An https listener needs a certificate: set ssl.keystore.location to a PKCS12, JKS or PEM file with the "
+            "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain to their "
+            "text (with the prefix listeners.https. or without)"
         )
-    # The library reads keys from files only.
-    handle, name = tempfile.mkstemp(prefix="penstock-", suffix=".pem")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(pem)
+    # Of each kind of key (RSA, EC) the last one loaded counts; the first of the file should.
+    for material in reversed(materials):
+        try:
+            _load(context, material)
+        except ssl.SSLError as error:
+            location = settings.get("ssl.keystore.location")
+            raise ConfigException(
+                "ssl.keystore.location", location or "(text)", f"key and certificates cannot be used: {error}"
+            ) from error
+
+
+def _load(context: ssl.SSLContext, material: KeyMaterial) -> None:
+    """Hands a key to the library, which takes names of files only: a file in memory that only this process sees."""
+    handle = os.memfd_create("penstock-tls")
+    with os.fdopen(handle, "w", encoding="latin-1") as file:
+        file.write(f"{material.key}\n{material.chain}\n")
+        file.flush()
         # A function, so that a missing password is an error and not a question on the terminal.
-        context.load_cert_chain(name, password=lambda: password)
-    except ssl.SSLError as error:
-        raise ConfigException(
-            "ssl.keystore.location", location or "(text)", f"key and certificates cannot be used: {error}"
-        ) from error
-    finally:
-        os.unlink(name)
-
-
-def _trusted(settings: Mapping[str, str]) -> str:
-    text = settings.get("ssl.truststore.certificates", "")
-    location = settings.get("ssl.truststore.location")
-    return text if not location else _pem_file("ssl.truststore.location", location)
-
-
-def _pem_file(setting: str, path: str) -> str:
-    try:
-        text = Path(path).read_bytes().decode("latin-1")
-    except OSError as error:
-        raise ConfigException(setting, path, f"It cannot be read: {error.strerror or error}") from error
-    if _PEM_MARK not in text:
-        raise ConfigException(setting, path, _ADVICE)
-    return text
+        context.load_cert_chain(f"/proc/self/fd/{handle}", password=lambda: material.password)

@@ -84,9 +84,12 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
     buffer = bytearray()
     records: list[SourceRecord] = []
     size = 0
+    # Not select, which fails for pipes whose number is above a thousand: a busy worker has many files open.
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
     while True:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+        if left <= 0 or not poll.poll(left * 1000):
             return FirstRecords(records, "seconds")
         chunk = os.read(pipe, _CHUNK)
         if not chunk:

@@ -1,7 +1,15 @@
+import socket
+import ssl
+from pathlib import Path
+
+import confluent_kafka as ck
 import pytest
 
 from penstock.kafka.client_families import openssl_cipher, parse_jaas, sasl, tls
+from penstock.kafka.client_settings import admin_settings
 from penstock.kafka.client_values import assignors
+
+STORES = Path(__file__).parents[2] / "data" / "tls"
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -12,6 +20,7 @@ KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 def test_pem_files_and_pem_text_describe_keys_and_trust() -> None:
     files = tls(
         {
+            "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": "/ca.pem",
             "ssl.keystore.type": "pem",
@@ -21,6 +30,7 @@ def test_pem_files_and_pem_text_describe_keys_and_trust() -> None:
     )
     text = tls(
         {
+            "security.protocol": "SSL",
             "ssl.truststore.certificates": "CA",
             "ssl.keystore.key": "KEY",
             "ssl.keystore.certificate.chain": "CHAIN",
@@ -44,14 +54,60 @@ def test_pem_files_and_pem_text_describe_keys_and_trust() -> None:
     assert not text.faults
 
 
-def test_a_pkcs12_key_store_is_used_and_java_stores_are_refused_with_the_way_out() -> None:
-    usable = tls({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k.p12", "ssl.keystore.password": "p"})
-    java = tls({"ssl.keystore.location": "/k.jks", "ssl.truststore.location": "/t.jks"})
+@pytest.mark.parametrize("key_store", ["server.p12", "server.jks"])
+@pytest.mark.parametrize("trust_store", ["trust.p12", "trust.jks"])
+def test_javas_key_stores_are_handed_to_the_client_as_text(key_store: str, trust_store: str) -> None:
+    part = tls(
+        {
+            "security.protocol": "SSL",
+            "ssl.keystore.location": str(STORES / key_store),
+            "ssl.keystore.password": "storepass",
+            "ssl.key.password": "keypass1",
+            "ssl.truststore.location": str(STORES / trust_store),
+            "ssl.truststore.password": "storepass",
+        }
+    )
 
-    assert usable.librdkafka == {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "p"}
-    assert java.faults.keys() == {"ssl.keystore.location", "ssl.truststore.location"}
-    assert "ssl.truststore.type=PEM" in java.faults["ssl.truststore.location"]
-    assert java.librdkafka == {}
+    own = (STORES / "server.pem").read_text()
+    assert not part.faults
+    assert str(part.librdkafka["ssl.key.pem"]) + str(part.librdkafka["ssl.certificate.pem"]) == own
+    assert part.librdkafka["ssl.ca.pem"] == (STORES / "ca.pem").read_text()
+    assert "ssl.key.password" not in part.librdkafka
+
+
+def test_key_stores_that_cannot_be_read_are_faults_of_their_settings() -> None:
+    wrong = {"ssl.keystore.location": str(STORES / "server.jks"), "ssl.truststore.location": "/nowhere/trust.jks"}
+
+    part = tls({**wrong, "security.protocol": "SASL_SSL", "ssl.keystore.password": "guess"})
+
+    assert part.faults.keys() == {"ssl.keystore.password", "ssl.truststore.location"}
+    assert part.librdkafka == {}
+    assert tls(wrong).faults == {}, "without encryption nobody needs them"
+
+
+def test_a_client_shows_the_certificates_of_its_key_store_to_the_broker() -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(STORES / "chain-root.pem"))
+    context.load_cert_chain(STORES / "server.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    stores = {
+        "ssl.keystore.location": str(STORES / "chain.p12"),
+        "ssl.keystore.password": "storepass",
+        "ssl.truststore.location": str(STORES / "trust.jks"),
+    }
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        worker = {"bootstrap.servers": address, "security.protocol": "SSL", **stores}
+        settings = admin_settings(worker, client_id="test").checked()
+        client = ck.Producer({**settings.librdkafka, "log_level": 0})
+        plain, _ = server.accept()
+        plain.settimeout(20)
+        # The server knows the root alone, so the handshake needs the intermediate certificate from the client.
+        with context.wrap_socket(plain, server_side=True) as encrypted:
+            shown = encrypted.getpeercert()
+    del client
+    assert shown is not None
+    assert shown["subject"] == ((("commonName", "localhost"),),)
 
 
 def test_the_host_name_check_and_the_cipher_suites_keep_their_meaning() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,11 +139,60 @@ def test_clients_need_a_certificate_when_that_is_required() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key_store", "trust_store"),
+    [
+        ({"type": "PKCS12", "location": "server.p12"}, {"type": "PKCS12", "location": "trust.p12"}),
+        ({"type": "JKS", "location": "server.jks", "key": "keypass1"}, {"type": "JKS", "location": "trust.jks"}),
+        ({"location": "server.p12"}, {"type": "PEM", "location": "ca.pem"}),
+    ],
+)
+def test_javas_key_stores_serve_https_with_certificates_of_clients(
+    key_store: Mapping[str, str], trust_store: Mapping[str, str]
+) -> None:
+    tls = {
+        "ssl.keystore.type": key_store.get("type", "JKS"),
+        "ssl.keystore.location": pem(key_store["location"]),
+        "ssl.keystore.password": "storepass",
+        "ssl.truststore.type": trust_store["type"],
+        "ssl.truststore.location": pem(trust_store["location"]),
+        "ssl.truststore.password": "storepass",
+        "ssl.client.auth": "required",
+    }
+    if "key" in key_store:
+        tls["ssl.key.password"] = key_store["key"]
+    files_before = set(Path(tempfile.gettempdir()).glob("penstock-*"))
+    with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, _, (port,)):
+        url = f"https://127.0.0.1:{port}/connectors"
+        with httpx.Client(verify=trusting("client.pem")) as client:
+            assert client.get(url).json() == []
+        with httpx.Client(verify=trusting()) as client, pytest.raises(httpx.TransportError):
+            client.get(url)
+    assert set(Path(tempfile.gettempdir()).glob("penstock-*")) <= files_before
+
+
+def test_a_server_sends_the_whole_chain_of_its_certificate() -> None:
+    tls = {"ssl.keystore.location": pem("chain.p12"), "ssl.keystore.password": "storepass"}
+    root_alone = ssl.create_default_context(cafile=pem("chain-root.pem"))
+    with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, _, (port,)):
+        assert httpx.get(f"https://127.0.0.1:{port}/connectors", verify=root_alone).json() == []
+
+
+def test_cipher_suites_are_those_that_are_set() -> None:
+    key = {"ssl.keystore.location": pem("server.pem")}
+    older = server_context({**key, "ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"})
+    newest = server_context({**key, "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
+    assert [c["name"] for c in older.get_ciphers() if c["protocol"] == "TLSv1.2"] == ["ECDHE-RSA-AES256-GCM-SHA384"]
+    assert newest.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize(
     ("tls", "words"),
     [
         ({}, "needs a certificate"),
         ({"ssl.keystore.location": "/nowhere/key.pem"}, "cannot be read"),
-        ({"ssl.keystore.location": __file__}, "write it as PEM"),
+        ({"ssl.keystore.location": __file__}, "neither PKCS12 nor JKS nor JCEKS nor PEM"),
+        ({"ssl.keystore.location": pem("server.p12"), "ssl.keystore.password": "no"}, "ssl.keystore.password: .*wrong"),
+        ({"ssl.keystore.location": pem("server.pem"), "ssl.cipher.suites": "NONSENSE"}, "OpenSSL knows none"),
         ({"ssl.keystore.location": pem("ca.pem")}, "key and certificates cannot be used"),
         ({"ssl.keystore.location": pem("server.pem"), "ssl.client.auth": "required"}, "need ssl.truststore"),
         ({"ssl.keystore.location": pem("server.pem"), "ssl.client.auth": "perhaps"}, "must be one of"),

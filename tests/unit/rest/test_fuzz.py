@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import warnings
 from typing import Any
 
@@ -159,26 +158,3 @@ def test_random_bytes_as_bodies_are_refused() -> None:
                 body = b'{"name":' + body + b',"config":{}}'
             answer = api.http.request(method, path, content=body, headers={"content-type": "application/json"})
             assert answer.status_code == 400, (method, path, body, answer.text)
-
-
-@pytest.mark.slow
-def test_slow_and_broken_connections_do_not_keep_others_from_being_served() -> None:
-    with serving() as api:
-        host, port = "127.0.0.1", api.http.base_url.port
-        assert port is not None
-        dice = random.Random(13)
-        head = b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        beginning = head + b"Content-Length: 100\r\n\r\n{"
-        sent = (beginning, head, b"\x16\x03\x01garbage", b"GET / HTTP/9.9\r\n\r\n", b"")
-        open_ones = []
-        try:
-            for _ in range(200):
-                one = socket.create_connection((host, port), timeout=5)
-                open_ones.append(one)
-                one.sendall(dice.choice(sent))
-            assert api.create("a")[0] == 201
-            assert api.call("GET", "/connectors") == (200, ["a"])
-        finally:
-            for one in open_ones:
-                one.close()
-        assert api.call("GET", "/connectors/a/status")[0] == 200

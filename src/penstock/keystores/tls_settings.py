@@ -1,0 +1,133 @@
+"""Keys and trusted certificates that the settings ``ssl.*`` name, as PEM text.
+
+Main functions: ``key_material``, ``trusted_certificates``. Both read files and keep nothing; any thread.
+
+Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import ConfigException
+from penstock.keystores.store import Blame, KeyStore, KeyStoreFault, format_of, open_store, pem
+
+_PEM_MARK: Final = b"-----BEGIN "
+_MOST_BYTES: Final = 16 << 20
+_CERTIFICATE, _PRIVATE_KEY = "CERTIFICATE", "PRIVATE KEY"
+
+
+@dataclass(frozen=True)
+class KeyMaterial:
+    """A private key and its certificates.
+
+    Attributes:
+        key: The key, PEM; may be encrypted.
+        chain: Its certificates, PEM; empty where they stand beside the key.
+        password: What decrypts it; empty for a key without encryption.
+    """
+
+    key: str = field(repr=False)
+    chain: str
+    password: str = field(default="", repr=False)
+
+
+def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
+    """The private keys of a key store, or the one that the settings hold themselves.
+
+    Args:
+        settings: ``ssl.*``.
+
+    Returns:
+        In the order of the file; empty when the settings name no key.
+
+    Raises:
+        ConfigException: a file cannot be read, a password is wrong, or there is no key in it.
+    """
+    location = settings.get("ssl.keystore.location")
+    key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
+    store_password = settings.get("ssl.keystore.password")
+    key_password = settings.get("ssl.key.password") or store_password or ""
+    if not location:
+        return [KeyMaterial(key, chain, key_password)] if key and chain else []
+    data = _read("ssl.keystore.location", location)
+    if format_of(data) is None and _PEM_MARK in data:
+        return [KeyMaterial(data.decode("latin-1"), "", key_password)]
+    store = _opened("ssl.keystore", location, data, store_password)
+    if not store.keys:
+        raise ConfigException(
+            "ssl.keystore.location",
+            location,
+            f"The {store.format} file holds no private key, only {len(store.trusted)} trusted certificates; is it the "
+            "trust store (ssl.truststore.location)?",
+        )
+    found = []
+    for entry in store.keys:
+        if not entry.chain:
+            raise ConfigException(
+                "ssl.keystore.location", location, f"The private key {entry.alias} has no certificate in the file"
+            )
+        try:
+            recovered = pem(_PRIVATE_KEY, entry.recover(key_password))
+        except KeyStoreFault as fault:
+            raise _refused("ssl.keystore", location, fault) from fault
+        found.append(KeyMaterial(recovered, "".join(pem(_CERTIFICATE, one) for one in entry.chain)))
+    return found
+
+
+def trusted_certificates(settings: Mapping[str, str]) -> str:
+    """The certificates of a trust store, or those that the settings hold themselves; empty for none.
+
+    Args:
+        settings: ``ssl.*``.
+
+    Raises:
+        ConfigException: the file cannot be read, its password is wrong, or there is no certificate in it.
+    """
+    location = settings.get("ssl.truststore.location")
+    if not location:
+        return settings.get("ssl.truststore.certificates", "")
+    data = _read("ssl.truststore.location", location)
+    if format_of(data) is None and _PEM_MARK in data:
+        return data.decode("latin-1")
+    anchors = _opened("ssl.truststore", location, data, settings.get("ssl.truststore.password")).anchors()
+    if not anchors:
+        raise ConfigException("ssl.truststore.location", location, "There is no certificate in it")
+    return "".join(pem(_CERTIFICATE, one) for one in dict.fromkeys(anchors))
+
+
+def _opened(group: str, location: str, data: bytes, password: str | None) -> KeyStore:
+    try:
+        return open_store(data, password or None)
+    except KeyStoreFault as fault:
+        raise _refused(group, location, fault) from fault
+
+
+def _refused(group: str, location: str, fault: KeyStoreFault) -> ConfigException:
+    """The exception about a file. Passwords are not shown."""
+    match fault.blame:
+        case Blame.FILE:
+            return ConfigException(f"{group}.location", location, str(fault))
+        case Blame.STORE_PASSWORD:
+            return ConfigException(f"{group}.password", "[hidden]", f"{fault}: {location}")
+        case Blame.KEY_PASSWORD:
+            return ConfigException("ssl.key.password", "[hidden]", f"{fault}: {location}")
+
+
+def _read(setting: str, path: str) -> bytes:
+    # What a setting names may be a device or a pipe, whose end never comes.
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigException(setting, path, "It is not a file")
+        if found.st_size > _MOST_BYTES:
+            raise ConfigException(setting, path, f"It is too large for a key store: {found.st_size} bytes")
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigException(setting, path, f"It cannot be read: {reason}") from error

@@ -1,0 +1,117 @@
+"""Clients that are slow, broken or gone: nobody else notices, and their connections end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+from tests.unit.rest.api_client import serving
+
+from penstock.rest.connections import BoundedConnection
+from penstock.testing.control_plane import await_true
+
+
+@pytest.mark.slow
+def test_a_thousand_slow_and_broken_connections_keep_nobody_from_being_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BoundedConnection, "request_timeout_s", 3.0)
+    with many_files(), serving() as api, ExitStack() as opened:
+        assert api.create("running")[0] == 201
+        address = ("127.0.0.1", api.http.base_url.port or 0)
+        before = open_sockets()
+        clients = []
+        for number in range(1000):
+            clients.append(opened.enter_context(socket.create_connection(address, timeout=20)))
+            clients[-1].sendall(BROKEN[number % len(BROKEN)])
+
+        slowest = 0.0
+        for name in ("a", "b", "c"):
+            began = time.monotonic()
+            assert api.create(name)[0] == 201
+            assert api.call("GET", f"/connectors/{name}/status")[0] == 200
+            assert api.call("PUT", f"/connectors/{name}/pause")[0] == 202
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 2, f"three requests took {slowest:.1f} s"
+        assert api.call("GET", "/connectors/running/status")[1]["connector"]["state"] == "RUNNING"
+
+        # Those that neither sent a whole request nor went away are gone, without their doing.
+        for client in clients:
+            drain(client)
+        await_true(lambda: open_sockets() <= before + 1000)
+
+
+def test_a_client_that_takes_no_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedConnection, "answer_timeout_s", 0.2)
+    with serving() as api, socket.socket() as client:
+        api.create("a", filler="x" * 4_000_000)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(20)
+        client.connect(("127.0.0.1", api.http.base_url.port or 0))
+        before = open_sockets()
+        client.sendall(b"GET /connectors/a HTTP/1.1\r\nHost: x\r\n\r\n")
+        await_true(lambda: open_sockets() < before)
+
+
+def test_a_request_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedConnection, "request_timeout_s", 0.3)
+    with serving() as api:
+        for first in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", api.http.base_url.port or 0), timeout=0.02) as client:
+                client.sendall(first)
+                with pytest.raises(ConnectionError):
+                    dribble(client)
+        assert api.call("GET", "/connectors") == (200, [])
+
+
+_HEAD = b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+BROKEN = (
+    _HEAD + b"Content-Length: 100\r\n\r\n{",
+    _HEAD,
+    b"\x16\x03\x01garbage",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"",
+)
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """Allows this process a few thousand open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def open_sockets() -> int:
+    """How many sockets this process has, client and server side."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
+
+
+def dribble(client: socket.socket) -> None:
+    """Sends one header after another, until the server ends the connection."""
+    for number in itertools.count():
+        client.sendall(b"X-%d: x\r\n" % number)
+        with suppress(TimeoutError):
+            if not client.recv(65536):
+                raise ConnectionResetError
+
+
+def drain(client: socket.socket) -> None:
+    """Reads until the server ends the connection."""
+    with suppress(ConnectionError):
+        while client.recv(65536):
+            pass
