@@ -258,6 +258,8 @@ class StandaloneWorker:
         cluster_id = self._await_broker(herder)
         if cluster_id is None:
             return
+        previewer = builder.previewer()
+        self._opened.callback(previewer.close)
         parts = WorkerParts(
             worker_id=herder.worker_id,
             plugins=self._plugins,
@@ -265,7 +267,7 @@ class StandaloneWorker:
             offset_reader=builder.offset_reader,
             make_task=builder,
             offsets=builder.connector_offsets(),
-            preview=builder.previewer().preview,
+            preview=previewer.preview,
             settings=settings.raw,
             spark_up=lambda: runtime.up,
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
