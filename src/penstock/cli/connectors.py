@@ -168,7 +168,8 @@ def explain(session: Session, name: str, settings: bool) -> None:
         table(["", "STATE", "WAITS FOR", ""], rows, "")
         for what, _, why in parts:
             if why.get("stack"):
-                say(f"\n{what} stands in:", "bold")
+                since = f" (since {why['since']})" if "since" in why else ""
+                say(f"\n{what} stands in{since}:", "bold")
                 say("\n".join(why["stack"]))
         say("")
         places = [
