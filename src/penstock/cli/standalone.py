@@ -33,6 +33,7 @@ from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.herder.validation import ConnectorValidator
 from penstock.kafka.collector import collect_rarely
 from penstock.plugins import PluginKind, Plugins
+from penstock.rest.errors import own_paths
 from penstock.rest.services import Services
 from penstock.rest.setup import RestSettings, WorkerRest
 from penstock.settings.worker import ProviderSettings, StandaloneSettings, resolve_placeholders
@@ -192,6 +193,7 @@ class StandaloneWorker:
                 metrics=self.metrics,
                 topic_tracking=self._settings.topic_tracking_enable,
                 topic_reset=self._settings.topic_tracking_allow_reset,
+                own_paths=own_paths(self._settings.raw),
             )
         )
         self._startup.start()
