@@ -27,7 +27,10 @@ Owning thread: none; errors are values.
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
+from collections.abc import Sequence
 from typing import ClassVar, overload
 
 __all__ = [
@@ -212,6 +215,28 @@ def stack_trace(exc: BaseException) -> str:
     """The trace with its causes, as it goes to the status, the log and the dead letter queue.
 
     The first line is the class and the message (as in Java, where tools read it from there); the Python frames follow.
+    Files are shown from where they are imported, as ``package/module.py``: whoever reads a status over REST is not told
+    where things are installed.
     """
     head = f"{java_class_name(exc)}: {exc}" if str(exc) else java_class_name(exc)
-    return head + "\n" + "".join(traceback.format_exception(exc)).rstrip("\n")
+    shown = traceback.TracebackException.from_exception(exc)
+    _shorten(shown, sorted((entry.rstrip(os.sep) for entry in sys.path if entry), key=len, reverse=True), set())
+    return head + "\n" + "".join(shown.format()).rstrip("\n")
+
+
+def _shorten(shown: traceback.TracebackException, roots: Sequence[str], seen: set[int]) -> None:
+    """Takes directories off the files of a trace and of its causes."""
+    if id(shown) in seen:
+        return
+    seen.add(id(shown))
+    for frame in shown.stack:
+        if os.path.isabs(frame.filename):
+            root = next((one for one in roots if frame.filename.startswith(one + os.sep)), None)
+            frame.filename = (
+                os.path.basename(frame.filename) if root is None else frame.filename[len(root) + len(os.sep) :]
+            )
+    if getattr(shown, "filename", None) is not None and os.path.isabs(shown.filename or ""):
+        shown.filename = os.path.basename(shown.filename or "")
+    for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
+        if other is not None:
+            _shorten(other, roots, seen)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from penstock import errors
@@ -85,3 +88,20 @@ def test_a_trace_starts_with_class_and_message_and_shows_the_cause() -> None:
     assert trace.startswith("org.apache.kafka.connect.errors.DataException: outer\n")
     assert "KeyError: 'inner'" in trace
     assert "in fail" in trace
+
+
+def test_a_trace_shows_where_a_file_is_imported_from_and_not_where_it_is(tmp_path: Path) -> None:
+    code = "def fail():\n    raise OSError('inner')\n"
+    names: dict[str, Any] = {}
+    exec(compile(code, str(tmp_path / "plugins" / "my_source.py"), "exec"), names)
+    try:
+        try:
+            names["fail"]()
+        except OSError as error:
+            raise errors.ConnectException("outer") from error
+    except errors.ConnectException as error:
+        trace = errors.stack_trace(error)
+    assert 'File "my_source.py", line 2, in fail' in trace
+    assert 'raise errors.ConnectException("outer") from error' in trace
+    assert str(tmp_path) not in trace
+    assert str(Path(__file__).parent) not in trace

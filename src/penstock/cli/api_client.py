@@ -12,7 +12,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from penstock.errors import ConfigException
 
 
 class ApiError(Exception):
@@ -39,12 +41,15 @@ class ApiClient:
         timeout_s: How long one answer may take; the worker itself gives up after 90 seconds.
         ca_file: Certificates to trust instead of the system's.
         certificate: A PEM file with key and certificate, for workers that ask for one.
+
+    Raises:
+        ConfigException: the address is none, or a file of certificates cannot be used.
     """
 
     def __init__(
         self, url: str, *, timeout_s: float = 100.0, ca_file: str | None = None, certificate: str | None = None
     ) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        parts = _worker_url(url)
         host = parts.netloc.rpartition("@")[2]
         self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self._timeout_s = timeout_s
@@ -54,9 +59,13 @@ class ApiClient:
             self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         self._tls: ssl.SSLContext | None = None
         if parts.scheme == "https":
-            self._tls = ssl.create_default_context(cafile=ca_file)
-            if certificate is not None:
-                self._tls.load_cert_chain(certificate)
+            try:
+                self._tls = ssl.create_default_context(cafile=ca_file)
+                if certificate is not None:
+                    self._tls.load_cert_chain(certificate)
+            except OSError as error:
+                named = " and ".join(name for name in (ca_file, certificate) if name)
+                raise ConfigException(f"The certificates of {named} cannot be used: {error}") from error
 
     def call(
         self,
@@ -102,6 +111,25 @@ class ApiClient:
                 f"No worker answers at {self.url}: {reason}. Is it running? Another one is asked with --url or "
                 "PENSTOCK_URL"
             ) from error
+
+
+def _worker_url(url: str) -> SplitResult:
+    """The parts of a worker's address; ``http://`` may be left out.
+
+    >>> _worker_url("worker:8083").geturl()
+    'http://worker:8083'
+
+    Raises:
+        ConfigException: it is none.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise ConfigException(f"{url} is no address of a worker: {error}; write http://HOST:PORT") from error
+    if not usable:
+        raise ConfigException(f"{url} is no address of a worker; write http://HOST:PORT or https://HOST:PORT")
+    return parts
 
 
 def _decoded(content: bytes) -> Any:

@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from rich.text import Text
 
@@ -30,6 +31,8 @@ EXIT_UNREACHABLE: Final = 3
 EXIT_MISSING: Final = 4
 
 _POLL_S: Final = 0.3
+#: The options of every command, in the order of ``ApiClient``; they may stand before its name, too.
+_COMMON: Final = ("url", "ca_file", "certificate", "output")
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,10 @@ class Session:
 def _complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     del parameter
     try:
-        client = ApiClient(str(context.params.get("url") or DEFAULT_URL), timeout_s=2)
+        given = _with_those_of_the_group(context, context.params)
+        client = ApiClient(str(given.get("url") or DEFAULT_URL), timeout_s=2)
         return [CompletionItem(name) for name in client.call("GET", ["connectors"]) if name.startswith(incomplete)]
-    except (ApiError, Unreachable):
+    except (ApiError, Unreachable, ConfigException):
         return []
 
 
@@ -66,10 +70,12 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form."
     )
     @wraps(command)
-    def run(url: str, ca_file: str | None, certificate: str | None, output: str, **arguments: Any) -> None:
+    def run(**arguments: Any) -> None:
+        given = _with_those_of_the_group(click.get_current_context(), arguments)
+        url, ca_file, certificate, output = (given.pop(name) for name in _COMMON)
         try:
             session = Session(ApiClient(url, ca_file=ca_file, certificate=certificate), output == "json")
-            command(session, **arguments)
+            command(session, **given)
         except ApiError as error:
             _end(str(error), EXIT_MISSING if error.status == 404 else EXIT_REFUSED)
         except Unreachable as error:
@@ -78,6 +84,13 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError(str(error)) from error
 
     return run
+
+
+def _with_those_of_the_group(context: click.Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a command; those given before its name count where it has none of its own."""
+    before = {name: value for name, value in (context.obj or {}).items() if value is not None}
+    own = {name for name in _COMMON if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return {**arguments, **{name: value for name, value in before.items() if name not in own}}
 
 
 def _end(message: str, code: int) -> NoReturn:
@@ -89,8 +102,14 @@ name_argument = click.argument("name", shell_complete=_complete_name)
 
 
 @click.group()
-def connectors() -> None:
+@click.option("--url", help="Of the worker, as with each command.")
+@click.option("--ca-file", help="As with each command.")
+@click.option("--certificate", help="As with each command.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="As with each command.")
+@click.pass_context
+def connectors(context: click.Context, /, **common: str | None) -> None:
     """Look at and change the connectors of a running worker."""
+    context.obj = common
 
 
 # ------------------------------------------------------------------ looking
@@ -168,7 +187,8 @@ def explain(session: Session, name: str, settings: bool) -> None:
         table(["", "STATE", "WAITS FOR", ""], rows, "")
         for what, _, why in parts:
             if why.get("stack"):
-                say(f"\n{what} stands in:", "bold")
+                since = f" (since {why['since']})" if "since" in why else ""
+                say(f"\n{what} stands in{since}:", "bold")
                 say("\n".join(why["stack"]))
         say("")
         places = [

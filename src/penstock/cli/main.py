@@ -15,6 +15,7 @@ from penstock.cli.broker import broker
 from penstock.cli.connectors import EXIT_REFUSED, EXIT_UNREACHABLE, connectors
 from penstock.cli.output import complain, show_json, table
 from penstock.cli.quickstart import quickstart
+from penstock.errors import ConfigException
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,6 +75,8 @@ def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
     except Unreachable as error:
         complain(str(error))
         sys.exit(EXIT_UNREACHABLE)
+    except ConfigException as error:
+        raise click.UsageError(str(error)) from error
     return [one for one in found if kind in (None, one["type"])]
 
 

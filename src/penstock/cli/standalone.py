@@ -33,6 +33,7 @@ from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.herder.validation import ConnectorValidator
 from penstock.kafka.collector import collect_rarely
 from penstock.plugins import PluginKind, Plugins
+from penstock.rest.errors import own_paths
 from penstock.rest.services import Services
 from penstock.rest.setup import RestSettings, WorkerRest
 from penstock.settings.worker import ProviderSettings, StandaloneSettings, resolve_placeholders
@@ -194,6 +195,7 @@ class StandaloneWorker:
                 metrics=self.metrics,
                 topic_tracking=self._settings.topic_tracking_enable,
                 topic_reset=self._settings.topic_tracking_allow_reset,
+                own_paths=own_paths(self._settings.raw),
             )
         )
         self._startup.start()
@@ -262,6 +264,8 @@ class StandaloneWorker:
         cluster_id = self._await_broker(herder)
         if cluster_id is None:
             return
+        previewer = builder.previewer()
+        self._opened.callback(previewer.close)
         parts = WorkerParts(
             worker_id=herder.worker_id,
             plugins=self._plugins,
@@ -269,7 +273,7 @@ class StandaloneWorker:
             offset_reader=builder.offset_reader,
             make_task=builder,
             offsets=builder.connector_offsets(),
-            preview=builder.previewer().preview,
+            preview=previewer.preview,
             settings=settings.raw,
             spark_up=lambda: runtime.up,
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,

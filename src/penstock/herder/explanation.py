@@ -6,7 +6,9 @@ disk) or look at threads, so they are called on a thread of the caller's choice.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from penstock.herder.config_infos import ConfigInfos
@@ -76,12 +78,18 @@ def explain_commit(kind: ConnectorType, worker: Mapping[str, str]) -> dict[str, 
     }
 
 
+def _time_of_day(moment: float | None) -> datetime | None:
+    """The time of a moment of the monotonic clock."""
+    return None if moment is None else datetime.now(UTC) - timedelta(seconds=time.monotonic() - moment)
+
+
 def explain_waiting(
     view: ConnectorView,
     busy_with: str | None,
     *,
     spark_up: bool,
     retry_at_ms: Callable[[ConnectorTaskId], int | None],
+    round_began: Callable[[ConnectorTaskId], float | None],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
     """What the connector and each of its tasks wait for."""
     threads = stacks()
@@ -94,7 +102,12 @@ def explain_waiting(
             "id": task.id.task,
             "state": task.state.value,
             "waiting_for": task_waiting(
-                str(task.id), task.state, threads, spark_up=spark_up, retry_at_ms=retry_at_ms(task.id)
+                str(task.id),
+                task.state,
+                threads,
+                spark_up=spark_up,
+                retry_at_ms=retry_at_ms(task.id),
+                since=_time_of_day(round_began(task.id)),
             ).to_json(),
         }
         for task in view.tasks

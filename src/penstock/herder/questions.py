@@ -101,7 +101,13 @@ class Questions:
 
         def explain() -> dict[str, object]:
             infos = validator.infos(entry.config, changes.config)
-            connector, tasks = explain_waiting(view, busy, spark_up=worker.spark_up, retry_at_ms=worker.retry_at_ms)
+            connector, tasks = explain_waiting(
+                view,
+                busy,
+                spark_up=worker.spark_up,
+                retry_at_ms=worker.retry_at_ms,
+                round_began=worker.round_began,
+            )
             return {
                 "name": name,
                 "type": view.type.value,

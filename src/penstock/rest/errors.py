@@ -8,6 +8,7 @@ Source: org.apache.kafka.connect.runtime.rest.errors.ConnectExceptionMapper.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
 
@@ -51,6 +52,31 @@ def json_response(body: object, status: int = 200, headers: dict[str, str] | Non
     return Response(orjson.dumps(body), status, headers, media_type="application/json")
 
 
+def without_paths(text: str, own: Mapping[str, str]) -> str:
+    """A message in which the worker's own files and directories go by the settings that name them.
+
+    >>> without_paths("The offsets file /var/lib/off is corrupt", {"/var/lib/off": "offset.storage.file.filename"})
+    'The offsets file [offset.storage.file.filename] is corrupt'
+    """
+    for path in sorted(own, key=len, reverse=True):
+        text = text.replace(path, f"[{own[path]}]")
+    return text
+
+
+def own_paths(settings: Mapping[str, str]) -> dict[str, str]:
+    """What ``without_paths`` hides: absolute paths among a worker's settings, by path.
+
+    >>> own_paths({"plugin.path": "/opt/a, /opt/b", "group.id": "g", "listeners": "http://:8083"})
+    {'/opt/a': 'plugin.path', '/opt/b': 'plugin.path'}
+    """
+    return {
+        path: name
+        for name, value in settings.items()
+        for path in (part.strip().rstrip("/") for part in value.split(","))
+        if path.startswith("/") and len(path) > 1
+    }
+
+
 def error_response(status: int, message: str | None) -> Response:
     """An answer with Kafka Connect's error body."""
     return json_response({"error_code": status, "message": message}, status)
@@ -58,6 +84,7 @@ def error_response(status: int, message: str | None) -> Response:
 
 def on_error(request: Request, error: Exception) -> Response:
     """Answers a failed request."""
+    own = request.app.state.services.own_paths
     if isinstance(error, RequestTimeout):
         return error_response(500, str(error))
     if isinstance(error, CancelledError):
@@ -65,8 +92,8 @@ def on_error(request: Request, error: Exception) -> Response:
     status = status_of(error)
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return error_response(500, str(error) or type(error).__name__)
-    return error_response(status, str(error))
+        return error_response(500, without_paths(str(error), own) or type(error).__name__)
+    return error_response(status, without_paths(str(error), own))
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

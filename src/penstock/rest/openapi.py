@@ -171,7 +171,8 @@ SCHEMAS: Final[Json] = {
         }
     ),
     "Waiting": _object(
-        {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT}, {"stack": _list_of(_TEXT)}
+        {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT},
+        {"since": {"type": "string", "format": "date-time"}, "stack": _list_of(_TEXT), "busy_with": _TEXT},
     ),
     "LoggerLevel": _object({"level": _TEXT, "last_modified": {"type": ["integer", "null"]}}),
     "SetLevel": _object({"level": {"type": "string", "examples": ["INFO"]}}),

@@ -6,7 +6,7 @@ Main types: ``Services``, ``RequestTimeout``. Used on the REST thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -42,6 +42,7 @@ class Services:
         topic_tracking: Whether the topics of connectors are tracked.
         topic_reset: Whether users may reset them.
         request_timeout_s: How long a request may take.
+        own_paths: The worker's files and directories by the settings that name them: no answer shows them.
     """
 
     herder: Herder
@@ -53,6 +54,7 @@ class Services:
     topic_tracking: bool = True
     topic_reset: bool = True
     request_timeout_s: float = REQUEST_TIMEOUT_S
+    own_paths: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def answer(self, future: Future[T], name: str | None = None) -> T:
         """Awaits a request.

@@ -178,14 +178,14 @@ class WorkerProcess:
         """Status and body; status 0 when nobody answers."""
         return self.ask("GET", path)
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
+    def ask(self, method: str, path: str, body: object = None, timeout_s: float = 30) -> tuple[int, object]:
         """Status and body of any request; status 0 when nobody answers."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}, method=method
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=timeout_s) as reply:
                 content = reply.read()
                 return reply.status, json.loads(content) if content else None
         except urllib.error.HTTPError as error:

@@ -34,6 +34,7 @@ from penstock.pipeline.batches import (
     SourceRecords,
     TransformStage,
 )
+from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
@@ -41,12 +42,13 @@ from penstock.pipeline.source import build_source_pipeline
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
-from penstock.worker.preview_source import FirstRecords, first_records
+from penstock.worker.preview_source import FirstRecords, SourceReaders
 from penstock.worker.task_parts import TaskParts, make_parts
 
 R = TypeVar("R", bound=ConnectRecord)
 
-_AT_ONCE: Final = 2
+#: Reading costs next to nothing, and a source that blocks holds up a place for all of its time.
+_AT_ONCE: Final = 4
 _SEQ: Final = "penstock.preview"
 
 
@@ -57,16 +59,22 @@ class Previewer:
         settings: The worker's.
         plugins: Where classes come from.
         runtime: The Spark session.
-        jobs: Runs plans; shared with tasks, so that a plan they use is compiled once.
     """
 
-    def __init__(self, settings: WorkerSettings, plugins: Plugins, runtime: SparkRuntime, jobs: SparkJobs) -> None:
+    def __init__(self, settings: WorkerSettings, plugins: Plugins, runtime: SparkRuntime) -> None:
         self._settings = settings
         self._plugins = plugins
         self._classes = InstalledPlugins(plugins)
         self._runtime = runtime
-        self._jobs = jobs
+        # A gate of their own with room for one: previews wait for each other, and those of one plan share its job, but
+        # they never stand in line before the batches of tasks.
+        self._jobs = SparkJobs(runtime, Gate(1))
         self._turn = threading.BoundedSemaphore(_AT_ONCE)
+        self._readers = SourceReaders()
+
+    def close(self) -> None:
+        """Ends what reads sources."""
+        self._readers.close()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
         """Reads or takes records and shows what becomes of them.
@@ -85,7 +93,7 @@ class Previewer:
         parts = make_parts(self._settings, settings, self._plugins, made)
         if request.records is None:
             cls = self._plugins.resolve_connector(request.config["connector.class"])
-            read = first_records(cls, request.config, request.limits)
+            read = self._readers.first_records(cls, request.config, request.limits)
         else:
             read = FirstRecords([_source_record(one) for one in request.records[: request.limits.records]], "given")
         numbered = [_numbered(record, seq) for seq, record in enumerate(read.records)]

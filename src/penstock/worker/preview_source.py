@@ -1,6 +1,7 @@
 """The first records of a source connector, read by a process that ends when the time is over.
 
-Main function: ``first_records``. Blocks for the time that was allowed at most; any thread.
+Main type: ``SourceReaders``. Its reads block for the time that was allowed at most, and end for good: the process of a
+source that blocks is killed. ``preview_server`` makes the processes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,26 @@ import json
 import os
 import pickle
 import select
-import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
+from penstock.errors import ConnectException
 from penstock.model.preview import PreviewLimits
 from penstock.pipeline.frame import frame_to_records
+from penstock.worker.preview_server import MESSAGE_BYTES, NICENESS
 
+#: How long the server may take for an answer: its start on a busy machine is the longest.
+_SERVER_TIMEOUT_S = 30.0
+_SERVER_END_S = 5.0
 _HEADER = 8
 _CHUNK = 1 << 16
 
@@ -40,43 +50,117 @@ class FirstRecords:
     error: str | None = None
 
 
-def first_records(cls: type, config: Mapping[str, str], limits: PreviewLimits) -> FirstRecords:
-    """Reads the first records of a source; nothing is committed.
+class SourceReaders:
+    """Reads sources in processes that end when the time is over.
 
-    Args:
-        cls: The connector's class.
-        config: Its settings.
-        limits: When to stop.
+    Thread: any; several at once. ``close`` ends the server behind it, which else ends with this process.
     """
-    read_end, write_end = os.pipe()
-    request = {
-        "class": f"{cls.__module__}:{cls.__qualname__}",
-        "config": dict(config),
-        "records": limits.records,
-        "bytes": limits.bytes,
-        "path": sys.path,
-    }
-    child = subprocess.Popen(
-        [sys.executable, "-m", "penstock.worker.preview_child", str(write_end)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(write_end,),
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    os.close(write_end)
-    try:
-        assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
-            stdin.write(json.dumps(request).encode())
-        return _collect(read_end, limits)
-    finally:
-        os.close(read_end)
-        # The group: a source may have started processes of its own.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+
+    def first_records(self, cls: type, config: Mapping[str, str], limits: PreviewLimits) -> FirstRecords:
+        """Reads the first records of a source; nothing is committed.
+
+        Args:
+            cls: The connector's class.
+            config: Its settings.
+            limits: When to stop; the time runs from when the process is there.
+
+        Raises:
+            ConnectException: no process can be made.
+        """
+        request = {
+            "class": f"{cls.__module__}:{cls.__qualname__}",
+            "config": dict(config),
+            "records": limits.records,
+            "bytes": limits.bytes,
+            "path": sys.path,
+        }
+        read_end, write_end = os.pipe()
+        try:
+            try:
+                pid = self._fork(json.dumps(request).encode(), write_end)
+            finally:
+                os.close(write_end)
+            try:
+                return _collect(read_end, limits)
+            finally:
+                self._end(pid)
+        finally:
+            os.close(read_end)
+
+    def close(self) -> None:
+        """Ends the server and every process that it has made."""
+        with self._lock:
+            self._close()
+
+    # ------------------------------------------------------------------ the server
+    def _fork(self, request: bytes, answers: int) -> int:
+        asked = os.memfd_create("penstock-preview")
+        try:
+            with os.fdopen(os.dup(asked), "wb") as file:
+                file.write(request)
+            os.lseek(asked, 0, os.SEEK_SET)
+            with self._lock:
+                # The server ends by itself when nobody asks for long; the first try may find that out.
+                for _ in range(2):
+                    with contextlib.suppress(OSError, ValueError):
+                        return int(self._ask({"fork": True}, [asked, answers])["pid"])
+                    self._close()
+        finally:
+            os.close(asked)
+        raise ConnectException("The process that reads sources for previews does not start; the memory may be used up")
+
+    def _end(self, pid: int) -> None:
+        with self._lock:
+            try:
+                self._ask({"end": pid})
+            except (OSError, ValueError):
+                # Without its channel the server ends, and all processes with it.
+                self._close()
+
+    def _ask(self, command: Mapping[str, object], files: Sequence[int] = ()) -> dict[str, Any]:
+        """Sends a command and waits for its answer. Caller holds the lock."""
+        channel = self._channel or self._start()
+        socket.send_fds(channel, [json.dumps(command).encode()], list(files))
+        answer = channel.recv(MESSAGE_BYTES)
+        if not answer:
+            raise ConnectionResetError("the server has ended")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(_SERVER_TIMEOUT_S)
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "penstock.worker.preview_server", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                process_group=0,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        with contextlib.suppress(OSError):
+            # Its children inherit it.
+            os.setpriority(os.PRIO_PROCESS, self._server.pid, NICENESS)
+        self._channel = ours
+        return ours
+
+    def _close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._server is not None:
+            try:
+                self._server.wait(_SERVER_END_S)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+        self._server = self._channel = None
 
 
 def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
@@ -107,6 +191,7 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
             if kind == "records":
                 records += content
             else:
-                table, topic, value_schema, key_schema, timestamp, partition = content
+                rows, topic, value_schema, key_schema, timestamp, partition = content
+                table = pa.ipc.open_stream(rows).read_all()
                 frame = SourceFrame(table, topic, value_schema, {}, {}, key_schema, timestamp, partition)
                 records += frame_to_records(frame)

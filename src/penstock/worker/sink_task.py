@@ -255,6 +255,11 @@ class SinkTaskRunner:
         return None if self._loop is None else self._loop.retry_at_ms
 
     @property
+    def round_began(self) -> float:
+        """See ``TaskRunner``."""
+        return self._task_seen
+
+    @property
     def busy(self) -> BusyTimes:
         """How long each stage was at work."""
         return self._stages.busy

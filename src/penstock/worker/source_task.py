@@ -206,6 +206,7 @@ class SourceTaskRunner:
             clock=services.clock,
             probe=services.probe,
         )
+        self._round_began = time.monotonic()
         self._task_thread = OwnedThread(f"task-{task_id}", self._run)
         self._pipeline_thread = OwnedThread(f"pipeline-{task_id}", self._run_pipeline)
         self._delivery_thread = OwnedThread(f"delivery-{task_id}", self._run_delivery)
@@ -215,6 +216,11 @@ class SourceTaskRunner:
     def retry_at_ms(self) -> int | None:
         """See ``TaskRunner``: a source has no ``put``."""
         return None
+
+    @property
+    def round_began(self) -> float:
+        """See ``TaskRunner``."""
+        return self._round_began
 
     def start(self) -> None:
         """Start the task's thread."""
@@ -270,6 +276,7 @@ class SourceTaskRunner:
 
     def _start_task(self) -> None:
         self._initialized = True
+        self._round_began = time.monotonic()
         self._task.initialize(RunnerSourceTaskContext(self._services, self._stopping))
         self._task.start(dict(self._task_config))
         self._started = True
@@ -282,6 +289,7 @@ class SourceTaskRunner:
         empty_polls = 0
         while self._wait_while_paused(running=True):
             started = self._services.clock()
+            self._round_began = time.monotonic()
             polled = self._poll()
             if polled is None:
                 empty_polls += 1

@@ -115,8 +115,8 @@ class TaskBuilder:
         return WorkerOffsets(self._store, self._group_of, self._group_admin)
 
     def previewer(self) -> Previewer:
-        """Shows what configurations would do to some records, with the plans of the tasks."""
-        return Previewer(self._settings, self._plugins, self._runtime, self._jobs)
+        """Shows what configurations would do to some records."""
+        return Previewer(self._settings, self._plugins, self._runtime)
 
     def _group_of(self, connector: str, config: Mapping[str, str]) -> Group:
         """The consumer group of a sink: its own name for it, the worker's, or the default."""

@@ -38,6 +38,11 @@ class TaskRunner(Protocol):
         """When ``put`` is called again with records that it refused for now; milliseconds since the epoch."""
         ...
 
+    @property
+    def round_began(self) -> float:
+        """When its loop last went on: a method of the task that runs now began then; monotonic seconds."""
+        ...
+
     def start(self) -> None:
         """Starts its thread; returns at once."""
 
@@ -98,6 +103,12 @@ class TaskSlot:
         """See ``TaskRunner``; None also while there is no runner."""
         runner = self._runner
         return None if runner is None else runner.retry_at_ms
+
+    @property
+    def round_began(self) -> float | None:
+        """See ``TaskRunner``; None also while there is no runner."""
+        runner = self._runner
+        return None if runner is None else runner.round_began
 
     def start(self) -> None:
         """Begins to build the runner and starts it."""

@@ -29,6 +29,7 @@ REASONS: Final = (
     "spark_starting",
     "spark",
     "record_retry",
+    "schema_registry",
     "sink_retry",
     "broker",
     "back_pressure",
@@ -43,6 +44,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "spark_starting": "The Spark session is not up; batches wait for it.",
     "spark": "Spark works on a batch.",
     "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
+    "schema_registry": "A converter waits for the schema registry.",
     "sink_retry": "put() asked for the same records again.",
     "broker": "Kafka has not answered for what is under way.",
     "back_pressure": "What comes after is slower: the queue is full.",
@@ -56,6 +58,8 @@ _RESTING: Final = {
 }
 #: Parts of the package that are written as users write theirs.
 _AUTHORS: Final = ("connectors", "testing")
+#: In the paths of clients of schema registries, Confluent's among them.
+_REGISTRY: Final = "schema_registry"
 _PACKAGE: Final = str(PurePath(__file__).parents[1])
 
 
@@ -88,15 +92,19 @@ class Waiting:
         reason: One of ``REASONS``.
         text: The same for people.
         stack: For a user's code: where it stands, innermost last; without the worker's own part.
+        since: For a user's code: since when it runs.
     """
 
     reason: str
     text: str
     stack: Sequence[str] = ()
+    since: datetime | None = None
 
     def to_json(self) -> dict[str, object]:
         """The shape used by REST."""
         body: dict[str, object] = {"reason": self.reason, "text": self.text}
+        if self.since is not None:
+            body["since"] = self.since.isoformat(timespec="milliseconds")
         if self.stack:
             body["stack"] = list(self.stack)
         return body
@@ -129,8 +137,9 @@ def task_waiting(
     *,
     spark_up: bool,
     retry_at_ms: int | None = None,
+    since: datetime | None = None,
 ) -> Waiting:
-    """What a task waits for.
+    """What a task waits for: the last of its stages that stands still, because the ones before it wait for that.
 
     Args:
         task: Its id, the end of its threads' names.
@@ -138,34 +147,54 @@ def task_waiting(
         threads: Where threads stand.
         spark_up: Whether there is a Spark session.
         retry_at_ms: When records that ``put`` refused for now are put again; milliseconds since the epoch.
+        since: When its loop last went on, so since when a method of it runs that does.
     """
-    own = threads.get(f"task-{task}") or threads.get(f"task-thread-{task}") or ()
-    inside = _user_code(own)
-    if inside is not None:
+    source, sink = threads.get(f"task-{task}", ()), threads.get(f"task-thread-{task}", ())
+    own = source or sink
+    inside = _user_code(own, since)
+    if inside is not None and (sink or state in _RESTING):
         return inside
     if state in _RESTING:
         return _because(_RESTING[state])
     if retry_at_ms is not None:
         moment = datetime.fromtimestamp(retry_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         return Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {moment}.")
-    converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
     delivering = threads.get(f"delivery-{task}") or ()
-    if _stands_in(converting, "tolerance"):
-        return _because("record_retry")
-    if _stands_in(converting, "session"):
-        return _because("spark" if spark_up else "spark_starting")
     if _stands_in(delivering, "producer") or _stands_in(delivering, "admin"):
         return _because("broker")
+    converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
+    behind = _converting(converting, spark_up)
+    if behind is not None:
+        return behind
     if _calls(own, "source_stages", "put") or _calls(converting, "source_stages", "put"):
         return _because("back_pressure")
+    if inside is not None and not _waits_for_data(own):
+        return inside
     return _because("no_data" if own else "not_started")
+
+
+def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
+    """What the thread of converters and transforms waits for; None for a batch, or for its turn."""
+    if any(_REGISTRY in frame.file for frame in frames):
+        return _because("schema_registry")
+    if _stands_in(frames, "tolerance"):
+        return _because("record_retry")
+    if _stands_in(frames, "session"):
+        return _because("spark" if spark_up else "spark_starting")
+    return _user_code(frames)
+
+
+def _waits_for_data(frames: Sequence[Frame]) -> bool:
+    """Whether a built-in connector waits in its poll: that is no code of a user, and there is no data."""
+    built_in = any(frame.file.startswith(f"{_PACKAGE}/connectors/") for frame in frames)
+    return built_in and bool(frames) and frames[-1].module in ("threading", "watch")
 
 
 def _because(reason: str) -> Waiting:
     return Waiting(reason, _TEXTS[reason])
 
 
-def _user_code(frames: Sequence[Frame]) -> Waiting | None:
+def _user_code(frames: Sequence[Frame], since: datetime | None = None) -> Waiting | None:
     """The part of a stack that is below the worker's last frame, when a connector's own file is in it."""
     last = max((number for number, frame in enumerate(frames) if frame.ours), default=-1)
     below = [frame for frame in frames[last + 1 :] if not _library(frame)]
@@ -173,7 +202,7 @@ def _user_code(frames: Sequence[Frame]) -> Waiting | None:
         return None
     first = below[0]
     listed = [f"{frame.module}.py:{frame.line} in {frame.function}" for frame in frames[last + 1 :]]
-    return Waiting("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed)
+    return Waiting("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed, since)
 
 
 def _library(frame: Frame) -> bool:

@@ -290,6 +290,11 @@ class Worker:
         slot = self._tasks.get(task)
         return None if slot is None else slot.retry_at_ms
 
+    def round_began(self, task: ConnectorTaskId) -> float | None:
+        """Since when a method of a task runs, if one does; monotonic seconds."""
+        slot = self._tasks.get(task)
+        return None if slot is None else slot.round_began
+
     def forget_task(self, task: ConnectorTaskId) -> None:
         """Drops a task that was stopped."""
         if self._tasks.pop(task, None) is not None:

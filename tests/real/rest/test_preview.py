@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +31,7 @@ PLAIN_JSON = {
 
 def preview(worker: WorkerProcess, plugin: str, **body: object) -> dict[str, Any]:
     """The answer to a preview."""
-    status, found = worker.ask("POST", f"/connector-plugins/{plugin}/preview", body)
+    status, found = worker.ask("POST", f"/connector-plugins/{plugin}/preview", body, timeout_s=100)
     assert status == 200, found
     return cast("dict[str, Any]", found)
 
@@ -81,3 +84,34 @@ def test_the_messages_of_a_sinks_topics_are_sampled_without_a_group(
     assert [record["output"]["value"] for record in found["records"]] == ["a", "b"]
     assert [record["input"]["offset"] for record in found["records"]] == [0, 1]
     assert awake_worker.ask("DELETE", "/connectors/preview-source")[0] == 204
+
+
+def test_twenty_previews_at_once_cost_a_worker_little(awake_worker: WorkerProcess, tmp_path: Path) -> None:
+    """How little depends on the machine (`python -m benchmarks.previews`); importing Python anew each time is more."""
+    file = tmp_path / "in.txt"
+    file.write_text("".join(f"line {number}\n" for number in range(1000)))
+    config = {"connector.class": "FileStreamSource", "file": str(file), "topic": "preview-many", **CHAIN, **PLAIN_JSON}
+
+    def one(_: int) -> int:
+        found = preview(awake_worker, "FileStreamSource", config=config, limits={"records": 5, "seconds": 30})
+        return len(found["records"])
+
+    one(0)
+    before = cpu_seconds(awake_worker.pid)
+    with ThreadPoolExecutor(20) as threads:
+        assert list(threads.map(one, range(20))) == [5] * 20
+    assert cpu_seconds(awake_worker.pid) - before < 8
+
+
+def cpu_seconds(root: int) -> float:
+    """CPU seconds of a process, and of all below it, those that have ended included."""
+    stats = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit():
+                stats[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
+    family = {root}
+    while grown := {pid for pid, fields in stats.items() if int(fields[1]) in family} - family:
+        family |= grown
+    ticks = sum(int(number) for pid in family for number in stats[pid][11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -112,6 +112,33 @@ def test_refusals_have_exit_codes_of_their_own(shell: Shell) -> None:
     assert shell.run("create", shell.file("connector.class=x\n")).exit_code == 2
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "ftp://worker", "http://worker:port", "http://", "http://worker:99999"])
+def test_an_address_that_is_none_is_wrong_usage(url: str) -> None:
+    for command in (["connectors", "list"], ["plugins"]):
+        done = CliRunner().invoke(main, [*command, "--url", url])
+        assert done.exit_code == 2
+        assert "is no address of a worker" in done.stderr
+
+
+def test_certificates_that_cannot_be_read_are_wrong_usage(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["connectors", "list", "--url", "https://x", "--ca-file", str(tmp_path / "gone")])
+    assert (done.exit_code, "cannot be used" in done.stderr) == (2, True)
+
+
+def test_options_of_all_commands_may_stand_before_the_command(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.api.create("a")
+    monkeypatch.setenv("PENSTOCK_URL", "http://127.0.0.1:1")
+    url = str(shell.api.http.base_url)
+    for words in (
+        ["--url", url, "-o", "json", "list"],
+        ["--url", "http://127.0.0.1:2", "list", "--url", url, "-o", "json"],
+    ):
+        done = CliRunner().invoke(main, ["connectors", *words])
+        assert (done.exit_code, list(json.loads(done.stdout))) == (0, ["a"])
+    nested = CliRunner().invoke(main, ["connectors", "--url", url, "-o", "json", "offsets", "get", "a"])
+    assert json.loads(nested.stdout) == {"offsets": []}
+
+
 def test_a_failure_is_shown_with_its_trace(shell: Shell) -> None:
     BOARD.fail["a", "start"] = ConnectException("no such database")
     done = shell.run("create", shell.file(f"name=a\nconnector.class={SOURCE}\n"))

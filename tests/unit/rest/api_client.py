@@ -20,7 +20,7 @@ from penstock.testing.control_plane import SOURCE, Setup, running
 
 
 def serve(
-    herder: StandaloneHerder, timeout_s: float = 90.0, options: AppOptions | None = None, **more: bool
+    herder: StandaloneHerder, timeout_s: float = 90.0, options: AppOptions | None = None, **more: Any
 ) -> RestServer:
     """A server on a free port of the loopback interface."""
     services = Services(
@@ -29,7 +29,7 @@ def serve(
         "unknown",
         PluginCatalog(Plugins()),
         request_timeout_s=timeout_s,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     sockets = open_listeners([Listener("127.0.0.1", 0)])
     server = RestServer([Served(build_app(services, options), sockets)])
@@ -69,7 +69,7 @@ def serving(
     connectors: ConnectorStore | None = None,
     timeout_s: float = 90.0,
     options: AppOptions | None = None,
-    **more: bool,
+    **more: Any,
 ) -> Iterator[Api]:
     """A running worker without Kafka and Spark, and its API."""
     with running(connectors) as setup:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.rest.api_client import Api, serving
 
+from penstock.errors import ConnectException
 from penstock.herder.validation import ConnectorValidator
 from penstock.plugins import Plugins
 from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true
@@ -250,3 +251,11 @@ def test_bodies_that_are_too_large_are_refused_unread(api: Api) -> None:
     assert (
         api.http.post("/connectors", content=endless(), headers={"content-type": "application/json"}).status_code == 413
     )
+
+
+def test_the_workers_own_files_are_shown_by_their_settings() -> None:
+    with serving(own_paths={"/var/penstock/off": "offset.storage.file.filename"}) as api:
+        BOARD.fail["a", "start"] = ConnectException("The offsets file /var/penstock/off is locked")
+        status, message = api.error("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
+    assert status == 500
+    assert message.endswith("The offsets file [offset.storage.file.filename] is locked")

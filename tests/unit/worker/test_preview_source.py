@@ -4,95 +4,94 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from queue import Queue
 
 import pytest
+from tests.unit.worker.counting_source import Counting
 
-from penstock.api import SourceConnector, SourceRecord, SourceTask
-from penstock.config import ConfigDef
 from penstock.connectors.file import FileStreamSourceConnector
-from penstock.errors import ConnectException
 from penstock.model.preview import PreviewLimits
-from penstock.worker.preview_source import first_records
+from penstock.testing.control_plane import await_true
+from penstock.worker.preview_server import NICENESS
+from penstock.worker.preview_source import FirstRecords, SourceReaders
 
 pytestmark = pytest.mark.slow
 
 
-class CountingTask(SourceTask):
-    def start(self, props: Mapping[str, str]) -> None:
-        self.props = dict(props)
-        self.count = 0
-        if "pid" in props:
-            Path(props["pid"]).write_text(str(os.getpid()))
-
-    def poll(self) -> list[SourceRecord]:
-        match self.props["do"]:
-            case "block":
-                threading.Event().wait()
-            case "fail":
-                raise ConnectException("no such table")
-        self.count += 1
-        return [SourceRecord({"n": 1}, {"at": self.count}, "t", {"number": self.count})] * 3
-
-    def stop(self) -> None: ...
+@pytest.fixture(scope="module")
+def readers() -> Iterator[SourceReaders]:
+    found = SourceReaders()
+    yield found
+    found.close()
 
 
-class Counting(SourceConnector):
-    def start(self, props: Mapping[str, str]) -> None:
-        self.props = dict(props)
-
-    def task_class(self) -> type[Any]:
-        return CountingTask
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [] if self.props["do"] == "nothing" else [self.props]
-
-    def stop(self) -> None: ...
-
-    def config(self) -> ConfigDef:
-        return ConfigDef()
-
-
-def test_reading_ends_with_the_number_of_records() -> None:
-    read = first_records(Counting, {"do": "count"}, PreviewLimits(records=7, seconds=30))
+def test_reading_ends_with_the_number_of_records(readers: SourceReaders) -> None:
+    read = readers.first_records(Counting, {"do": "count"}, PreviewLimits(records=7, seconds=30))
     assert [record.value for record in read.records] == [{"number": n} for n in (1, 1, 1, 2, 2, 2, 3)]
     assert (read.ended, read.error) == ("records", None)
 
 
-def test_reading_ends_with_the_bytes() -> None:
-    read = first_records(Counting, {"do": "count"}, PreviewLimits(records=10_000, seconds=30, bytes=2_000))
+def test_reading_ends_with_the_bytes(readers: SourceReaders) -> None:
+    read = readers.first_records(Counting, {"do": "count"}, PreviewLimits(records=10_000, seconds=30, bytes=2_000))
     assert 0 < len(read.records) < 1_000
     assert read.ended == "bytes"
 
 
-def test_a_source_that_blocks_for_ever_is_gone_after_its_time(tmp_path: Path) -> None:
-    begin = time.monotonic()
-    pid = tmp_path / "pid"
-    read = first_records(Counting, {"do": "block", "pid": str(pid)}, PreviewLimits(seconds=6))
+def test_a_source_that_blocks_for_ever_is_gone_after_its_time_with_all_that_it_has_started(
+    readers: SourceReaders, tmp_path: Path
+) -> None:
+    file, found = tmp_path / "pids", Queue[FirstRecords]()
+    limits = PreviewLimits(seconds=6)
+    config = {"do": "block", "pids": str(file)}
+    reading = threading.Thread(target=lambda: found.put(readers.first_records(Counting, config, limits)))
+    reading.start()
+    await_true(file.exists)
+    own, started = (int(pid) for pid in file.read_text().split())
+    assert os.getpriority(os.PRIO_PROCESS, own) == NICENESS
+    reading.join()
+    read = found.get()
     assert (read.records, read.ended) == ([], "seconds")
-    assert time.monotonic() - begin < 12
     with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
+        os.kill(own, 0)
+    # Nobody may have waited for the other yet.
+    state = Path("/proc", str(started), "stat")
+    await_true(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
-def test_an_error_of_the_source_is_told() -> None:
-    read = first_records(Counting, {"do": "fail"}, PreviewLimits(seconds=30))
+def test_an_error_of_the_source_is_told(readers: SourceReaders) -> None:
+    read = readers.first_records(Counting, {"do": "fail"}, PreviewLimits(seconds=30))
     assert (read.records, read.ended) == ([], "error")
     assert read.error == "ConnectException: no such table"
 
 
-def test_a_source_without_tasks_has_no_records() -> None:
-    assert first_records(Counting, {"do": "nothing"}, PreviewLimits(seconds=30)).ended == "end"
+def test_a_source_without_tasks_has_no_records(readers: SourceReaders) -> None:
+    assert readers.first_records(Counting, {"do": "nothing"}, PreviewLimits(seconds=30)).ended == "end"
 
 
-def test_a_columnar_source_is_read_too(tmp_path: Path) -> None:
+def test_a_columnar_source_is_read_too(readers: SourceReaders, tmp_path: Path) -> None:
     file = tmp_path / "in.txt"
     file.write_text("".join(f"line {number}\n" for number in range(100)))
     config = {"file": str(file), "topic": "t", "name": "f"}
-    read = first_records(FileStreamSourceConnector, config, PreviewLimits(records=4, seconds=30))
+    read = readers.first_records(FileStreamSourceConnector, config, PreviewLimits(records=4, seconds=30))
     assert [record.value for record in read.records] == [f"line {number}" for number in range(4)]
     assert {record.topic for record in read.records} == {"t"}
     assert read.ended == "records"
+
+
+def test_a_source_that_ends_its_process_gives_no_records(readers: SourceReaders) -> None:
+    read = readers.first_records(Counting, {"do": "die"}, PreviewLimits(seconds=30))
+    assert (read.records, read.ended) == ([], "end")
+
+
+def test_a_server_that_has_ended_is_replaced() -> None:
+    own = SourceReaders()
+    assert own.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
+    server = own._server
+    assert server is not None
+    server.kill()
+    server.wait()
+    assert own.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
+    own.close()
+    assert own._server is None

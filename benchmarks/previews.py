@@ -1,0 +1,192 @@
+"""`python -m benchmarks.previews`: what twenty previews at once cost a connector that runs.
+
+A source runs at full speed, or with `--rate` at a set pace. Windows without previews and windows in which twenty are
+asked for at once take turns; each is compared with the mean of its two neighbours, and the median of these ratios
+counts.
+
+Thread: the main thread measures; each preview has a thread that waits for its answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import median
+from benchmarks.processes import WorkerProcess, cpu_seconds, process_tree
+from penstock.broker import EmbeddedBroker, free_port
+
+STRINGS = "org.apache.kafka.connect.storage.StringConverter"
+WRITTEN = re.compile(r'^source_record_write_total\{connector="steady".*\} (\S+)', re.MULTILINE)
+
+
+@dataclass
+class Window:
+    """What happened in one stretch of time.
+
+    Attributes:
+        rate: Records of the source a second.
+        seconds: How long it took.
+        cpu: CPU seconds of the worker, its JVM and other processes of it.
+        waits: How long each preview took.
+        endings: What ended each preview's reading.
+    """
+
+    rate: float
+    seconds: float
+    cpu: float
+    waits: list[float] = field(default_factory=list)
+    endings: list[str] = field(default_factory=list)
+
+
+class Bench:
+    """A worker with a source that runs, and the file that is previewed."""
+
+    def __init__(self, worker: WorkerProcess, pid: int, file: Path, at_once: int) -> None:
+        self._worker = worker
+        self._pid = pid
+        self._file = file
+        self._at_once = at_once
+
+    def quiet(self, seconds: float) -> Window:
+        """A stretch without previews."""
+        before, cpu, began = self.written(), self._cpu(), time.monotonic()
+        threading.Event().wait(seconds)
+        took = time.monotonic() - began
+        return Window((self.written() - before) / took, took, self._cpu() - cpu)
+
+    def busy(self) -> Window:
+        """The time that previews take which are asked for at once."""
+        before, cpu, began = self.written(), self._cpu(), time.monotonic()
+        found = Window(0, 0, 0)
+        threads = [threading.Thread(target=self._preview, args=(found,)) for _ in range(self._at_once)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found.seconds = time.monotonic() - began
+        found.rate = (self.written() - before) / found.seconds
+        found.cpu = self._cpu() - cpu
+        return found
+
+    def written(self) -> float:
+        """Records of the source that are in Kafka."""
+        with urllib.request.urlopen(f"{self._worker.url}/metrics", timeout=30) as answer:
+            found = WRITTEN.search(answer.read().decode())
+        return float(found[1]) if found else 0.0
+
+    def _preview(self, window: Window) -> None:
+        config = {
+            "connector.class": "FileStreamSource",
+            "file": str(self._file),
+            "topic": "previewed",
+            "transforms": "hoist",
+            "transforms.hoist.type": "HoistField$Value",
+            "transforms.hoist.field": "line",
+        }
+        began = time.monotonic()
+        answer = post(self._worker.url, "/connector-plugins/FileStreamSource/preview", {"config": config})
+        window.waits.append(time.monotonic() - began)
+        window.endings.append(answer["ended_by"])
+
+    def _cpu(self) -> float:
+        return sum(cpu_seconds(pid) for pid in process_tree(self._pid) if pid)
+
+
+def post(url: str, path: str, body: object) -> Any:
+    """The answer to a POST request."""
+    request = urllib.request.Request(
+        url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"POST {path}: {error.code} {error.read()[:500]!r}") from error
+
+
+def main() -> int:
+    """Measures; the exit code is 1 when previews cost more than they may."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.previews", description=__doc__)
+    parser.add_argument("--rate", type=int, default=0, help="records a second of the source; 0 for full speed")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--at-once", type=int, default=20)
+    parser.add_argument("--window", type=float, default=6.0, help="seconds without previews between two rounds")
+    parser.add_argument("--most", type=float, default=0.05, help="the share of its speed that the source may lose")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-previews-") as scratch:
+        lost = _measure(Path(scratch), options)
+    print(f"the source lost {lost:.1%} of its speed (median of {options.rounds} rounds; at most {options.most:.0%})")
+    return 0 if lost <= options.most else 1
+
+
+def _measure(directory: Path, options: argparse.Namespace) -> float:
+    previewed = directory / "previewed.txt"
+    previewed.write_text("".join(f"line {number}\n" for number in range(100_000)))
+    with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
+        worker = _worker(directory, broker.bootstrap_servers)
+        try:
+            worker.await_rest()
+            config = {
+                "connector.class": "benchmarks.steady_source.SteadySource",
+                "topic": "steady",
+                "rate": str(options.rate),
+            }
+            post(worker.url, "/connectors", {"name": "steady", "config": config})
+            bench = Bench(worker, worker.usage.root, previewed, options.at_once)
+            pause = threading.Event()
+            while bench.written() < 1_000_000:
+                pause.wait(0.2)
+            bench.busy()  # the first ones compile their plan
+            return _rounds(bench, options)
+        finally:
+            worker.stop()
+
+
+def _rounds(bench: Bench, options: argparse.Namespace) -> float:
+    losses = []
+    before = bench.quiet(options.window)
+    for number in range(options.rounds):
+        busy = bench.busy()
+        after = bench.quiet(options.window)
+        usual = (before.rate + after.rate) / 2
+        losses.append(1 - busy.rate / usual)
+        waits = sorted(busy.waits)
+        print(
+            f"round {number + 1}: {usual:,.0f} records/s, {busy.rate:,.0f} with previews for {busy.seconds:.1f} s"
+            f" ({losses[-1]:+.1%} lost); CPU {before.cpu / before.seconds:.2f} and {busy.cpu / busy.seconds:.2f} s/s;"
+            f" a preview took {waits[0]:.1f} to {waits[-1]:.1f} s, ended by {sorted(set(busy.endings))}",
+            flush=True,
+        )
+        before = after
+    return median(losses)
+
+
+def _worker(directory: Path, brokers: str) -> WorkerProcess:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    properties = {
+        "bootstrap.servers": brokers,
+        "listeners": url,
+        "offset.storage.file.filename": directory / "offsets",
+        "key.converter": STRINGS,
+        "value.converter": STRINGS,
+    }
+    file = directory / "worker.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    command = [str(Path(sys.executable).with_name("connect-standalone")), str(file)]
+    return WorkerProcess(command, url, directory / "worker.log", {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
