@@ -29,6 +29,7 @@ from penstock.testing.source_doubles import (
     ScriptedTask,
     record,
 )
+from penstock.worker import source_task
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts, FailedRecord
 from penstock.worker.source_stages import BatchLimits
@@ -262,6 +263,28 @@ def test_unacknowledged_records_are_not_committed_even_at_the_end(rigs: list[Rig
     rig.stop()
     assert rig.committed() == {"f": 1}
     assert rig.producer.aborted
+
+
+def test_what_is_acknowledged_is_committed_while_stop_waits_for_the_rest(
+    rigs: list[Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_task, "_COMMIT_FIRST_S", 0.01)
+    task = HookedTask()
+    rig = Rig(task=task)
+    rig.producer.acknowledge = False
+    started(rigs, rig)
+    task.give(values(1))
+    rig.producer.wait_sent(1)
+    rig.producer.answer()
+    task.give(values(1, 2))
+    rig.producer.wait_sent(2)
+    rig.runner.stop()
+    assert rig.store.wait_for(lambda: rig.committed() == {"f": 1})
+    # Its slot abandons the task now, because the wait for the rest is too long: what was committed stays.
+    rig.runner.cancel()
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {"f": 1}
+    assert task.told[-1] == ("commit", None)
 
 
 def test_stop_waits_for_what_is_in_flight(rigs: list[Rig]) -> None:
