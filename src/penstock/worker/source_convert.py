@@ -97,7 +97,11 @@ class SourceConverter:
         Raises:
             ConnectException: the batch cannot be run at all.
         """
-        batch = self._pipeline.run(source)
+        try:
+            batch = self._pipeline.run(source)
+        except Exception as error:
+            refuse_malformed(self._owner, source, error)
+            raise
         limit = count_records(source, batch)
         failure: Exception | None = None
         errors: Mapping[int, RecordError] = batch.errors
@@ -276,6 +280,33 @@ def _describer(source: Batch) -> Callable[[int], object]:
         topic = "" if source.topic is None else f"topic {source.topic}, "
         return lambda row: f"row {row} of a frame ({topic}{place_in_source(source, row)})"
     return source.records.__getitem__
+
+
+def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
+    """Names the record that has made a batch fail, if one is not of the types that a record must be of.
+
+    Asked afterwards only: looking at every record of every batch would cost more than it tells.
+
+    Raises:
+        ConnectException: one of the records is malformed; caused by the error.
+    """
+    if isinstance(source, SourceFrame):
+        return
+    for row, record in enumerate(source.records):
+        fields: tuple[tuple[str, object, type], ...] = (
+            ("topic", record.topic, str),
+            ("partition", record.kafka_partition, int),
+            ("timestamp", record.timestamp, int),
+            ("source partition", record.source_partition, Mapping),
+        )
+        for what, value, kind in fields:
+            bits = 31 if what == "partition" else 63
+            too_large = isinstance(value, int) and not -(2**bits) <= value < 2**bits
+            if too_large or not (value is None or isinstance(value, kind)):
+                raise ConnectException(
+                    f"Task {owner} returned a record that cannot be sent: the {what} is {value!r} "
+                    f"({place_in_source(source, row)}). The connector or one of its transforms must be corrected."
+                ) from error
 
 
 def place_in_source(source: Batch, row: int) -> str:

@@ -40,7 +40,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.api import FrameSourceTask, OffsetStorageReader, SourceFrame, SourceTask, SourceTaskContext
+from penstock.api import (
+    FrameSourceTask,
+    OffsetStorageReader,
+    SourceFrame,
+    SourceRecord,
+    SourceTask,
+    SourceTaskContext,
+)
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, stack_trace
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter
@@ -311,6 +318,12 @@ class SourceTaskRunner:
             raise ConnectException(
                 f"poll() of {type(self._task).__name__} (task {self.id}) must return {wanted} or None, "
                 f"got {type(polled).__name__}"
+            )
+        strange = {kind for kind in set(map(type, polled)) if not issubclass(kind, SourceRecord)}
+        if strange:
+            raise ConnectException(
+                f"poll() of {type(self._task).__name__} (task {self.id}) must return SourceRecords, "
+                f"found {', '.join(sorted(kind.__name__ for kind in strange))} among them"
             )
         self.counts.records += len(polled)
         return polled or None

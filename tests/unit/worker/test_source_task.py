@@ -478,6 +478,39 @@ def test_poll_must_return_records_or_a_frame(rigs: list[Rig]) -> None:
     assert "poll() of ScriptedTask (task c-0) must return a sequence of SourceRecords or None" in trace
 
 
+def test_poll_must_not_return_anything_but_records(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give([record(1), "a line"])
+    trace = str(rig.wait_state(State.FAILED))
+    assert "poll() of ScriptedTask (task c-0) must return SourceRecords, found str among them" in trace
+
+
+@pytest.mark.parametrize(
+    ("malformed", "what"),
+    [
+        (SourceRecord({"f": 1}, {"p": 2}, 5, "v"), "the topic is 5"),  # type: ignore[arg-type]
+        (SourceRecord({"f": 1}, {"p": 2}, "t", "v", partition=2**40), f"the partition is {2**40}"),
+        (SourceRecord({"f": 1}, {"p": 2}, "t", "v", timestamp=2**70), f"the timestamp is {2**70}"),
+    ],
+)
+def test_a_malformed_record_that_makes_a_batch_fail_is_named_with_its_place(
+    rigs: list[Rig], malformed: SourceRecord, what: str
+) -> None:
+    rig = started(rigs, Rig())
+    rig.pipeline.error = OverflowError("does not fit")
+    rig.task.give([record(1), malformed])
+    trace = str(rig.wait_state(State.FAILED))
+    place = "source partition {'f': 1}, source offset {'p': 2}"
+    assert f"Task c-0 returned a record that cannot be sent: {what} ({place})" in trace
+    assert "OverflowError: does not fit" in trace
+
+
+def test_a_source_partition_must_be_a_map(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give([SourceRecord("f", {"p": 1}, "t", "v")])  # type: ignore[arg-type]
+    assert "cannot be sent: the source partition is 'f'" in str(rig.wait_state(State.FAILED))
+
+
 def test_a_failed_start_is_followed_by_stop_and_no_commit(rigs: list[Rig]) -> None:
     class Broken(HookedTask):
         def start(self, props: object) -> None:
