@@ -82,7 +82,8 @@ class WorkerSinkTaskContext(SinkTaskContext):
             offset = -1
         if offset < 0:
             raise ConnectException(
-                f"{self._task} cannot go on with {partition} at offset {position!r}: it must be a whole number, 0 or more"
+                f"{self._task} cannot go on with {partition} at offset {position!r}: "
+                "it must be a whole number, 0 or more"
             )
         return offset
 

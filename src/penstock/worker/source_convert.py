@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batches import ProduceBatch, RecordError, SourceRecords
+from penstock.pipeline.segments import malformed
 from penstock.worker.source_stages import Batch
 from penstock.worker.tolerance import ErrorHandler
 
@@ -293,20 +294,15 @@ def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
     if isinstance(source, SourceFrame):
         return
     for row, record in enumerate(source.records):
-        fields: tuple[tuple[str, object, type], ...] = (
-            ("topic", record.topic, str),
-            ("partition", record.kafka_partition, int),
-            ("timestamp", record.timestamp, int),
-            ("source partition", record.source_partition, Mapping),
-        )
-        for what, value, kind in fields:
-            bits = 31 if what == "partition" else 63
-            too_large = isinstance(value, int) and not -(2**bits) <= value < 2**bits
-            if too_large or not (value is None or isinstance(value, kind)):
-                raise ConnectException(
-                    f"Task {owner} returned a record that cannot be sent: the {what} is {value!r} "
-                    f"({place_in_source(source, row)}). The connector or one of its transforms must be corrected."
-                ) from error
+        what = malformed(record)
+        partition: object = record.source_partition
+        if what is None and not (partition is None or isinstance(partition, Mapping)):
+            what = f"the source partition is {partition!r}"
+        if what is not None:
+            raise ConnectException(
+                f"Task {owner} returned a record that cannot be sent: {what} ({place_in_source(source, row)}). "
+                "The connector or one of its transforms must be corrected."
+            ) from error
 
 
 def place_in_source(source: Batch, row: int) -> str:
