@@ -1,4 +1,4 @@
-"""A user's transform between two plans: what it may return, and when its predicate lets it."""
+"""Users' transforms and converters between two plans: what they may return, and when a predicate lets a transform."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.api import ConnectRecord, Predicate, SourceRecord, Transformation
+from penstock.api import ConnectRecord, Converter, Predicate, SourceRecord, Transformation
 from penstock.config import ConfigDef
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
-from penstock.pipeline.segments import Classic
+from penstock.pipeline.segments import Classic, Failures
+from penstock.pipeline.source import _convert_own
 
 RECORD = SourceRecord({"f": 1}, {"p": 1}, "t", "v")
 
@@ -104,3 +106,28 @@ def test_the_predicate_decides_also_with_an_answer_that_is_only_like_a_bool(
     result = applied(lambda record: record.new_record(value="changed"), answer, negate=negate)
     assert result is not None
     assert (result.value == "changed") is runs
+
+
+class Making(Converter):
+    def configure(self, configs: Mapping[str, object], is_key: bool) -> None: ...
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        made: Any = value
+        return made  # type: ignore[no-any-return]
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        raise NotImplementedError
+
+
+def test_a_converter_that_makes_no_bytes_fails_the_record_and_no_other() -> None:
+    values = [b"a", None, "text", bytearray(b"b"), 7]
+    records = [SourceRecord({"f": 1}, {"p": 1}, "t", value) for value in values]
+    failures = Failures()
+    column = _convert_own("value", Making(), "my.Converter", records, None, len(records), failures)
+    assert column.to_pylist() == [b"a", None, None, b"b", None]
+    assert {row: (error.stage, error.message) for row, error in failures.errors.items()} == {
+        2: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got str"),
+        4: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got int"),
+    }
