@@ -256,6 +256,7 @@ class StandaloneWorker:
         self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)
         store.start()
         check_worker_converters(settings, self._plugins)
+        self._warn_of_clients()
         self._connectors = self._open_connectors()
         policy = parse_policy(settings.override_policy, settings.override_allowlist)
         builder = TaskBuilder(
@@ -287,6 +288,21 @@ class StandaloneWorker:
             except_for=[file.name for file in self._files],
         )
         log.info("The worker serves; Kafka cluster id %s", cluster_id)
+
+    def _warn_of_clients(self) -> None:
+        """Says at once what tasks would fail with: which of them need such a client is not known yet."""
+        from penstock.kafka.client_settings import refused_for_all
+        from penstock.kafka.client_table import ClientKind
+
+        for kind in ClientKind:
+            for fault in refused_for_all(kind, self._settings.raw):
+                log.error(
+                    "The worker's setting %s.%s = %s cannot be used, and tasks with such a client fail: %s",
+                    kind.value,
+                    fault.name,
+                    fault.value,
+                    fault.reason,
+                )
 
     def _open_connectors(self) -> FileConnectorStore | None:
         """The store of connectors, read; None when they are to be forgotten."""

@@ -32,6 +32,7 @@ __all__ = [
     "dead_letter_producer_id",
     "librdkafka_knows",
     "producer_settings",
+    "refused_for_all",
     "refused_overrides",
     "sink_consumer_id",
     "source_producer_id",
@@ -245,23 +246,28 @@ def refused_overrides(kind: ClientKind, worker: Mapping[str, str], connector: Ma
     """What of the client settings that a connector overrides cannot be used, together with the worker's.
 
     Names come without their prefix.
-    What is wrong with the worker's settings alone is not among it.
 
     Args:
         kind: which client's settings are looked at.
         worker: the worker's properties, placeholders resolved.
         connector: the connector's configuration, placeholders resolved.
     """
+    before = refused_for_all(kind, worker)
+    overridden = _with_prefix(connector, f"{kind.value}.override.")
+    refused = _refused(kind, worker, connector)
+    return tuple(fault for fault in refused if fault.name in overridden or fault not in before)
+
+
+def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOut, ...]:
+    """What of the worker's settings for its connectors' clients cannot be used: clients of this kind cannot be made."""
+    return _refused(kind, worker, {})
+
+
+def _refused(kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str]) -> tuple[LeftOut, ...]:
     names = setting_names(kind) if kind is ClientKind.ADMIN else frozenset[str]()
     plain = {name: text for name, text in worker.items() if name in names}
-
-    def refused(configuration: Mapping[str, str]) -> tuple[LeftOut, ...]:
-        java = {**_bootstrap(worker), **plain, **_own(worker, configuration, kind.value)}
-        return translate(kind, java, knows=lambda *_: True).refused
-
-    before = refused({})
-    overridden = _with_prefix(connector, f"{kind.value}.override.")
-    return tuple(fault for fault in refused(connector) if fault.name in overridden or fault not in before)
+    java = {**_bootstrap(worker), **plain, **_own(worker, connector, kind.value)}
+    return translate(kind, java, knows=lambda *_: True).refused
 
 
 def translate(

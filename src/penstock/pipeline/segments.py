@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
 from penstock.api import ConnectRecord, FrameTransformation, Predicate, Transformation
-from penstock.errors import ConnectException, RetriableException, java_class_name
+from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
 from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
 from penstock.pipeline.jobs import Outcome
@@ -40,10 +41,36 @@ class Classic:
     alias: str
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
-        """The record as it goes on; None = dropped."""
-        if self.predicate is not None and self.predicate.test(record) is self.negate:
+        """The record as it goes on; None = dropped.
+
+        Raises:
+            DataException: the transform returned something that is no record, or cannot be one for Kafka.
+        """
+        if self.predicate is not None and bool(self.predicate.test(record)) is self.negate:
             return record
-        return self.transformation.apply(record)
+        result: object = self.transformation.apply(record)
+        if result is None:
+            return None
+        if not isinstance(result, ConnectRecord):
+            raise DataException(f"{self.name} must return a record, or None to drop it, got {type(result).__name__}")
+        # Here it is the failure of this record; in a column it would be that of the whole batch.
+        if (what := malformed(result)) is not None:
+            raise DataException(f"{self.name} returned a record that cannot be sent: {what}")
+        return result
+
+
+def malformed(record: ConnectRecord) -> str | None:
+    """What of a record's coordinates cannot be sent to Kafka whatever its schema; None when all can."""
+    fields: tuple[tuple[str, object, type, int], ...] = (
+        ("topic", record.topic, str, 0),
+        ("partition", record.kafka_partition, Integral, 31),
+        ("timestamp", record.timestamp, Real, 63),
+    )
+    for what, value, kind, bits in fields:
+        too_large = isinstance(value, int) and not -(2**bits) <= value < 2**bits
+        if too_large or not (value is None or isinstance(value, kind)):
+            return f"the {what} is {value!r}"
+    return None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
+from penstock.errors import DataException
 from penstock.pipeline.assembly import Assembly, LazyColumns
 from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage
 from penstock.pipeline.chain import Staged
@@ -253,7 +254,10 @@ def _convert_own(
             continue
         schema, value = (record.key_schema, record.key) if side == "key" else (record.value_schema, record.value)
         try:
-            data[seq] = converter.from_connect_data(record.topic, schema, value, record.headers)
+            made: object = converter.from_connect_data(record.topic, schema, value, record.headers)
+            if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
+                raise DataException(f"{name} must return bytes or None, got {type(made).__name__}")
+            data[seq] = made if made is None else bytes(made)
         except Exception as error:
             failures.raised(seq, _STAGES[side], name, error)
     return pa.array(data, pa.binary())

@@ -110,6 +110,11 @@ class WorkerSettings:
         found = definition.validate_all(given)
         faults = faults_of(definition, given, found.values())
         faults.extend(_cross_faults(properties, found.keys() - {fault.key for fault in faults}))
+        interval = found["offset.flush.interval.ms"].value
+        if isinstance(interval, int) and interval < 1:
+            # Kafka's definition takes it, and then every source task fails.
+            rule = f"Invalid value {interval} for configuration offset.flush.interval.ms: Value must be at least 1"
+            faults.append(Fault("offset.flush.interval.ms", str(interval), rule))
         if faults:
             raise InvalidSettingsError("Worker configuration", faults)
         values = {name: value.value for name, value in found.items()}

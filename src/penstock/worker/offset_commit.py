@@ -3,8 +3,8 @@
 Main type: `OffsetCommitter`: one for each task, on its own schedule, so that a slow store or a slow ``commit`` hook
 delays no other task.
 
-Thread: `due_in_s` and `run_if_due` belong to the task's delivery thread; `run` is also called by the task's thread for
-the final commit, when the delivery thread has ended. The writer takes care of two writes meeting.
+Thread: `due_in_s` and `run_if_due` belong to the task's delivery thread; `run` is also called by the task's thread when
+the task ends. One commit at a time: the other thread waits.
 
 Source: SourceTaskOffsetCommitter and WorkerSourceTask.commitOffsets of Kafka Connect.
 """
@@ -12,6 +12,7 @@ Source: SourceTaskOffsetCommitter and WorkerSourceTask.commitOffsets of Kafka Co
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ class OffsetCommitter:
         self._clock = clock
         self._probe = probe
         self._next = clock() + interval_s
+        self._one_at_a_time = threading.Lock()
 
     def due_in_s(self) -> float:
         """Seconds until the next commit; 0 when it is due."""
@@ -86,15 +88,22 @@ class OffsetCommitter:
         Returns:
             Whether everything acknowledged is in the store. A failure is logged; the offsets are written next time.
         """
-        if self._writer.fenced:
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        if self._writer.fenced or not self._one_at_a_time.acquire(timeout=limit):
             return False
+        try:
+            return self._run(limit)
+        finally:
+            self._one_at_a_time.release()
+
+    def _run(self, timeout_s: float) -> bool:
         started = self._clock()
         taken = self._submitted.take_committable()
         try:
             for partition, offset in taken:
                 self._writer.put(partition, offset)
             self._probe(AFTER_ACK_BEFORE_OFFSETS)
-            written = self._writer.flush(self._timeout_s if timeout_s is None else timeout_s)
+            written = self._writer.flush(timeout_s)
         except (OffsetStoreException, DataException) as error:
             self.counts.failures += 1
             text = "The offset commit failed; the offsets are kept and written with the next one (%s): %s"

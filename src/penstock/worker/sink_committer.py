@@ -145,6 +145,13 @@ class SinkCommitter:
             raise ConnectException(
                 f"{self._name}: pre_commit returned None; return the offsets that are safe, or an empty map"
             )
+        if not isinstance(returned, Mapping) or not all(
+            isinstance(partition, tuple) and len(partition) == 2 and isinstance(offset, OffsetAndMetadata)
+            for partition, offset in returned.items()
+        ):
+            raise ConnectException(
+                f"{self._name}: pre_commit must return a map of TopicPartition to OffsetAndMetadata, got {returned!r}"
+            )
         return returned
 
     def _to_commit(

@@ -10,11 +10,12 @@ Source: ``WorkerSinkTaskContext``; KIP-275 for ``is_closing``.
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Mapping
-from typing import overload
+from typing import SupportsIndex, overload
 
 from penstock.api import ErrantRecordReporter, SinkTaskContext, TopicPartition
-from penstock.errors import IllegalWorkerStateException
+from penstock.errors import ConnectException, IllegalWorkerStateException
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,19 @@ class WorkerSinkTaskContext(SinkTaskContext):
             if position is None:
                 logger.warning("%s: ignoring a rewind of %s without an offset", self._task, partition)
             else:
-                self._rewinds[TopicPartition(*partition)] = position
+                self._rewinds[TopicPartition(*partition)] = self._whole(partition, position)
+
+    def _whole(self, partition: TopicPartition, position: SupportsIndex) -> int:
+        try:
+            offset = operator.index(position)
+        except TypeError:
+            offset = -1
+        if offset < 0:
+            raise ConnectException(
+                f"{self._task} cannot go on with {partition} at offset {position!r}: "
+                "it must be a whole number, 0 or more"
+            )
+        return offset
 
     def timeout(self, timeout_ms: int) -> None:
         """Bound the time to the next ``put``, once."""

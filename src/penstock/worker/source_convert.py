@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batches import ProduceBatch, RecordError, SourceRecords
+from penstock.pipeline.segments import malformed
 from penstock.worker.source_stages import Batch
 from penstock.worker.tolerance import ErrorHandler
 
@@ -97,7 +98,11 @@ class SourceConverter:
         Raises:
             ConnectException: the batch cannot be run at all.
         """
-        batch = self._pipeline.run(source)
+        try:
+            batch = self._pipeline.run(source)
+        except Exception as error:
+            refuse_malformed(self._owner, source, error)
+            raise
         limit = count_records(source, batch)
         failure: Exception | None = None
         errors: Mapping[int, RecordError] = batch.errors
@@ -276,6 +281,28 @@ def _describer(source: Batch) -> Callable[[int], object]:
         topic = "" if source.topic is None else f"topic {source.topic}, "
         return lambda row: f"row {row} of a frame ({topic}{place_in_source(source, row)})"
     return source.records.__getitem__
+
+
+def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
+    """Names the record that has made a batch fail, if one is not of the types that a record must be of.
+
+    Asked afterwards only: looking at every record of every batch would cost more than it tells.
+
+    Raises:
+        ConnectException: one of the records is malformed; caused by the error.
+    """
+    if isinstance(source, SourceFrame):
+        return
+    for row, record in enumerate(source.records):
+        what = malformed(record)
+        partition: object = record.source_partition
+        if what is None and not (partition is None or isinstance(partition, Mapping)):
+            what = f"the source partition is {partition!r}"
+        if what is not None:
+            raise ConnectException(
+                f"Task {owner} returned a record that cannot be sent: {what} ({place_in_source(source, row)}). "
+                "The connector or one of its transforms must be corrected."
+            ) from error
 
 
 def place_in_source(source: Batch, row: int) -> str:

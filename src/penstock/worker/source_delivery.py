@@ -26,7 +26,7 @@ from penstock.kafka.producer import FailedDelivery, Receipts
 from penstock.pipeline.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
 from penstock.worker.commit_hooks import CommitHooks
-from penstock.worker.source_convert import Outgoing, place_in_source
+from penstock.worker.source_convert import Outgoing, place_in_source, refuse_malformed
 from penstock.worker.submitted import Submission, SubmittedOffsets
 from penstock.worker.tolerance import KAFKA_PRODUCE, ErrorHandler
 from penstock.worker.topic_creation import TopicCreator
@@ -113,7 +113,11 @@ class SourceDelivery:
         if isinstance(source, SourceFrame):
             submission = Submission.of_frame(source, outgoing.size, partition_identity)
         else:
-            submission = Submission.of_records(source.records, partition_identity)
+            try:
+                submission = Submission.of_records(source.records, partition_identity)
+            except Exception as error:
+                refuse_malformed(self._owner, source, error)
+                raise
         sends = outgoing.size > 0 and (outgoing.rows is None or len(outgoing.rows) > 0)
         # Invariant 1: the batch is queued below before its first row is sent.
         if sends:

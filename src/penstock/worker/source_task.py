@@ -40,7 +40,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.api import FrameSourceTask, OffsetStorageReader, SourceFrame, SourceTask, SourceTaskContext
+from penstock.api import (
+    FrameSourceTask,
+    OffsetStorageReader,
+    SourceFrame,
+    SourceRecord,
+    SourceTask,
+    SourceTaskContext,
+)
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, stack_trace
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter
@@ -62,6 +69,8 @@ _WAITING_BATCHES = 8
 _WAITING_BYTES = 4 * 1024 * 1024
 #: The stages, as ``BusyTimes`` names them. Sending includes the wait for room in the Kafka client.
 STAGES: Final = ("poll", "spark", "send")
+#: After what time of waiting for the last records a stopping task commits what it can already.
+_COMMIT_FIRST_S = 0.5
 #: How long a stage that was told to give up may take to notice.
 _GIVE_UP_S = 1.0
 
@@ -318,6 +327,12 @@ class SourceTaskRunner:
                 f"poll() of {type(self._task).__name__} (task {self.id}) must return {wanted} or None, "
                 f"got {type(polled).__name__}"
             )
+        strange = {kind for kind in set(map(type, polled)) if not issubclass(kind, SourceRecord)}
+        if strange:
+            raise ConnectException(
+                f"poll() of {type(self._task).__name__} (task {self.id}) must return SourceRecords, "
+                f"found {', '.join(sorted(kind.__name__ for kind in strange))} among them"
+            )
         self.counts.records += len(polled)
         return polled or None
 
@@ -360,8 +375,12 @@ class SourceTaskRunner:
     def _finish_stages(self, drain: Deadline) -> None:
         """Wait for both stages and for Kafka; give up what is not delivered in time."""
         self._batcher.close()
-        ended = self._pipeline_thread.join(drain.remaining()) and self._delivery_thread.join(drain.remaining())
-        if ended and not self._cancelled.is_set() and self._services.producer.wait_delivered(drain.remaining()):
+        if self._drained(Deadline(min(_COMMIT_FIRST_S, drain.remaining()), self._services.clock)):
+            return
+        # It takes longer, perhaps longer than the task is given: what is acknowledged is not to be sent again for that.
+        if self._started and not self._cancelled.is_set():
+            self.committer.run(drain.remaining())
+        if self._drained(drain):
             return
         if not self._cancelled.is_set():
             logger.error(
@@ -374,6 +393,11 @@ class SourceTaskRunner:
         self._delivery_thread.join(_GIVE_UP_S)
         if not self._pipeline_thread.join(0):
             logger.warning("A Spark job of task %s is still running; its result is thrown away", self.id)
+
+    def _drained(self, deadline: Deadline) -> bool:
+        """Wait until both stages have ended and Kafka has everything; whether that came in time."""
+        ended = self._pipeline_thread.join(deadline.remaining()) and self._delivery_thread.join(deadline.remaining())
+        return ended and not self._cancelled.is_set() and self._services.producer.wait_delivered(deadline.remaining())
 
     def _report_end(self) -> None:
         if self._cancelled.is_set():

@@ -107,6 +107,23 @@ class TestLineReader:
         assert (texts(last.lines), last.resume) == (["half"], 0)
         assert self.read_all(reader) == ["two"]
 
+    def test_a_named_pipe_is_a_stream_that_can_be_opened_again_and_has_no_positions(self, tmp_path):
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        reader = LineReader(str(path), 0)
+        assert reader.read() is None
+        with path.open("w") as out:
+            out.write("one\ntw")
+            out.flush()
+            chunk = reader.read()
+            assert (texts(chunk.lines), chunk.start, chunk.resume) == (["one"], None, None)
+            out.write("o\nend")
+        assert self.read_all(reader) == ["two", "end"]
+        with path.open("w") as out:
+            out.write("again\n")
+        assert self.read_all(reader) == ["again"]
+        reader.close()
+
     def test_a_position_behind_the_end_means_another_file(self, tmp_path):
         path = tmp_path / "in"
         path.write_text("one\n")

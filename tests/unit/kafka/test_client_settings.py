@@ -14,6 +14,8 @@ from penstock.kafka.client_settings import (
     dead_letter_producer_id,
     librdkafka_knows,
     producer_settings,
+    refused_for_all,
+    refused_overrides,
     sink_consumer_id,
     source_producer_id,
     translate,
@@ -296,6 +298,16 @@ def test_an_admin_client_says_nothing_of_settings_that_were_meant_for_the_worker
     assert admin_settings(worker, {}, client_id="a").unused == ()
     own = admin_settings(worker, {"admin.override.metrics.num.samples": "3"}, client_id="a").unused
     assert [(left.name, left.value) for left in own] == [("metrics.num.samples", "3")]
+
+
+def test_what_a_worker_sets_wrong_for_all_is_told_apart_from_what_a_connector_overrides() -> None:
+    worker = {"bootstrap.servers": "a:1", "producer.acks": "7", "security.protocol": "carrier pigeon"}
+    assert [fault.name for fault in refused_for_all(PRODUCER, worker)] == ["acks"]
+    assert [fault.name for fault in refused_for_all(CONSUMER, worker)] == []
+    assert [fault.name for fault in refused_for_all(ADMIN, worker)] == ["security.protocol"]
+    connector = {"producer.override.linger.ms": "soon", "admin.override.retries": "2"}
+    assert [fault.name for fault in refused_overrides(PRODUCER, worker, connector)] == ["linger.ms"]
+    assert refused_overrides(ADMIN, worker, connector) == ()
 
 
 def test_client_ids_are_connects() -> None:

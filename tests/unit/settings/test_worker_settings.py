@@ -134,6 +134,12 @@ def test_all_faults_are_reported_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize("interval", ["0", "-5"])
+def test_an_interval_that_would_commit_without_pause_is_refused(interval: str) -> None:
+    rule = f"Invalid value {interval} for configuration offset.flush.interval.ms: Value must be at least 1"
+    assert _faults({"offset.flush.interval.ms": interval}) == {"offset.flush.interval.ms": (interval, rule)}
+
+
 @pytest.mark.parametrize("server", ["nohost", "host:", "host:port", "host:70000", "a b:c"])
 def test_a_server_without_host_and_port_is_refused_by_name(server: str) -> None:
     rule = f"Invalid value {server} for configuration bootstrap.servers: Expected host:port"

@@ -404,6 +404,21 @@ class TestCommits:
         assert sink.consumer.sync_commits == [{T0: 3}]
         assert sink.states == ["RUNNING", "UNASSIGNED"]
 
+    @pytest.mark.parametrize("answer", ["all", {T0: 1}, {"t": OffsetAndMetadata(1)}, [T0]])
+    def test_an_answer_of_pre_commit_that_is_no_map_of_offsets_commits_nothing_and_fails_no_task(
+        self, run: Sinks, answer: object, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sink = run(Sink()).start({T0: 0})
+        sink.task.hooks["pre_commit"] = lambda _: answer
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.task.context.request_commit()
+        sink.wait_values("a", "a")
+        sink.stop()
+        assert sink.consumer.commits == sink.consumer.sync_commits == []
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+        assert f"pre_commit must return a map of TopicPartition to OffsetAndMetadata, got {answer!r}" in caplog.text
+
     def test_a_late_answer_to_an_older_commit_does_not_count(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})
         sink.consumer.answer_commits = False
@@ -566,6 +581,17 @@ class TestRebalances:
         sink.start({T0: 0})
         sink.wait_values("c", "d")
         assert sink.consumer.seeks == []
+
+    @pytest.mark.parametrize("offset", ["2", -5, 1.5])
+    def test_an_offset_to_go_on_from_is_a_whole_number(self, run: Sinks, offset: object) -> None:
+        sink = run(Sink())
+        sink.task.hooks["open"] = lambda _: sink.task.context.offset({T0: offset})  # type: ignore[dict-item]
+        sink.start({T0: 0})
+        sink.wait_state("FAILED")
+        assert (
+            str(sink.failure)
+            == f"sink task 0 cannot go on with t-0 at offset {offset!r}: it must be a whole number, 0 or more"
+        )
 
     def test_assignment_names_the_owned_partitions(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})

@@ -29,6 +29,7 @@ from penstock.testing.source_doubles import (
     ScriptedTask,
     record,
 )
+from penstock.worker import source_task
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts, FailedRecord
 from penstock.worker.source_stages import BatchLimits
@@ -264,6 +265,28 @@ def test_unacknowledged_records_are_not_committed_even_at_the_end(rigs: list[Rig
     assert rig.producer.aborted
 
 
+def test_what_is_acknowledged_is_committed_while_stop_waits_for_the_rest(
+    rigs: list[Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_task, "_COMMIT_FIRST_S", 0.01)
+    task = HookedTask()
+    rig = Rig(task=task)
+    rig.producer.acknowledge = False
+    started(rigs, rig)
+    task.give(values(1))
+    rig.producer.wait_sent(1)
+    rig.producer.answer()
+    task.give(values(1, 2))
+    rig.producer.wait_sent(2)
+    rig.runner.stop()
+    assert rig.store.wait_for(lambda: rig.committed() == {"f": 1})
+    # Its slot abandons the task now, because the wait for the rest is too long: what was committed stays.
+    rig.runner.cancel()
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {"f": 1}
+    assert task.told[-1] == ("commit", None)
+
+
 def test_stop_waits_for_what_is_in_flight(rigs: list[Rig]) -> None:
     rig = Rig()
     rig.producer.acknowledge = False
@@ -453,6 +476,39 @@ def test_poll_must_return_records_or_a_frame(rigs: list[Rig]) -> None:
     trace = rig.wait_state(State.FAILED)
     assert trace is not None
     assert "poll() of ScriptedTask (task c-0) must return a sequence of SourceRecords or None" in trace
+
+
+def test_poll_must_not_return_anything_but_records(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give([record(1), "a line"])
+    trace = str(rig.wait_state(State.FAILED))
+    assert "poll() of ScriptedTask (task c-0) must return SourceRecords, found str among them" in trace
+
+
+@pytest.mark.parametrize(
+    ("malformed", "what"),
+    [
+        (SourceRecord({"f": 1}, {"p": 2}, 5, "v"), "the topic is 5"),  # type: ignore[arg-type]
+        (SourceRecord({"f": 1}, {"p": 2}, "t", "v", partition=2**40), f"the partition is {2**40}"),
+        (SourceRecord({"f": 1}, {"p": 2}, "t", "v", timestamp=2**70), f"the timestamp is {2**70}"),
+    ],
+)
+def test_a_malformed_record_that_makes_a_batch_fail_is_named_with_its_place(
+    rigs: list[Rig], malformed: SourceRecord, what: str
+) -> None:
+    rig = started(rigs, Rig())
+    rig.pipeline.error = OverflowError("does not fit")
+    rig.task.give([record(1), malformed])
+    trace = str(rig.wait_state(State.FAILED))
+    place = "source partition {'f': 1}, source offset {'p': 2}"
+    assert f"Task c-0 returned a record that cannot be sent: {what} ({place})" in trace
+    assert "OverflowError: does not fit" in trace
+
+
+def test_a_source_partition_must_be_a_map(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give([SourceRecord("f", {"p": 1}, "t", "v")])  # type: ignore[arg-type]
+    assert "cannot be sent: the source partition is 'f'" in str(rig.wait_state(State.FAILED))
 
 
 def test_a_failed_start_is_followed_by_stop_and_no_commit(rigs: list[Rig]) -> None:

@@ -1,7 +1,8 @@
-"""Reads a growing file, or standard input, in chunks that end with a complete line.
+"""Reads a growing file, or a stream, in chunks that end with a complete line.
 
 Main type: `LineReader`, owned by the task's thread. It knows about partial last lines, files that are not there yet,
-truncated files and files that were replaced under their name.
+truncated files and files that were replaced under their name. Streams are standard input, named pipes and devices: what
+was read of them cannot be read again, so they have no positions.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import stat
 from dataclasses import dataclass
 
 from penstock.connectors.file.lines import Lines, has_line_end, split_lines
@@ -29,8 +31,8 @@ class Chunk:
 
     Attributes:
         lines: the lines; their `ends` count from `start`.
-        start: position in the file of the first line; None for standard input.
-        resume: where to go on after all of them; None for standard input.
+        start: position in the file of the first line; None for a stream.
+        resume: where to go on after all of them; None for a stream.
     """
 
     lines: Lines
@@ -54,6 +56,7 @@ class LineReader:
         self._position = position
         self._start = position
         self._fd: int | None = None if path is not None else descriptor
+        self._is_stream = path is None
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._chunk_bytes = FIRST_CHUNK_BYTES
@@ -66,10 +69,10 @@ class LineReader:
         Raises:
             ConnectException: the file cannot be read.
         """
-        if self._path is None:
-            return self._read_stream()
         if self._fd is None and not self._open():
             return None
+        if self._is_stream:
+            return self._read_stream()
         data = self._read_file()
         if data:
             return self._take(data)
@@ -85,7 +88,8 @@ class LineReader:
     def _open(self) -> bool:
         assert self._path is not None
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK a named pipe that nobody writes to would hold the task here, whatever it is asked.
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             if not self._complained:
                 log.warning("File %s is not there yet; waiting for it to be created", self._path)
@@ -97,8 +101,10 @@ class LineReader:
                 "the worker's user may read, then restart the task"
             ) from error
         self._complained = False
-        size = os.fstat(fd).st_size
-        if size < self._position:
+        found = os.fstat(fd)
+        self._is_stream = stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)
+        size = found.st_size
+        if not self._is_stream and size < self._position:
             log.warning(
                 "File %s has %d bytes, less than the committed position %d: it was truncated or replaced, so it is "
                 "read from its start",
@@ -157,7 +163,7 @@ class LineReader:
                 start,
                 self._start,
             )
-        if self._path is None:
+        if self._is_stream:
             return Chunk(lines, None, None)
         return Chunk(lines, start, self._start)
 
@@ -184,7 +190,7 @@ class LineReader:
         self._position = self._start = 0
         return Chunk(last.lines, last.start, 0) if last is not None else None
 
-    # ------------------------------------------------------------------ standard input
+    # ------------------------------------------------------------------ streams
     def _read_stream(self) -> Chunk | None:
         assert self._fd is not None
         if self._at_end:
@@ -192,8 +198,12 @@ class LineReader:
         readable, _, _ = select.select([self._fd], [], [], 0)
         if not readable:
             return None
-        data = os.read(self._fd, FIRST_CHUNK_BYTES)
+        try:
+            data = os.read(self._fd, FIRST_CHUNK_BYTES)
+        except OSError as error:
+            raise ConnectException(f"Cannot read {self._path or 'standard input'}: {error.strerror}") from error
         if data:
             return self._take(data)
-        self._at_end = True
+        # A named pipe is at its end while nobody has it open for writing; somebody may open it again.
+        self._at_end = self._path is None
         return self._emit(final=True) if self._pending else None

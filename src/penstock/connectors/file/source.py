@@ -168,7 +168,10 @@ class FileStreamSourceTask(FrameSourceTask):
         if path is None:
             return 0
         offset = self.context.offset_storage_reader().offset(self._partition)
-        position = (offset or {}).get(POSITION_FIELD, 0)
+        position = (offset or {}).get(POSITION_FIELD)
+        if position is None:
+            # Nothing was read yet, or a stream, which has no positions.
+            return 0
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
             raise ConnectException(
                 f"The committed offset of file {path} is {offset!r}, but '{POSITION_FIELD}' has to be a whole number "
