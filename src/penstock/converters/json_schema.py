@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
-from penstock.data.text import java_decimal, java_double, java_float
+from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
 from penstock.errors import DataException, SchemaBuilderException
 
 _NAMES: Final = {
@@ -387,12 +387,20 @@ def _wrap(number: int, bits: int) -> int:
     return (number + half) % (1 << bits) - half
 
 
+def _double(number: Any) -> float:
+    try:
+        return float(number) + 0.0
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
 def _read_plain(schema: Schema, node: Any, defaults: bool) -> Any:
     kind = schema.type
     if kind in _WIDTHS:
         return _whole(node, _WIDTHS[kind])
     if kind in (Type.FLOAT32, Type.FLOAT64):
-        return float(node) + 0.0 if _is_number(node) else 0.0
+        number = _double(node) if _is_number(node) else 0.0
+        return round_to_float32(number) if kind is Type.FLOAT32 else number
     if kind is Type.BOOLEAN:
         return node is True
     if kind is Type.STRING:
