@@ -107,10 +107,11 @@ def page() -> str:
         *_plugins(PluginKind.SINK),
         "## Converters\n",
         "Below `key.converter.`, `value.converter.` or `header.converter.`, of the worker or of a connector that\n"
-        "names the converter itself. The worker sets `converter.type`.\n",
+        "names the converter itself. The worker sets `converter.type`. Examples: [converters.md](converters.md).\n",
         *_plugins(PluginKind.CONVERTER),
         *_plugins(PluginKind.HEADER_CONVERTER),
         "## Transforms\n",
+        "Examples of transforms and predicates are in [transforms.md](transforms.md).\n",
         *_plugins(PluginKind.TRANSFORMATION),
         *(["## Predicates\n", *predicates] if (predicates := _plugins(PluginKind.PREDICATE)) else []),
         "## Config providers\n",
