@@ -52,17 +52,21 @@ _NODE_KINDS: Final[dict[type, str]] = {
     decimal.Decimal: "NUMBER",
     type(None): "NULL",
 }
-_BEYOND_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
+#: What Jackson writes otherwise than Python: escapes have upper-case digits, and characters beyond U+FFFF are escaped.
+_OTHERWISE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[\U00010000-\U0010ffff]")
 
 
 # ------------------------------------------------------------------------------------------------ writing
 def quote(text: str) -> str:
     """A JSON string as Jackson's UTF-8 writer makes it."""
-    return _BEYOND_BMP.sub(_pair, json.dumps(text, ensure_ascii=False))
+    return _OTHERWISE.sub(_escaped, json.dumps(text, ensure_ascii=False))
 
 
-def _pair(match: re.Match[str]) -> str:
-    point = ord(match[0]) - 0x10000
+def _escaped(match: re.Match[str]) -> str:
+    found = match[0]
+    if found[0] == "\\":
+        return f"\\u{found[2:].upper()}" if found[1] == "u" else found
+    point = ord(found) - 0x10000
     return f"\\u{0xD800 + (point >> 10):04X}\\u{0xDC00 + (point & 0x3FF):04X}"
 
 
