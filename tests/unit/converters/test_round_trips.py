@@ -29,7 +29,7 @@ from penstock.converters.as_number import (
     ShortConverter,
 )
 from penstock.converters.as_string import StringConverter
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
+from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, round_to_float32
 from penstock.plugins.kinds import PluginKind
 from penstock.plugins.stock import STOCK
 
@@ -130,7 +130,7 @@ def test_every_stock_converter_is_here() -> None:
 
 
 @pytest.mark.parametrize("decimals", ["BASE64", "NUMERIC"])
-@examples(25)
+@examples(15)
 @given(pair=typed)
 def test_json_with_schemas_gives_back_schema_and_value(decimals: str, pair: tuple[Schema, object]) -> None:
     schema, value = pair
@@ -151,7 +151,7 @@ def test_json_with_schemas_gives_back_null_where_defaults_are_left_alone(pair: t
     assert found == (schema, value)
 
 
-@examples(25)
+@examples(15)
 @given(value=schemaless())
 def test_json_without_schemas_gives_back_schemaless_values(value: object) -> None:
     schema, found = there_and_back(json_converter(schemas_enable="false"), None, value)
@@ -168,7 +168,7 @@ def has_float32(schema: Schema) -> bool:
 
 
 @pytest.mark.parametrize("decimals", ["BASE64", "NUMERIC"])
-@examples(15)
+@examples(10)
 @given(pair=typed.filter(lambda pair: not has_float32(pair[0])))
 def test_json_without_schemas_gives_back_what_json_says_of_a_typed_value(
     decimals: str, pair: tuple[Schema, object]
@@ -191,6 +191,16 @@ def test_json_without_schemas_says_enough_of_a_float32_to_have_it_again(value: f
     assert struct.unpack("f", struct.pack("f", found))[0] == value
 
 
+@examples(12)
+@given(value=st.floats(allow_nan=False, allow_infinity=False), narrow=st.booleans())
+def test_json_gives_back_every_digit_of_a_float(value: float, narrow: bool) -> None:
+    schema = Schema(Type.FLOAT32 if narrow else Type.FLOAT64)
+    value = round_to_float32(value) if narrow else value
+    value = value if math.isfinite(value) else 0.0
+
+    assert there_and_back(json_converter(), schema, value) == (schema, value)
+
+
 @pytest.mark.parametrize(("cls", "kind"), SINGLE.items(), ids=lambda one: getattr(one, "__name__", None))
 @examples(8)
 @given(data=st.data())
@@ -200,7 +210,8 @@ def test_a_converter_of_single_values_gives_back_values_of_its_type(
     converter = cls()
     converter.configure({}, False)
     floating = kind in (Type.FLOAT32, Type.FLOAT64)
-    finite = values(Schema(kind, optional=True))
+    full = st.floats(allow_nan=False, allow_infinity=False, width=32 if kind is Type.FLOAT32 else 64)
+    finite = full if floating else values(Schema(kind, optional=True))
     value = data.draw(st.one_of(finite, st.sampled_from([math.nan, math.inf, -math.inf])) if floating else finite)
     schema = Schema(kind, optional=data.draw(st.booleans()) or value is None)
 
