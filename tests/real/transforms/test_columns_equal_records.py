@@ -133,11 +133,15 @@ def batches(draw: st.DrawFn) -> list[SinkRecord]:
     """Records of a sink: keys and values of several schemas."""
     kinds = st.one_of(struct_schemas(), struct_schemas(), struct_schemas(), schemas())
     pairs = draw(sides(kinds, maps()))
-    others = [(INT32_SCHEMA, 1), (None, {"a": 1}), (None, None)]
+    others: list[tuple[Schema | None, object]] = [(INT32_SCHEMA, 1), (None, {"a": 1}), (None, None)]
     on_key = draw(st.booleans())
     records = []
+    # The other side goes by the schema: each combination of two schemas is a plan of its own.
+    kinds_seen: list[Schema | None] = []
     for place, pair in enumerate(pairs):
-        other = others[place % len(others)]
+        if pair[0] not in kinds_seen:
+            kinds_seen.append(pair[0])
+        other = others[kinds_seen.index(pair[0]) % len(others)]
         (key_schema, key), (value_schema, value) = (pair, other) if on_key else (other, pair)
         headers = [Header("h", "x", STRING_SCHEMA), Header("i", place, None)][: place % 3]
         records.append(
