@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from tests.generated import NAMES, examples, schemaless, schemas, struct_schemas, texts, values
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 PLUGINS = Plugins.discover()
 CLASSES = "org.apache.kafka.connect.transforms"
 #: Schemas in a batch, records of each, schemaless records.
-SCHEMAS, EACH, SCHEMALESS = 3, 4, 6
+SCHEMAS, EACH, SCHEMALESS = 2, 5, 6
 
 names = st.sampled_from(NAMES)
 several = st.lists(names, min_size=1, max_size=3, unique=True).map(",".join)
@@ -94,7 +94,8 @@ TRANSFORMS: dict[str, st.SearchStrategy[dict[str, str]]] = {
         optional={
             "include": several,
             "exclude": several,
-            "renames": pairs_of(names, st.sampled_from(["new", "A", "b"])),
+            # To names that are not there: which of two fields wins is left to the order of a map without schema.
+            "renames": several.map(lambda found: ",".join(f"{name}:{name}2" for name in found.split(","))),
             "replace.null.with.default": switch,
         },
     ),
@@ -160,6 +161,11 @@ def batches(draw: st.DrawFn) -> list[SinkRecord]:
     return records
 
 
+def skip_simplest(data: st.DataObject) -> None:
+    """Ends hypothesis's first example, of zeros and empty things: it costs as much as one that may find something."""
+    assume(data.draw(st.integers(0, 1 << 30), label="number"))
+
+
 def class_of(name: str, data: st.DataObject) -> str:
     """A class of ours by the name that vectors have for it; for keys or for values where there are both."""
     forms = [one.name.rpartition(".")[2] for one in STOCK if one.kind is PluginKind.TRANSFORMATION]
@@ -179,6 +185,7 @@ def test_every_transform_is_here() -> None:
 def test_a_transform_does_to_columns_what_it_does_to_records(
     name: str, data: st.DataObject, spark_runtime: SparkRuntime
 ) -> None:
+    skip_simplest(data)
     cls, config = class_of(name, data), data.draw(TRANSFORMS[name], label="settings")
     records = data.draw(batches(), label="records")
 
@@ -221,6 +228,7 @@ JSON_SETTINGS = st.fixed_dictionaries(
 def test_a_converter_does_to_columns_what_it_does_to_values(
     name: str, data: st.DataObject, spark_runtime: SparkRuntime
 ) -> None:
+    skip_simplest(data)
     cls = name.rpartition(".")[2]
     config = data.draw(JSON_SETTINGS, label="settings") if cls == "JsonConverter" else {}
     # Schemaless maps have no order of their own; columns have them sorted.
