@@ -17,6 +17,7 @@ from penstock.config import ConfigDef
 from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
 from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
+from penstock.pipeline.java_classes import java_class_of_value
 from penstock.pipeline.step import (
     NOTHING,
     RAW,
@@ -105,7 +106,7 @@ class ByteArrayConverter(ColumnConverter, Converter, HeaderConverter):
             return value
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
-        raise DataException(f"{_INCOMPATIBLE}{type(value).__name__}")
+        raise DataException(f"{_INCOMPATIBLE}{java_class_of_value(value, schema)}")
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
         return SchemaAndValue(OPTIONAL_BYTES_SCHEMA, data)

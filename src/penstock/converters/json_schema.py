@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
-from penstock.data.text import java_decimal, java_double, java_float
+from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
 from penstock.errors import DataException, SchemaBuilderException
 
 _NAMES: Final = {
@@ -52,17 +52,21 @@ _NODE_KINDS: Final[dict[type, str]] = {
     decimal.Decimal: "NUMBER",
     type(None): "NULL",
 }
-_BEYOND_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
+#: What Jackson writes otherwise than Python: escapes have upper-case digits, and characters beyond U+FFFF are escaped.
+_OTHERWISE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[\U00010000-\U0010ffff]")
 
 
 # ------------------------------------------------------------------------------------------------ writing
 def quote(text: str) -> str:
     """A JSON string as Jackson's UTF-8 writer makes it."""
-    return _BEYOND_BMP.sub(_pair, json.dumps(text, ensure_ascii=False))
+    return _OTHERWISE.sub(_escaped, json.dumps(text, ensure_ascii=False))
 
 
-def _pair(match: re.Match[str]) -> str:
-    point = ord(match[0]) - 0x10000
+def _escaped(match: re.Match[str]) -> str:
+    found = match[0]
+    if found[0] == "\\":
+        return f"\\u{found[2:].upper()}" if found[1] == "u" else found
+    point = ord(found) - 0x10000
     return f"\\u{0xD800 + (point >> 10):04X}\\u{0xDC00 + (point & 0x3FF):04X}"
 
 
@@ -387,12 +391,20 @@ def _wrap(number: int, bits: int) -> int:
     return (number + half) % (1 << bits) - half
 
 
+def _double(number: Any) -> float:
+    try:
+        return float(number) + 0.0
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
 def _read_plain(schema: Schema, node: Any, defaults: bool) -> Any:
     kind = schema.type
     if kind in _WIDTHS:
         return _whole(node, _WIDTHS[kind])
     if kind in (Type.FLOAT32, Type.FLOAT64):
-        return float(node) + 0.0 if _is_number(node) else 0.0
+        number = _double(node) if _is_number(node) else 0.0
+        return round_to_float32(number) if kind is Type.FLOAT32 else number
     if kind is Type.BOOLEAN:
         return node is True
     if kind is Type.STRING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import decimal
 import math
 import struct as binary
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, cast
@@ -118,8 +119,8 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
         value: The value.
         schema: Its schema, when it has one: tells a FLOAT32 from a FLOAT64 and raw temporal numbers from integers.
 
-    >>> to_java_text({"a": [1, None, True]})
-    '{a=[1, null, true]}'
+    >>> to_java_text({"a": [1, None, True]}), to_java_text(b"a")
+    ('{a=[1, null, true]}', '[B@e8b7be43')
     """
     match value:
         case None:
@@ -134,6 +135,9 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
             return java_float(value) if schema is not None and schema.type is Type.FLOAT32 else java_double(value)
         case decimal.Decimal():
             return java_decimal(value)
+        case bytes():
+            # Java prints an address, which Python's bytes do not have.
+            return f"[B@{zlib.crc32(value):x}"
         case list():
             items = schema._value_schema if schema is not None else None
             return "[" + ", ".join(to_java_text(item, items) for item in value) + "]"

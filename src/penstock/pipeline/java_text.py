@@ -3,7 +3,7 @@
 Main function: ``java_text``. Main type: ``AsText`` (the last step of a pipeline whose task asks for text).
 
 What cannot be had: the order of a Java ``HashMap`` (maps print in the order they were read, or that of their keys),
-and what ``byte[]`` prints (its address); bytes print as ``[B@`` and a hash of the content.
+and what ``byte[]`` prints (its address); bytes print as ``[B@`` and the CRC-32 of the content.
 
 Thread: builds expressions, on a pipeline thread.
 Source: java.lang.Object.toString of the classes Connect uses.
@@ -110,7 +110,7 @@ def variant_text(column: Column) -> Column:
 
 
 def _bytes_text(column: Column) -> Column:
-    return F.concat(F.lit("[B@"), F.lower(F.hex(F.hash(column))))
+    return F.concat(F.lit("[B@"), F.lower(F.hex(F.crc32(column))))
 
 
 def java_of_json(json: Column) -> Column:

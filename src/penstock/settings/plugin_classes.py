@@ -20,6 +20,7 @@ _KIND_OF_SETTING: Final = {
     "value.converter": PluginKind.CONVERTER,
     "header.converter": PluginKind.HEADER_CONVERTER,
 }
+_FORMS: Final = ("Key", "Value")
 
 
 class PluginClasses(Protocol):
@@ -53,7 +54,15 @@ class InstalledPlugins:
                 # With a cause the module is there and its import failed: the reason must not be lost.
                 if error.__cause__ is not None and candidate is kind:
                     raise
-        return import_class(text)
+        return self._base_of_both_forms(text) or import_class(text)
+
+    def _base_of_both_forms(self, text: str) -> type | None:
+        """The base of ``text$Key`` and ``text$Value``: Java has it too, and it is refused with their names."""
+        try:
+            key, value = (self._plugins.resolve(PluginKind.TRANSFORMATION, f"{text}${side}") for side in _FORMS)
+        except PluginNotFoundException:
+            return None
+        return next(one for one in key.__mro__ if issubclass(value, one))
 
     def installed(self, kind: PluginKind) -> list[str]:
         """See `PluginClasses.installed`."""
@@ -81,8 +90,9 @@ def ensure_concrete_subclass(base: type, cls: type) -> None:
     if not issubclass(cls, base):
         wanted = base.__name__.removeprefix("Base")
         raise ConfigException(f"Class class {java_text(cls)} does not implement the {wanted} interface")
-    if inspect.isabstract(cls):
-        children = ", ".join(java_text(child) for child in _concrete_neighbours(cls))
+    children = ", ".join(java_text(child) for child in _concrete_neighbours(cls))
+    # A base that only its module uses lacks what its children add, such as the side of a transform.
+    if inspect.isabstract(cls) or (cls.__name__.startswith("_") and children):
         suggestion = f" Did you mean {children}?" if children else ""
         raise ConfigException(f"This class is abstract and cannot be created.{suggestion}")
 
@@ -126,5 +136,5 @@ def _concrete_neighbours(cls: type) -> Iterable[type]:
     members = vars(sys.modules[cls.__module__]).values() if cls.__module__ in sys.modules else ()
     for member in members:
         own = isinstance(member, type) and member.__module__ == cls.__module__
-        if own and issubclass(member, cls) and not inspect.isabstract(member):
+        if own and issubclass(member, cls) and member is not cls and not inspect.isabstract(member):
             yield member

@@ -34,6 +34,7 @@ from penstock.pipeline.step import (
 from penstock.pipeline.text_bounds import text_bound, unbounded
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound
 from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
+from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
 from penstock.transforms.struct_copies import field_column, field_value, schema_like
 
 if TYPE_CHECKING:
@@ -154,8 +155,7 @@ class Insert(Step):
         schema = known.schema
         assert schema is not None
         if schema.type is not Type.STRUCT or known.physical.form is not Form.STRUCT:
-            message = f"Only Struct objects supported for [{_PURPOSE}], found: {_JAVA_CLASSES.get(schema.type)}"
-            return self._failing(shape, message, DataException.java_name)
+            return self._failing(shape, f"{no_struct(_PURPOSE)}{java_class(schema)}", DataException.java_name)
         if self._needs_sink(shape):
             return self._failing(shape, NOT_A_SINK, DataException.java_name)
         try:
@@ -194,9 +194,8 @@ class Insert(Step):
     # ------------------------------------------------------------------ without
     def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
         if not known.is_variant:
-            found = _JAVA_CLASSES.get(known.carrier.type if known.carrier is not None else Type.STRING)
-            message = f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: {found}"
-            return self._failing(shape, message, DataException.java_name)
+            found = "java.lang.String" if known.carrier is None else java_class(known.carrier)
+            return self._failing(shape, f"{no_map(_PURPOSE)}{found}", DataException.java_name)
         if self._needs_sink(shape):
             return self._failing(shape, NOT_A_SINK, DataException.java_name)
 
@@ -210,26 +209,11 @@ class Insert(Step):
                     value = keep(value)
                     value = F.coalesce(put_field(value, insertion.name, added), value)
             bad = original.isNotNull() & ~F.is_variant_null(original) & ~is_map(original)
-            before = F.lit(f"Only Map objects supported in absence of schema for [{_PURPOSE}], found: ")
-            message = F.concat(before, java_class_of(original))
+            message = F.concat(F.lit(no_map(_PURPOSE)), java_class_of(original))
             return Made({self.side: value}, (Fault(bad, message, DataException.java_name),))
 
         return StepPlan(shape.with_side(self.side, Side.of(None)), make, self._reads(), frozenset({self.side}))
 
-
-_JAVA_CLASSES: Final = {
-    Type.INT8: "java.lang.Byte",
-    Type.INT16: "java.lang.Short",
-    Type.INT32: "java.lang.Integer",
-    Type.INT64: "java.lang.Long",
-    Type.FLOAT32: "java.lang.Float",
-    Type.FLOAT64: "java.lang.Double",
-    Type.BOOLEAN: "java.lang.Boolean",
-    Type.STRING: "java.lang.String",
-    Type.BYTES: "[B",
-    Type.ARRAY: "java.util.ArrayList",
-    Type.MAP: "java.util.HashMap",
-}
 
 _READERS: Final[Mapping[str, Callable[[ConnectRecord], object]]] = {
     "topic": lambda record: record.topic,
@@ -271,19 +255,20 @@ class _InsertField(ColumnTransform, Transformation):
         schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
         if value is None:
             return record
+        if schema is None:
+            changed = dict(require_map(value, _PURPOSE))
+            changed.update((name, one) for name, one in self._values_of(record) if one is not None)
+            return self._replaced(record, None, changed)
+        struct = require_struct(value, schema, _PURPOSE)
+        values = self._values_of(record)
+        extended = _extended(schema, self._insertions)
+        copied = [field_value(struct, field, defaults=self._defaults) for field in schema.fields]
+        return self._replaced(record, extended, Struct.unchecked(extended, [*copied, *(one for _, one in values)]))
+
+    def _values_of(self, record: ConnectRecord) -> list[tuple[str, object]]:
         if any(one.what == "offset" for one in self._insertions) and not isinstance(record, SinkRecord):
             raise DataException(NOT_A_SINK)
-        values = {one.name: self._value_of(record, one) for one in self._insertions}
-        if schema is None:
-            if not isinstance(value, dict):
-                raise DataException(f"Only Map objects supported in absence of schema for [{_PURPOSE}]")
-            present = {name: one for name, one in values.items() if one is not None}
-            return self._replaced(record, None, {**value, **present})
-        if not isinstance(value, Struct):
-            raise DataException(f"Only Struct objects supported for [{_PURPOSE}]")
-        extended = _extended(schema, self._insertions)
-        copied = [field_value(value, field, defaults=self._defaults) for field in schema.fields]
-        return self._replaced(record, extended, Struct.unchecked(extended, [*copied, *values.values()]))
+        return [(one.name, self._value_of(record, one)) for one in self._insertions]
 
     def _value_of(self, record: ConnectRecord, insertion: Insertion) -> object:
         return self._static if insertion.what == "static" else _READERS[insertion.what](record)

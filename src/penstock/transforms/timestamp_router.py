@@ -124,7 +124,7 @@ class TimestampRouter(ColumnTransform, Transformation):
     def apply(self, record: R) -> R:
         """The same for one record, for callers outside of a pipeline."""
         if record.timestamp is None:
-            raise DataException(f"{_NO_TIMESTAMP}{record}")
+            raise DataException(f"{_NO_TIMESTAMP}topic {record.topic}")
         topic_format, pattern = self._settings()
         text = print_millis(compile_pattern(pattern), record.timestamp)
         topic = topic_format.replace(_TOPIC, record.topic or "").replace(_TIMESTAMP, text)

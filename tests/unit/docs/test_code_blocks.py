@@ -11,6 +11,7 @@ from tests.unit.docs.pages import PAGES, ROOT, Block, blocks
 from penstock.config import parse_properties
 from penstock.herder.validation import ConnectorValidator
 from penstock.plugins import Plugins
+from penstock.testing.reference.examples import converter_examples, transform_examples
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
@@ -20,7 +21,9 @@ def marked(mark: str) -> list[Block]:
 
 
 def test_every_program_is_marked_and_so_checked() -> None:
-    checked = {*marked("from: "), *marked("run"), *marked("connector settings")}
+    run = {one.config + "\n" for one in transform_examples()} | {one.config + "\n" for one in converter_examples()}
+    examples = [block for block in marked("example") if block.text in run]
+    checked = {*marked("from: "), *marked("run"), *marked("connector settings"), *examples}
 
     assert [str(block) for block in BLOCKS if block.language in ("python", "properties") and block not in checked] == []
 

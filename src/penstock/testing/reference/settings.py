@@ -20,6 +20,7 @@ from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
 from penstock.settings import CONNECTOR, SINK, SOURCE, STANDALONE, WORKER
 from penstock.settings.topics import default_group_definition, group_definition
+from penstock.testing.reference.tables import cell, default_of, markdown, valid_values
 
 #: Settings that are read and checked and may change nothing, with the fields they are parsed to (None: never a field).
 #: One whose field is used nowhere is marked on the page.
@@ -106,10 +107,11 @@ def page() -> str:
         *_plugins(PluginKind.SINK),
         "## Converters\n",
         "Below `key.converter.`, `value.converter.` or `header.converter.`, of the worker or of a connector that\n"
-        "names the converter itself. The worker sets `converter.type`.\n",
+        "names the converter itself. The worker sets `converter.type`. Examples: [converters.md](converters.md).\n",
         *_plugins(PluginKind.CONVERTER),
         *_plugins(PluginKind.HEADER_CONVERTER),
         "## Transforms\n",
+        "Examples of transforms and predicates are in [transforms.md](transforms.md).\n",
         *_plugins(PluginKind.TRANSFORMATION),
         *(["## Predicates\n", *predicates] if (predicates := _plugins(PluginKind.PREDICATE)) else []),
         "## Config providers\n",
@@ -171,45 +173,28 @@ def _table(keys: Iterable[ConfigKey], unused: Set[str] = frozenset()) -> str:
         (
             f"`{key.name}`" + (f" {MARK}" if key.name in unused else ""),
             key.type.value.lower(),
-            _default(key),
+            default_of(key),
             key.importance.value.lower(),
-            _cell(key.doc) + (f" Valid: {_cell(str(key.validator)).rstrip('.')}." if key.validator is not None else ""),
+            cell(key.doc) + (f" Valid: {valid_values(key)}." if key.validator is not None else ""),
         )
         for key in keys
     ]
-    return _markdown(("setting", "type", "default", "importance", "meaning"), rows)
-
-
-def _default(key: ConfigKey) -> str:
-    if not key.has_default:
-        return "required"
-    text = key.default_text()
-    return "null" if text is None else '""' if text == "" else f"`{_cell(text)}`"
+    return markdown(("setting", "type", "default", "importance", "meaning"), rows)
 
 
 def _client_table(kind: ClientKind) -> str:
     rows = [_client_row(row) for row in sorted(SETTINGS, key=lambda row: row.name) if kind in row.clients]
-    return f"### {kind.value.title()}\n\n" + _markdown(("Java setting", "here", "librdkafka's name, or why"), rows)
+    return f"### {kind.value.title()}\n\n" + markdown(("Java setting", "here", "librdkafka's name, or why"), rows)
 
 
 def _client_row(row: Setting) -> tuple[str, ...]:
     if row.treatment is not Treatment.TRANSLATED:
-        return f"`{row.name}`", row.treatment.value, _cell(row.reason)
+        return f"`{row.name}`", row.treatment.value, cell(row.reason)
     if row.family is not None:
         return f"`{row.name}`", "translated", f"together with the other {row.family.value} settings"
     if not row.targets:
         return f"`{row.name}`", "translated", "decides the partitioner"
     return f"`{row.name}`", "translated", ", ".join(f"`{target}`" for target in row.targets)
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    plain = re.sub(r"</?code>", "`", " ".join(text.split()))
-    return plain.replace("|", "\\|").replace("<", "\\<")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 Main type: ``PipelineAdapter``. It uses the pipeline as the worker does, by its public entry points only:
 
 * Sink records come from converters of our own that look a record's parts up by the number that stands in its bytes.
-* Source records are seen after the chain by a classic transform of our own, ``_Capture``, at its end.
+* Source records are seen after the chain by a classic transform of our own, ``Capture``, at its end.
 
 Owning thread: any; an adapter keeps no state but the runtime, and every call builds its own pipeline.
 """
@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-import pyarrow as pa
-
 from penstock.api import (
     ConnectRecord,
     Converter,
@@ -26,9 +24,8 @@ from penstock.api import (
     SourceRecord,
     Transformation,
 )
-from penstock.data import ConnectHeaders, Header, Schema, SchemaAndValue
+from penstock.data import ConnectHeaders, Header, Schema
 from penstock.pipeline.batches import (
-    CONSUMED_SCHEMA,
     ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
@@ -39,10 +36,10 @@ from penstock.pipeline.batches import (
 )
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 from penstock.testing.vectors.codec import decode_schema, decode_value, encode_schema, encode_value
+from penstock.testing.vectors.ends import Capture, Empty, EmptyHeader, LookUp, LookUpHeader, as_consumed, consumed
 from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name
 
 if TYPE_CHECKING:
-    from penstock.config import ConfigDef
     from penstock.pipeline.session import SparkRuntime
 
 T = TypeVar("T")
@@ -123,11 +120,7 @@ class PipelineAdapter:
     def _through_sink(
         self, stages: Sequence[TransformStage], records: Sequence[SinkRecord]
     ) -> list[ConnectRecord | Failure | None]:
-        keys = _LookUp([(one.key_schema, one.key) for one in records])
-        values = _LookUp([(one.value_schema, one.value) for one in records])
-        flat = [header for one in records for header in one.headers]
-        spec = PipelineSpec(keys, values, _LookUpHeader(flat), stages, "vectors")
-        batch = _consumed(records, [_number(i) for i in range(len(records))], [_number(i) for i in range(len(records))])
+        spec, batch = as_consumed(records, stages)
         result = self._run_sink(spec, batch)
         if isinstance(result, Failure):
             return [result] * len(records)
@@ -141,10 +134,10 @@ class PipelineAdapter:
         self, stages: Sequence[TransformStage], records: Sequence[SourceRecord]
     ) -> list[ConnectRecord | Failure | None]:
         numbered = [_numbered(one, seq) for seq, one in enumerate(records)]
-        capture = _Capture()
-        empty = _Empty()
+        capture = Capture()
+        empty = Empty()
         chain = [*stages, TransformStage("capture", capture)]
-        result = self._run_source(PipelineSpec(empty, empty, _EmptyHeader(), chain, "vectors"), numbered)
+        result = self._run_source(PipelineSpec(empty, empty, EmptyHeader(), chain, "vectors"), numbered)
         if isinstance(result, Failure):
             return [result] * len(records)
         return [
@@ -166,8 +159,8 @@ class PipelineAdapter:
             else SourceRecord({}, {}, one.topic, one.value, value_schema=one.schema)
             for one in inputs
         ]
-        key, value = (made, _Empty()) if is_key else (_Empty(), made)
-        spec = PipelineSpec(key, value, _EmptyHeader(), (), "vectors")
+        key, value = (made, Empty()) if is_key else (Empty(), made)
+        spec = PipelineSpec(key, value, EmptyHeader(), (), "vectors")
         result = self._run_source(spec, records)
         if isinstance(result, Failure):
             return [result] * len(inputs)
@@ -186,10 +179,10 @@ class PipelineAdapter:
             return [made] * len(inputs)
         nothing: list[bytes | None] = [None] * len(inputs)
         data = [one.data for one in inputs]
-        key, value = (made, _LookUp([])) if is_key else (_LookUp([]), made)
-        spec = PipelineSpec(key, value, _LookUpHeader([]), (), "vectors")
+        key, value = (made, LookUp([])) if is_key else (LookUp([]), made)
+        spec = PipelineSpec(key, value, LookUpHeader([]), (), "vectors")
         records = [SinkRecord(one.topic, 0, seq, None) for seq, one in enumerate(inputs)]
-        result = self._run_sink(spec, _consumed(records, *((data, nothing) if is_key else (nothing, data))))
+        result = self._run_sink(spec, consumed(records, *((data, nothing) if is_key else (nothing, data))))
         if isinstance(result, Failure):
             return [result] * len(inputs)
         found: list[Outcome] = []
@@ -210,7 +203,7 @@ class PipelineAdapter:
             SourceRecord({}, {}, one.topic, None, headers=ConnectHeaders([Header(one.key, one.value, one.schema)]))
             for one in inputs
         ]
-        result = self._run_source(PipelineSpec(_Empty(), _Empty(), made, (), "vectors"), records)
+        result = self._run_source(PipelineSpec(Empty(), Empty(), made, (), "vectors"), records)
         if isinstance(result, Failure):
             return [result] * len(inputs)
         column = result.table.column("headers").to_pylist()
@@ -227,8 +220,8 @@ class PipelineAdapter:
         nothing: list[bytes | None] = [None] * len(inputs)
         records = [SinkRecord(one.topic, 0, seq, None) for seq, one in enumerate(inputs)]
         headers = [[(one.key, one.data)] for one in inputs]
-        spec = PipelineSpec(_LookUp([]), _LookUp([]), made, (), "vectors")
-        result = self._run_sink(spec, _consumed(records, nothing, nothing, headers))
+        spec = PipelineSpec(LookUp([]), LookUp([]), made, (), "vectors")
+        result = self._run_sink(spec, consumed(records, nothing, nothing, headers))
         if isinstance(result, Failure):
             return [result] * len(inputs)
         found: list[Outcome] = []
@@ -296,82 +289,6 @@ def _guarded(run: Callable[[], T]) -> T | Failure:
         return Failure("apply", type(error).__qualname__, str(error), unusable)
 
 
-# -------------------------------------------------------------------------------------------- our ends of the pipeline
-class _LookUp(Converter):
-    """Finds a value by the number that stands in its bytes; null bytes are null."""
-
-    def __init__(self, values: Sequence[tuple[Schema | None, object]]) -> None:
-        self._values = values
-
-    def from_connect_data(
-        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
-    ) -> bytes | None:
-        raise NotImplementedError("only read")
-
-    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        return SchemaAndValue(None, None) if data is None else SchemaAndValue(*self._values[int(data)])
-
-
-class _LookUpHeader(HeaderConverter):
-    """Finds a header's value by the number that stands in its bytes."""
-
-    def __init__(self, headers: Sequence[Header]) -> None:
-        self._headers = headers
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        raise NotImplementedError("only read")
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        if data is None:
-            return SchemaAndValue(None, None)
-        header = self._headers[int(data)]
-        return SchemaAndValue(header.schema, header.value)
-
-
-class _Empty(Converter):
-    """Makes null of everything."""
-
-    def from_connect_data(
-        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
-    ) -> bytes | None:
-        return None
-
-    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        return SchemaAndValue(None, None)
-
-
-class _EmptyHeader(HeaderConverter):
-    """Makes null of every header."""
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        return None
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        return SchemaAndValue(None, None)
-
-
-class _Own(Transformation):
-    """A transform of ours, in Python, without settings."""
-
-    def config(self) -> ConfigDef:
-        from penstock.config import ConfigDef
-
-        return ConfigDef()
-
-
-class _Capture(_Own):
-    """Keeps every source record it sees, by its number."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, ConnectRecord] = {}
-
-    def apply(self, record: R) -> R | None:
-        source = cast("SourceRecord", record)
-        assert source.source_offset is not None
-        self.seen[cast("int", source.source_offset["seq"])] = record
-        return record
-
-
 # --------------------------------------------------------------------------------------------------- records and bytes
 def decode_record(data: Mapping[str, Any]) -> ConnectRecord:
     """The record a vector writes."""
@@ -412,30 +329,6 @@ def encode_record(record: ConnectRecord) -> dict[str, Any]:
     }
 
 
-def _consumed(
-    records: Sequence[SinkRecord],
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
-) -> ConsumedBatch:
-    """The batch a consumer would have fetched."""
-    if headers is None:
-        number = iter(range(sum(one.headers.size() for one in records)))
-        headers = [[(header.key, _number(next(number))) for header in one.headers] for one in records]
-    columns = {
-        "topic": [one.topic for one in records],
-        "partition": [one.kafka_partition for one in records],
-        "offset": [one.kafka_offset for one in records],
-        "timestamp": [one.timestamp for one in records],
-        "timestamp_type": [-1 if one.timestamp is None else 0 for one in records],
-        "key": keys,
-        "value": values,
-        "headers": [[{"key": key, "value": data} for key, data in one] or None for one in headers],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in CONSUMED_SCHEMA]
-    return ConsumedBatch(pa.table(arrays, schema=CONSUMED_SCHEMA))
-
-
 def _numbered(record: SourceRecord, seq: int) -> SourceRecord:
     """A copy that can be told by its offset."""
     return SourceRecord(
@@ -450,10 +343,6 @@ def _numbered(record: SourceRecord, seq: int) -> SourceRecord:
         timestamp=record.timestamp,
         headers=record.raw_headers,
     )
-
-
-def _number(number: int) -> bytes:
-    return b"%d" % number
 
 
 def _base64(data: bytes | None) -> str | None:

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from penstock.data import (
@@ -153,8 +154,9 @@ def decode_schema(data: Mapping[str, Any] | None) -> Schema | None:
     )
 
 
+@lru_cache(maxsize=1024)
 def encode_schema(schema: Schema | None) -> dict[str, Any] | None:
-    """A schema as a vector writes it; what is unset or false is left out."""
+    """A schema as a vector writes it; what is unset or false is left out. Not to be changed: it is kept."""
     if schema is None:
         return None
     data: dict[str, Any] = {"type": schema.type.value}

@@ -115,20 +115,7 @@ class RecordedClasses(InstalledPlugins):
         except (LookupError, PluginNotFoundException) as error:
             if not text.startswith("org.apache.kafka."):
                 raise LookupError(text) from error
-            return self._abstract(text)
-
-    def _abstract(self, text: str) -> type:
-        """The common base of ``text$Key`` and ``text$Value``, which Java calls ``text``."""
-        for side in ("Key", "Value"):
-            try:
-                concrete = super().find_class(PluginKind.TRANSFORMATION, f"{text}${side}")
-            except (LookupError, PluginNotFoundException) as error:
-                raise NotBuiltError(text) from error
-            self._named[concrete] = f"{text}${side}"
-        for base in concrete.__mro__:
-            if base.__name__ == text.rpartition(".")[2]:
-                return base
-        raise NotBuiltError(text)
+            raise NotBuiltError(text) from error
 
 
 def run_config_vector(vector: Mapping[str, Any], plugins: Plugins) -> str | None:
