@@ -29,11 +29,15 @@ def _converters() -> list[PluginDescriptor]:
         (f"{_CONNECT}.converters.BooleanConverter", "penstock.converters.as_boolean:BooleanConverter"),
         *((f"{_CONNECT}.converters.{name}", f"penstock.converters.as_number:{name}") for name in _NUMBERS),
     ]
+    registry = [
+        _stock(PluginKind.CONVERTER, name, f"penstock.converters.registry.{target}")
+        for name, target in (("io.confluent.connect.json.JsonSchemaConverter", "json_schema:JsonSchemaConverter"),)
+    ]
     both = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
     found = [_stock(kind, name, target) for kind in both for name, target in stock]
     simple = f"{_CONNECT}.storage.SimpleHeaderConverter"
     target = "penstock.converters.headers:SimpleHeaderConverter"
-    return [*found, _stock(PluginKind.HEADER_CONVERTER, simple, target)]
+    return [*found, _stock(PluginKind.HEADER_CONVERTER, simple, target), *registry]
 
 
 def _transforms() -> list[PluginDescriptor]:

@@ -70,6 +70,15 @@ class SchemaText:
     text: str
     references: tuple[Reference, ...] = ()
 
+    def texts(self) -> dict[str, str]:
+        """The texts of all it refers to, at any depth, by the names that are used for them; what is needed first
+        comes first."""
+        found: dict[str, str] = {}
+        for one in self.references:
+            found |= one.schema.texts()
+            found[one.name] = one.schema.text
+        return found
+
 
 @dataclass(frozen=True)
 class Registered:

@@ -44,6 +44,7 @@ _TELLING: Final = {
     "string": ("pattern", "minLength", "maxLength", "format"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
+Schemas = Registry[Any]
 #: ``referencing`` does not export the class.
 Resolver = Any
 
@@ -68,17 +69,36 @@ def connect_schema(
     >>> connect_schema('{"type": "integer", "title": "Age"}', {}, JsonSchemaOptions())
     <Schema{Age:INT64}>
     """
-    root = _parsed(text, "the schema")
+    root = parsed_schema(text, "the schema")
+    named = schemas_by_name(references)
     try:
-        named = {name: _resource(_parsed(one, f"the referenced schema {name}")) for name, one in references.items()}
-        resolver = Registry().with_resources(named.items()).resolver_with_root(_resource(root))
         reading = _Reading(options, named)
+        resolver = named.resolver_with_root(_resource(root))
         return reading.schema(reading.criterion(root, resolver), version=version)
     except (AttributeError, TypeError, KeyError, RecursionError) as error:
         raise DataException(f"Cannot read the schema: it is no JSON Schema, or nested too deep: {error}") from error
 
 
-def _parsed(text: str, what: str) -> Any:
+def schemas_by_name(references: Mapping[str, str]) -> Schemas:
+    """Referenced schemas, found by their names and by the ids they give themselves.
+
+    Raises:
+        DataException: One is not JSON.
+    """
+    named = {name: _resource(parsed_schema(one, f"the referenced schema {name}")) for name, one in references.items()}
+    return Registry().with_resources(named.items())
+
+
+def parsed_schema(text: str, what: str) -> Any:
+    """The JSON of a schema.
+
+    Args:
+        text: The schema.
+        what: What it is, for errors.
+
+    Raises:
+        DataException: It is not JSON.
+    """
     try:
         return json.loads(text)
     except ValueError as error:
@@ -116,7 +136,7 @@ class _Reading:
         named: Referenced schemas by name.
     """
 
-    def __init__(self, options: JsonSchemaOptions, named: Mapping[str, Resource[Any]]) -> None:
+    def __init__(self, options: JsonSchemaOptions, named: Schemas) -> None:
         self._options = options
         self._named = named
         self._unions = 0
@@ -167,13 +187,12 @@ class _Reading:
             found = reference.resolver.lookup(name)
         except Unresolvable as error:
             # A root with an id of its own makes the name relative to it; the registry's name counts.
-            resource = self._named.get(name)
-            if resource is None:
+            if name not in self._named:
                 raise DataException(
                     f"The JSON Schema refers to {name}, which it does not hold, and which is not among the references "
                     f"that it was registered with ({', '.join(self._named) or 'there are none'})"
                 ) from error
-            return resource.contents, Registry().with_resources(self._named.items()).resolver_with_root(resource)
+            return self._named.contents(name), self._named.resolver(name)
         return found.contents, found.resolver
 
     # ------------------------------------------------------------------ schemas
