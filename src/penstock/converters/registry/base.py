@@ -70,6 +70,8 @@ class RegistryConverter(Converter, Generic[C]):
 
     #: What the registry calls the format.
     format: ClassVar[str]
+    #: The form of schemas that the registry is asked for, where it has several; None = as they were registered.
+    text_format: ClassVar[str | None] = None
     #: All settings: those of ``define_registry`` and the format's own.
     definition: ClassVar[ConfigDef]
 
@@ -129,7 +131,7 @@ class RegistryConverter(Converter, Generic[C]):
         values = self.definition.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         settings = read_settings(values)
         self.open(values)
-        self._client = RegistryClient(settings)
+        self._client = RegistryClient(settings, self.text_format)
         self._settings = settings
         self._is_key = is_key
         self._side = "key" if is_key else "value"

@@ -102,6 +102,7 @@ class RegistryClient:
 
     Args:
         settings: What was set.
+        text_format: The form that schemas are asked for in; None = that they were registered in.
         clock: Seconds that only grow.
         jitter: Uniform in [0, 1).
 
@@ -112,10 +113,12 @@ class RegistryClient:
     def __init__(
         self,
         settings: RegistrySettings,
+        text_format: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._settings = settings
+        self._text_format = text_format
         self._clock = clock
         self._jitter = jitter
         self._closed = threading.Event()
@@ -146,7 +149,9 @@ class RegistryClient:
 
         def make() -> SchemaText:
             what = f"schema {schema_id} of {where}"
-            return self._resolved(self._ask(what, lambda client: client.get_schema(schema_id)), what)
+            return self._resolved(
+                self._ask(what, lambda client: client.get_schema(schema_id, fmt=self._text_format)), what
+            )
 
         return self._by_id.get(schema_id, make)
 
@@ -189,7 +194,7 @@ class RegistryClient:
         """The latest schema of a subject. Errors are those of ``register``."""
         what = f"the latest schema of subject {subject} for {where}"
         # ``get_version`` and not ``get_latest_version``: that one remembers its answer for ever.
-        found = self._ask(what, lambda client: client.get_version(subject, "latest"))
+        found = self._ask(what, lambda client: client.get_version(subject, "latest", fmt=self._text_format))
         return Registered(int(found.schema_id), self._resolved(found.schema, what), found.version)
 
     def is_compatible(self, subject: str, schema: SchemaText, where: str) -> bool:
@@ -217,7 +222,7 @@ class RegistryClient:
         def make() -> SchemaText:
             name = f"{what}, its reference to version {version} of subject {subject}"
             # What was deleted softly is still referred to.
-            answer = self._ask(name, lambda client: client.get_version(subject, version, True))
+            answer = self._ask(name, lambda client: client.get_version(subject, version, True, self._text_format))
             return self._resolved(answer.schema, name, depth + 1)
 
         return self._references.get((subject, version), make)
