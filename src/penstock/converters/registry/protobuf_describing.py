@@ -40,7 +40,14 @@ from penstock.converters.registry.protobuf_names import (
     is_union,
     map_entry_name,
 )
-from penstock.converters.registry.protobuf_pools import DECIMAL_FILE, META_FILE, FileProto, field_options, known_files
+from penstock.converters.registry.protobuf_pools import (
+    DECIMAL_FILE,
+    META_FILE,
+    FileProto,
+    field_options,
+    known_files,
+    name_for_json,
+)
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
@@ -139,6 +146,7 @@ class _File:
             made.proto3_optional = True
             made.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{made.name}")
+        name_for_json(message)
 
     def _entry(self, message: Any, schema: Schema, name: str, full: str) -> None:
         message.name = name

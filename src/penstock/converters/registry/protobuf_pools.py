@@ -160,11 +160,15 @@ def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> Descript
     pool = DescriptorPool()
     done: set[str] = set()
     for proto in _in_order(files, wanted, done, ()):
-        _without_defaults(proto)
+        _soften(proto)
         try:
             pool.AddSerializedFile(proto.SerializeToString())
         except TypeError as error:
-            hint = "; scrub.invalid.names=true replaces what Protobuf takes in no name" if "name" in str(error) else ""
+            hint = (
+                "; scrub.invalid.names=true replaces what Protobuf takes in no name"
+                if "invalid name" in str(error)
+                else ""
+            )
             raise DataException(f"The Protobuf schema is refused: {error}{hint}") from error
     return pool
 
@@ -189,13 +193,28 @@ def _in_order(
         yield FileProto.FromString(proto.SerializeToString())
 
 
-def _without_defaults(proto: FileProto) -> None:
-    """Takes away the defaults that Confluent's converter writes into proto3 files, where no compiler takes them."""
+def _soften(proto: FileProto) -> None:
+    """Makes a file one that the library takes, where Java's and so Confluent's converter ask for less."""
     if proto.syntax != "proto3":
         return
     messages = list(proto.message_type)
     while messages:
         message = messages.pop()
         messages.extend(message.nested_type)
+        name_for_json(message)
         for field in message.field:
+            # proto3 has none; Confluent's converter writes them all the same.
             field.ClearField("default_value")
+
+
+def name_for_json(message: Any) -> None:
+    """Gives fields that would be called the same in JSON, such as ``f`` and ``f_``, different names there."""
+    fields: dict[str, list[Any]] = {}
+    for field in message.field:
+        words = field.name.split("_")
+        name = field.json_name or words[0] + "".join(word[:1].upper() + word[1:] for word in words[1:])
+        fields.setdefault(name, []).append(field)
+    for same in fields.values():
+        if len(same) > 1:
+            for field in same:
+                field.json_name = field.name

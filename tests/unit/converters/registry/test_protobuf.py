@@ -178,6 +178,12 @@ def test_names_can_be_made_valid() -> None:
     assert value.values == [1, "x"]  # type: ignore[attr-defined]
 
 
+def test_names_that_are_one_in_json_are_two_fields() -> None:
+    schema = struct_of(f=INT32_SCHEMA, f_=INT32_SCHEMA, a_b=INT32_SCHEMA, aB=INT32_SCHEMA)
+
+    assert trip(schema, row(schema, 1, 2, 3, 4)).values == [1, 2, 3, 4]
+
+
 # ------------------------------------------------------------------------------------------------ values
 LOGICAL = struct_of(amount=Decimal.schema(2), day=Date.SCHEMA, clock=Time.SCHEMA, moment=Timestamp.SCHEMA)
 
