@@ -12,14 +12,24 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
 
 from penstock.converters.json_schema import first_json, node_kind, parse_json, read_value
 from penstock.converters.registry.json_schema_names import KEY_FIELD, VALUE_FIELD, has_object_form, is_union
-from penstock.data import LOGICAL_NAMES, Decimal, Schema, Struct, Type, round_to_float32
+from penstock.data import (
+    LOGICAL_NAMES,
+    Date,
+    Decimal,
+    Schema,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+    round_to_float32,
+)
 from penstock.errors import DataException
 
 Convert = Callable[[Any], Any]
@@ -27,6 +37,12 @@ Convert = Callable[[Any], Any]
 _WIDTHS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _FLOATS: Final = (Type.FLOAT32, Type.FLOAT64)
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_PYTHON_KINDS: Final = {Type.STRING: str, Type.BOOLEAN: bool, Type.FLOAT64: float}
+_LOGICAL_INTEGERS: Final[Mapping[str | None, Callable[[Schema, int], Any]]] = {
+    Date.LOGICAL_NAME: Date.to_logical,
+    Time.LOGICAL_NAME: Time.to_logical,
+    Timestamp.LOGICAL_NAME: Timestamp.to_logical,
+}
 _MISSING: Final = object()
 _NUMBERS: Final = (int, float, decimal.Decimal)
 
@@ -71,30 +87,40 @@ def value_reader(schema: Schema) -> Convert:
     """
     read = _plain_reader(schema)
     default = schema.default
-    if default is not None:
-        return lambda node: default if node is None else read(node)
-    if schema.optional:
-        return lambda node: None if node is None else read(node)
 
-    def read_required(node: Any) -> Any:
-        if node is None:
+    def read_any(node: Any) -> Any:
+        if node is not None:
+            return read(node)
+        if default is None and not schema.optional:
             raise DataException(f"Invalid null value for required {schema.type.name} field")
-        return read(node)
+        return default
 
-    return read_required
+    return _quick(schema, read_any)
+
+
+def _quick(schema: Schema, read_any: Convert) -> Convert:
+    """The function with a short way for what most values are."""
+    kind = schema.type
+    logical = _LOGICAL_INTEGERS.get(schema.name)
+    if kind in _WIDTHS:
+        limit = 1 << (_WIDTHS[kind] - 1)
+        if logical is not None:
+            return lambda node: (
+                logical(schema, node) if type(node) is int and -limit <= node < limit else read_any(node)
+            )
+        return lambda node: node if type(node) is int and -limit <= node < limit else read_any(node)
+    wanted = _PYTHON_KINDS.get(kind)
+    if wanted is None or schema.name in LOGICAL_NAMES:
+        return read_any
+    return lambda node: node if type(node) is wanted else read_any(node)
 
 
 def _plain_reader(schema: Schema) -> Convert:
     kind = schema.type
     if schema.name in LOGICAL_NAMES:
         return lambda node: read_value(schema, _exact(node))
-    if kind in _WIDTHS:
-        limit = 1 << (_WIDTHS[kind] - 1)
-        return lambda node: node if type(node) is int and -limit <= node < limit else read_value(schema, _exact(node))
     if kind in _FLOATS:
         return _float_reader(schema)
-    if kind is Type.STRING:
-        return lambda node: node if type(node) is str else _read_leaf(schema, node)
     if kind is Type.STRUCT:
         return _union_reader(schema) if is_union(schema) else _struct_reader(schema)
     if kind is Type.ARRAY:

@@ -400,7 +400,7 @@ def _any_schema() -> st.SearchStrategy[Schema]:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data(), st.booleans())
 def test_any_schema_and_any_value_come_back_and_the_json_is_valid(data: st.DataObject, numeric: bool) -> None:
     options = NUMERIC if numeric else PLAIN
