@@ -28,6 +28,7 @@ REASONS: Final = (
     "user_code",
     "spark_starting",
     "spark",
+    "schema_registry",
     "record_retry",
     "sink_retry",
     "broker",
@@ -42,6 +43,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "not_started": "It has not started yet, or its thread has ended.",
     "spark_starting": "The Spark session is not up; batches wait for it.",
     "spark": "Spark works on a batch.",
+    "schema_registry": "The schema registry has not answered; records wait for it.",
     "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
     "sink_retry": "put() asked for the same records again.",
     "broker": "Kafka has not answered for what is under way.",
@@ -150,6 +152,8 @@ def task_waiting(
         return Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {moment}.")
     converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
     delivering = threads.get(f"delivery-{task}") or ()
+    if _calls(converting, "client", "_ask") or _calls(converting, "tolerance", "_wait_for_registry"):
+        return _because("schema_registry")
     if _stands_in(converting, "tolerance"):
         return _because("record_retry")
     if _stands_in(converting, "session"):

@@ -1,9 +1,9 @@
 """AvroConverter: Avro with its schemas in a schema registry. Class ``AvroConverter``.
 
-Schemas are converted by ``avro_schema_writing`` and ``avro_schema_reading``, values by ``avro_values``; fastavro makes
-the bytes of a value and reads them. It is a converter record by record: Spark reads and writes Avro only with a jar
-that it does not come with, and a message says by an id what its schema is. All that depends on the schema alone is done
-once for it.
+Schemas are converted by ``avro_schema_writing`` and ``avro_schema_reading``, values by ``avro_value_writing`` and
+``avro_value_reading``; fastavro makes the bytes of a value and reads them. It is a converter record by record: Spark
+reads and writes Avro only with a jar that it does not come with, and a message says by an id what its schema is. All
+that depends on the schema alone is done once for it.
 
 Thread: one instance a task.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaAvroSerializer.
@@ -20,7 +20,8 @@ from penstock.converters.registry.avro_names import AvroOptions
 from penstock.converters.registry.avro_schema_reading import connect_schema
 from penstock.converters.registry.avro_schema_writing import avro_text
 from penstock.converters.registry.avro_types import WIDE, AvroType, plain, read_avro
-from penstock.converters.registry.avro_values import Convert, reader, writer
+from penstock.converters.registry.avro_value_reading import Convert, reader
+from penstock.converters.registry.avro_value_writing import writer
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.settings import define_registry
@@ -99,7 +100,7 @@ class AvroCodec:
             raise
         except Exception as error:  # fastavro has no error of its own for bytes that are no value
             raise DataException(
-                f"{where[:1].upper()}{where[1:]} cannot be read with its Avro schema {self.found.branch_name}: "
+                f"{where[:1].upper()}{where[1:]} cannot be read with its Avro schema {self.found.shown}: "
                 f"{type(error).__name__}: {error}. It was written with another schema than its id says, or is damaged"
             ) from error
         return SchemaAndValue(schema, value if convert is None else convert(value))
@@ -115,8 +116,8 @@ class AvroCodec:
         if not 0 <= place < len(self._branches):
             raise DataException(f"There is no type number {place} in a union of {len(self._branches)}")
         value = self._read_value(stream, self._schemas[place], None, return_named_type=True)
-        name = self._branches[place].name
-        return value if name is None else (name, value)
+        branch = self._branches[place]
+        return value if branch.name is None else (branch.branch_name, value)
 
     def encode(self, schema: Schema | None, value: object) -> bytes:
         """The payload of a value that is not None."""
@@ -136,7 +137,7 @@ class AvroCodec:
                 self._write_value(stream, "long", place)
                 self._write_value(stream, self._schemas[place], found)
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
-            raise DataException(f"A value cannot be written as Avro type {self.found.branch_name}: {error}") from error
+            raise DataException(f"A value cannot be written as Avro type {self.found.shown}: {error}") from error
         return stream.getvalue()
 
 
@@ -147,7 +148,7 @@ def _compiled(found: AvroType) -> Any:
     try:
         return parse_schema(plain(found))
     except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError) as error:
-        raise DataException(f"The Avro schema {found.branch_name} cannot be used: {error}") from error
+        raise DataException(f"The Avro schema {found.shown} cannot be used: {error}") from error
 
 
 class AvroConverter(RegistryConverter[AvroCodec]):

@@ -351,7 +351,7 @@ def _plain_default(schema: Schema, found: AvroType, value: Any, options: AvroOpt
                 result.put(one.name, default_value(part.schema, one.type, given, options))
             return result
     except (AttributeError, TypeError, ValueError) as error:
-        raise DataException(f"Invalid default for Avro type {found.branch_name}: {value}") from error
+        raise DataException(f"Invalid default for Avro type {found.shown}: {value}") from error
     return value
 
 

@@ -29,6 +29,9 @@ ALIKE: Final = ({"int", "long"}, {"float", "double"})
 WIDE: Final = "penstock-wide"
 
 
+_NO_NAMESPACE: Final = "penstock.no.namespace"
+
+
 class NoDefault:
     """There is no default, which is not the default null."""
 
@@ -82,9 +85,17 @@ class AvroType:
         return self.name
 
     @property
-    def branch_name(self) -> str:
-        """What a union calls it."""
+    def shown(self) -> str:
+        """What messages call it."""
         return self.name if self.name is not None else self.kind
+
+    @property
+    def branch_name(self) -> str:
+        """What fastavro calls it in a union."""
+        if self.name is None:
+            return self.kind
+        # In a namespace of somebody else a name without one would be taken for one of that namespace.
+        return self.name if "." in self.name else f"{_NO_NAMESPACE}.{self.name}"
 
     @property
     def nullable(self) -> AvroType | None:
@@ -194,14 +205,14 @@ def plain(found: AvroType, known: set[int] | None = None) -> Any:
     known = set() if known is None else known
     if found.name is not None:
         if id(found) in known:
-            return found.name
+            return found.branch_name
         known.add(id(found))
         if found.kind == "enum":
-            return {"type": "enum", "name": found.name, "symbols": list(found.symbols)}
+            return {"type": "enum", "name": found.branch_name, "symbols": list(found.symbols)}
         if found.kind == "fixed":
-            return {"type": "fixed", "name": found.name, "size": found.size}
+            return {"type": "fixed", "name": found.branch_name, "size": found.size}
         fields = [{"name": one.name, "type": plain(one.type, known)} for one in found.fields]
-        return {"type": "record", "name": found.name, "fields": fields}
+        return {"type": "record", "name": found.branch_name, "fields": fields}
     if found.items is not None:
         return {"type": found.kind, "items" if found.kind == "array" else "values": plain(found.items, known)}
     if found.kind == "union":

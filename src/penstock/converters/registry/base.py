@@ -141,6 +141,8 @@ class RegistryConverter(Converter, Generic[C]):
         clock = time.monotonic
         self._writers: Memory[tuple[str, Schema | None], _Writer[C]] = Memory(size, refusal_s, clock)
         self._readers: Memory[tuple[str, int], C] = Memory(size, refusal_s, clock)
+        # Apart from writers, so that an outage does not make each record describe its schema again.
+        self._own: Memory[Schema | None, tuple[SchemaText, C]] = Memory(size, refusal_s, clock)
 
     def close(self) -> None:
         if self._client is not None:
@@ -167,16 +169,15 @@ class RegistryConverter(Converter, Generic[C]):
 
     # ------------------------------------------------------------------ once for each schema
     def _reader(self, topic: str, schema_id: int, where: str) -> C:
-        client, _ = self._configured()
+        client, settings = self._configured()
         text = client.by_id(schema_id, where)
         if text.format != self.format:
             raise DataException(
                 f"Schema {schema_id} of {where} is a schema of format {text.format}, not {self.format}: set "
                 f"{self._side}.converter to the converter for {text.format}"
             )
-        codec = self.parse(text, None)
-        version = client.version_of(self._subject(topic, codec.record_name), schema_id, where)
-        return codec if version is None else self.parse(text, version)
+        name = None if settings.strategies[self._is_key] == TOPIC_NAME else self.parse(text, None).record_name
+        return self.parse(text, client.version_of(self._subject(topic, name), schema_id, where))
 
     def _writer(self, topic: str, schema: Schema | None) -> _Writer[C]:
         client, settings = self._configured()
@@ -186,14 +187,17 @@ class RegistryConverter(Converter, Generic[C]):
             if text.format != self.format:
                 raise ConfigException("use.schema.id", settings.use_id, f"It is a schema of format {text.format}")
             return _Writer(settings.use_id, self.parse(text, None))
-        own = self.describe(schema)
-        codec = self.parse(own, None)
+        own, codec = self._own.get(schema, lambda: self._described(schema))
         subject = self._subject(topic, codec.record_name)
         if settings.auto_register:
             return _Writer(client.register(subject, own, where), codec)
         if not settings.use_latest:
             return _Writer(client.look_up(subject, own, where), codec)
         return self._latest_writer(subject, own, where)
+
+    def _described(self, schema: Schema | None) -> tuple[SchemaText, C]:
+        text = self.describe(schema)
+        return text, self.parse(text, None)
 
     def _latest_writer(self, subject: str, own: SchemaText, where: str) -> _Writer[C]:
         client, settings = self._configured()

@@ -1,30 +1,27 @@
-"""Values between Connect and what fastavro reads and writes: one function for each schema, made once.
+"""Connect's values, as fastavro writes them: one function for each schema, made once.
 
-Main functions: ``reader`` (fastavro's value to Connect's), ``writer`` (the reverse, with the checks that fastavro does
-not make). fastavro sees carried values only, such as the number of days of a date; in a union it is told the branch.
+Main function: ``writer``. fastavro is given carried values, such as the number of days of a date, and the branch of a
+union; it writes some values that are not of their schema as something else, so they are checked here.
 
 Thread: pure functions.
-Source: io.confluent.connect.avro.AvroData.toConnectData, fromConnectData.
+Source: io.confluent.connect.avro.AvroData.fromConnectData.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.converters.registry.avro_names import ANYTHING, KEY_FIELD, UNION, VALUE_FIELD, AvroOptions
-from penstock.converters.registry.avro_schema_reading import LOGICAL, entry_types, is_map_entry, union_field
-from penstock.converters.registry.avro_schema_writing import has_text_keys, logical_name, to_carried
-from penstock.converters.registry.avro_types import ALIKE, MISSING, AvroType
+from penstock.converters.registry.avro_schema_reading import entry_types, is_map_entry, union_field
+from penstock.converters.registry.avro_schema_writing import has_text_keys, to_carried
+from penstock.converters.registry.avro_types import MISSING, AvroType
+from penstock.converters.registry.avro_value_reading import Convert
 from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 
-Convert = Callable[[Any], Any]
-
-_RANGES: Final = {
-    Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64,
-}  # fmt: skip
+_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 #: The Avro types that values of a Connect type can be written as.
 _KINDS: Final = {
     Type.INT8: ("int", "long"),
@@ -40,129 +37,9 @@ _KINDS: Final = {
     Type.MAP: ("map", "array"),
     Type.STRUCT: ("record",),
 }
-_PYTHON_TYPES: Final[Mapping[str, type]] = {
-    "boolean": bool, "int": int, "long": int, "float": float, "double": float, "bytes": bytes, "string": str,
-    "array": list, "map": dict,
-}  # fmt: skip
 _MAX_FLOAT: Final = float.fromhex("0x1.fffffep+127")
 
 
-# ---------------------------------------------------------------------- reading
-def reader(found: AvroType, schema: Schema | None, options: AvroOptions) -> Convert | None:
-    """What makes Connect's values of fastavro's; None = they are the same.
-
-    Args:
-        found: The type they were written with.
-        schema: ``connect_schema`` of it.
-        options: The converter's settings.
-    """
-    if schema is None:
-        return _read_anything
-    if found.kind == "union":
-        return _union_reader(found, schema, options)
-    if found.kind == "record":
-        return _record_reader(found, schema, options)
-    if found.kind in ("array", "map"):
-        return _parts_reader(found, schema, options)
-    if schema.type in (Type.INT8, Type.INT16):
-        half = 1 << (_RANGES[schema.type] - 1)
-        return lambda value: (value + half) % (2 * half) - half
-    logical = LOGICAL.get(logical_name(schema) or "")
-    return None if logical is None else lambda value: logical(schema, value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _record_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert:
-    parts = [
-        (one.name, reader(one.type, schema.fields[place].schema, options)) for place, one in enumerate(found.fields)
-    ]
-    if all(convert is None for _, convert in parts):
-        names = [name for name, _ in parts]
-        return lambda value: Struct.unchecked(schema, [value[name] for name in names])
-    return lambda value: Struct.unchecked(
-        schema, [value[name] if convert is None else convert(value[name]) for name, convert in parts]
-    )
-
-
-def _parts_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert | None:
-    assert found.items is not None, "arrays and maps have items"
-    if schema.type is Type.MAP and found.kind == "array":
-        return _entries_reader(found.items, schema, options)
-    convert = reader(found.items, schema.value_schema, options)
-    if convert is None:
-        return None
-    if found.kind == "array":
-        return lambda value: [convert(one) for one in value]
-    return lambda value: {key: convert(one) for key, one in value.items()}
-
-
-def _entries_reader(entry: AvroType, schema: Schema, options: AvroOptions) -> Convert:
-    keys, values = entry_types(entry)
-    key_of = reader(keys, schema.key_schema, options) or _same
-    value_of = reader(values, schema.value_schema, options) or _same
-
-    def read(value: Any) -> Any:
-        try:
-            return {key_of(one[KEY_FIELD]): value_of(one[VALUE_FIELD]) for one in value}
-        except TypeError as error:
-            raise DataException(
-                f"A map of Avro type {entry.name} has keys that cannot be keys here: {error}"
-            ) from error
-
-    return read
-
-
-def _union_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert | None:
-    member = found.branches[0] if len(found.branches) == 1 else found.nullable
-    if member is not None:
-        convert = reader(member, schema, options)
-        if member.name is not None:
-            inner = convert or _same
-            return lambda value: None if value is None else inner(value[1])
-        return None if convert is None else lambda value: None if value is None else convert(value)
-    table: dict[object, tuple[int, Convert]] = {}
-    kinds = {one.kind for one in found.branches}
-    for branch in found.branches:
-        if branch.kind == "null":
-            continue
-        field = schema.field(union_field(branch, options))
-        assert field is not None, "the struct of a union has a field for each type"
-        wide = any(pair <= kinds and branch.kind in pair and branch.kind in ("long", "double") for pair in ALIKE)
-        key = branch.branch_name if branch.name is not None or wide else _PYTHON_TYPES[branch.kind]
-        table[key] = (field.index, reader(branch, field.schema, options) or _same)
-    size = len(schema.fields)
-
-    def read(value: Any) -> Any:
-        if value is None:
-            return None
-        kind = type(value)
-        if kind is tuple:
-            kind, value = value
-        index, convert = table[kind]
-        values: list[Any] = [None] * size
-        values[index] = convert(value)
-        return Struct.unchecked(schema, values)
-
-    return read
-
-
-def _read_anything(value: Any) -> Any:
-    """A schemaless value, from the record of which one field is set."""
-    for name, one in value.items():
-        if one is None:
-            continue
-        if name == "array":
-            return [_read_anything(part) for part in one]
-        if name == "map":
-            return {_read_anything(part[KEY_FIELD]): _read_anything(part[VALUE_FIELD]) for part in one}
-        return one
-    return None
-
-
-# ---------------------------------------------------------------------- writing
 def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str = "the value") -> Convert:
     """What makes fastavro's values of Connect's.
 
@@ -219,7 +96,7 @@ def _fits(schema: Schema | None, found: AvroType) -> bool:
 
 
 def _cannot(schema: Schema | None, found: AvroType, place: str) -> DataException:
-    kinds = " or ".join(one.branch_name for one in found.branches) or found.branch_name
+    kinds = " or ".join(one.shown for one in found.branches) or found.shown
     what = "schemaless values" if schema is None else f"values of {schema}"
     return DataException(f"{place}: {what} cannot be written as Avro type {kinds}")
 
@@ -256,8 +133,8 @@ def _wrong(schema: Schema, value: Any, place: str) -> DataException:
 
 def _check(schema: Schema, found: AvroType, place: str) -> Convert:
     """Lets a value pass that is one of its schema: fastavro writes others, too, as something else."""
-    if schema.type in _RANGES:
-        half = 1 << (min(_RANGES[schema.type], 32 if found.kind == "int" else 64) - 1)
+    if schema.type in _BITS:
+        half = 1 << (min(_BITS[schema.type], 32 if found.kind == "int" else 64) - 1)
 
         def whole(value: Any) -> Any:
             if type(value) is not int:
