@@ -1,9 +1,9 @@
-"""AvroConverter in the pipelines of a source and a sink, with Spark between them and a registry beside."""
+"""The converters with a schema registry in the pipelines of a source and a sink, with Spark between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,9 @@ from penstock.api import SourceRecord
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.registry.base import RegistryConverter
+from penstock.converters.registry.json_schema import JsonSchemaConverter
+from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
 from penstock.pipeline.session import SparkRuntime
@@ -33,14 +36,18 @@ def registry() -> Iterator[RegistryStandIn]:
         yield found
 
 
-@pytest.fixture
-def avro(registry: RegistryStandIn) -> Iterator[PipelineSpec]:
+@contextmanager
+def pipeline(value: RegistryConverter[Any], registry: RegistryStandIn) -> Iterator[PipelineSpec]:
     header = SimpleHeaderConverter()
     header.configure({})
-    key, value = StringConverter(), AvroConverter()
+    key = StringConverter()
     key.configure({}, True)
+    settings = {"schema.registry.url": registry.url, "max.retries": "0"}
+    if isinstance(value, ProtobufConverter):
+        # So that a null is told from an empty text.
+        settings["optional.for.nullables"] = "true"
     with closing(value):
-        value.configure({"schema.registry.url": registry.url, "max.retries": "0"}, False)
+        value.configure(settings, False)
         insert = InsertFieldValue()
         insert.configure({"static.field": "origin", "static.value": "here"})
         yield PipelineSpec(key, value, header, [TransformStage("insert", insert)])
@@ -66,15 +73,24 @@ def messages(values: list[bytes | None]) -> ConsumedBatch:
     return ConsumedBatch(pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA))
 
 
+@pytest.mark.parametrize(
+    ("kind", "cut"),
+    [
+        (AvroConverter, "cannot be read with its Avro schema app.User"),
+        (JsonSchemaConverter, "Cannot read the value of topic users: The message is not JSON"),
+        (ProtobufConverter, "Cannot read the value of topic users: it is no message of type User"),
+    ],
+)
 def test_records_go_out_and_come_back_and_a_bad_one_is_its_own_error(
-    spark_runtime: SparkRuntime, registry: RegistryStandIn, avro: PipelineSpec
+    spark_runtime: SparkRuntime, registry: RegistryStandIn, kind: type[RegistryConverter[Any]], cut: str
 ) -> None:
-    source = build_source_pipeline(spark_runtime, avro)
-    sink = build_sink_pipeline(spark_runtime, replace(avro, transforms=()))
+    with pipeline(kind(), registry) as spec:
+        source = build_source_pipeline(spark_runtime, spec)
+        sink = build_sink_pipeline(spark_runtime, replace(spec, transforms=()))
 
-    made = source.run(SourceRecords([user(1, "a"), user(2, None), user(3, "c")]))
-    sent = made.table.column("value").to_pylist()
-    read = sink.run(messages([sent[0], b'{"json": 1}', None, sent[1], sent[2][:7], b"\0\0\0\0\x63x", sent[2]]))
+        made = source.run(SourceRecords([user(1, "a"), user(2, None), user(3, "c")]))
+        sent = made.table.column("value").to_pylist()
+        read = sink.run(messages([sent[0], b'{"json": 1}', None, sent[1], sent[2][:7], b"\0\0\0\0\x63x", sent[2]]))
 
     assert not made.errors
     assert {one[:5] for one in sent} == {b"\0\0\0\0\1"}
@@ -85,23 +101,24 @@ def test_records_go_out_and_come_back_and_a_bad_one_is_its_own_error(
     ]  # fmt: skip
     assert sorted(read.errors) == [1, 4, 5]
     assert {error.stage for error in read.errors.values()} == {"VALUE_CONVERTER"}
-    assert {error.executing_class for error in read.errors.values()} == {AvroConverter.java_name}
+    assert {error.executing_class for error in read.errors.values()} == {kind.java_name}
     assert "Is it JSON?" in str(read.errors[1].message)
-    assert "cannot be read with its Avro schema app.User" in str(read.errors[4].message)
+    assert cut in str(read.errors[4].message)
     assert "Schema 99 not found" in str(read.errors[5].message)
     # One registration, and for reading one schema with its versions; the unknown one once.
     assert len(registry.requests) == 4
 
 
 def test_an_outage_makes_every_record_retriable_and_costs_one_request(
-    spark_runtime: SparkRuntime, registry: RegistryStandIn, avro: PipelineSpec
+    spark_runtime: SparkRuntime, registry: RegistryStandIn
 ) -> None:
-    source = build_source_pipeline(spark_runtime, avro)
-    registry.status = 500
-    batch = SourceRecords([user(number, "x") for number in range(200)])
+    with pipeline(AvroConverter(), registry) as spec:
+        source = build_source_pipeline(spark_runtime, spec)
+        registry.status = 500
+        batch = SourceRecords([user(number, "x") for number in range(200)])
 
-    made = source.run(batch)
-    registry.status = None
+        made = source.run(batch)
+        registry.status = None
 
     assert {error.retriable for error in made.errors.values()} == {True}
     assert len(made.errors) == 200

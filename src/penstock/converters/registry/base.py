@@ -68,6 +68,8 @@ class RegistryConverter(Converter, Generic[C]):
     All four raise DataException for what they cannot do. ``open`` takes the format's own settings.
     """
 
+    #: What Confluent calls the converter.
+    java_name: ClassVar[str]
     #: What the registry calls the format.
     format: ClassVar[str]
     #: The form of schemas that the registry is asked for, where it has several; None = as they were registered.
