@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import Draft7Validator, validator_for
-from referencing.exceptions import Unresolvable
 
 from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_parsing import connect_schema, parsed_schema, schemas_by_name
@@ -108,11 +107,13 @@ class JsonSchemaCodec:
             raise DataException(
                 f"The JSON Schema does not allow {error.json_path}: {error.message} (json.fail.invalid.schema=true)"
             ) from error
-        except (Unresolvable, ValueError) as error:
+        except Exception as error:  # patterns that are none, references that lead nowhere: the schema is the message's
             raise DataException(f"The value cannot be compared with its JSON Schema: {error}") from error
 
 
 def _validator(root: Any, references: Mapping[str, str]) -> Any:
+    if not isinstance(root, dict | bool):
+        raise DataException("The schema is no JSON Schema: it is neither an object nor a boolean")
     kind = validator_for(root, default=Draft7Validator)
     try:
         kind.check_schema(root)

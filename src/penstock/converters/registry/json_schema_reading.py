@@ -71,11 +71,11 @@ def decode(data: bytes | memoryview, *, exact: bool) -> Any:
     try:
         # Of what orjson refuses Jackson takes some: text behind the value, escaped halves of pairs, leading zeros.
         return parse_json(bytes(data).decode()) if exact else orjson.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         return first_json(bytes(data))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataException(f"The message is not JSON: {error}") from error
 
 

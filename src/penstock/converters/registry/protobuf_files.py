@@ -53,7 +53,10 @@ def read_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
     files = {name: proto for name, proto in protos.items() if proto is not None}
     if sources:
         files.update(_compiled(sources, files))
-    return fill_pool(files, [SCHEMA_FILE]).FindFileByName(SCHEMA_FILE)
+    try:
+        return fill_pool(files, [SCHEMA_FILE]).FindFileByName(SCHEMA_FILE)
+    except (TypeError, KeyError) as error:
+        raise DataException(f"The Protobuf schema is no file that can be used: {error}") from error
 
 
 def _is_known(name: str) -> bool:

@@ -29,6 +29,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.type import (
     calendar_period_pb2,
     color_pb2,
@@ -142,7 +143,10 @@ def field_options(parameters: Mapping[str, str]) -> bytes:
 def field_meta(field: Any) -> Mapping[str, str]:
     """The parameters that the options of a field say."""
     made, extension = _field_options()
-    options = made.FromString(field.GetOptions().SerializeToString())
+    try:
+        options = made.FromString(field.GetOptions().SerializeToString())
+    except DecodeError as error:
+        raise DataException(f"The options of the field {field.full_name} cannot be read: {error}") from error
     return dict(options.Extensions[extension].params) if options.HasExtension(extension) else {}
 
 
@@ -160,10 +164,10 @@ def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> Descript
     pool = DescriptorPool()
     done: set[str] = set()
     for proto in _in_order(files, wanted, done, ()):
-        _soften(proto)
         try:
+            _soften(proto)
             pool.AddSerializedFile(proto.SerializeToString())
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # names that are no UTF-8 are bytes
             hint = (
                 "; scrub.invalid.names=true replaces what Protobuf takes in no name"
                 if "invalid name" in str(error)

@@ -33,6 +33,9 @@ Read = Callable[[Any], Any]
 _UNSIGNED_64: Final = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _NANOS_A_MILLI: Final = 1_000_000
+#: The years 1 to 9999, in seconds since 1970.
+_FIRST_SECOND: Final = -62_135_596_800
+_LAST_SECOND: Final = 253_402_300_799
 
 
 def value_reader(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Read:
@@ -221,7 +224,21 @@ def _time(schema: Schema, value: Any) -> Any:
 
 
 def _timestamp(schema: Schema, value: Any) -> Any:
-    return Timestamp.to_logical(schema, value.seconds * 1000 + value.nanos // _NANOS_A_MILLI)
+    return Timestamp.to_logical(schema, timestamp_millis(value.seconds, value.nanos))
+
+
+def timestamp_millis(seconds: int, nanos: int) -> int:
+    """Milliseconds since 1970.
+
+    Raises:
+        DataException: Protobuf's own library takes no such timestamp.
+    """
+    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < 1_000_000_000):
+        raise DataException(
+            f"{seconds} seconds since 1970 and {nanos} nanoseconds is no Protobuf timestamp: those are of the "
+            "years 1 to 9999"
+        )
+    return seconds * 1000 + nanos // _NANOS_A_MILLI
 
 
 _SPECIAL: Final[Mapping[str, Callable[[Schema, Any], Any]]] = {

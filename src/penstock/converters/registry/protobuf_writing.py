@@ -29,6 +29,7 @@ from penstock.converters.registry.protobuf_names import (
     is_enum,
     is_union,
 )
+from penstock.converters.registry.protobuf_reading import timestamp_millis
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
 
@@ -318,7 +319,9 @@ def _write_time(schema: Schema, target: Any, value: Any) -> None:
 def _write_timestamp(schema: Schema, target: Any, value: Any) -> None:
     if not isinstance(value, (datetime, int)):
         raise DataException(f"Invalid type for Timestamp, expected Date but was {type(value).__name__}")
-    target.seconds, millis = divmod(Timestamp.from_logical(schema, value), 1000)
+    seconds, millis = divmod(Timestamp.from_logical(schema, value), 1000)
+    timestamp_millis(seconds, 0)
+    target.seconds = seconds
     target.nanos = millis * _NANOS_A_MILLI
 
 

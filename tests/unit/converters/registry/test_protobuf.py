@@ -188,6 +188,9 @@ def test_names_that_are_one_in_json_are_two_fields() -> None:
 LOGICAL = struct_of(amount=Decimal.schema(2), day=Date.SCHEMA, clock=Time.SCHEMA, moment=Timestamp.SCHEMA)
 
 
+SOME = codec_of(LOGICAL)
+
+
 def test_logical_types_are_messages_and_come_back() -> None:
     value = row(
         LOGICAL,
@@ -294,6 +297,7 @@ def test_a_plain_value_is_a_wrapper_message(schema: Schema, value: object) -> No
         (Schema(Type.BYTES), "x"),
         (Date.SCHEMA, "x"),
         (Date.SCHEMA, 10**7),
+        (Timestamp.SCHEMA, 10**15),
         (Decimal.schema(1), 1.5),
         (Decimal.schema(1), decimal.Decimal("NaN")),
         (Decimal.schema(0), decimal.Decimal("1E+3000000000")),
@@ -407,6 +411,44 @@ def test_messages_of_other_types_of_the_file_are_found_by_their_place() -> None:
             codec.decode(place, "a test")
 
 
+MEMBERS = """
+message_type {
+  name: "M"
+  field { name: "plain" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "wrapped" number: 2 type: TYPE_MESSAGE type_name: ".google.protobuf.StringValue" label: LABEL_OPTIONAL
+          oneof_index: 0 }
+  field { name: "color" number: 3 type: TYPE_ENUM type_name: ".M.Color" label: LABEL_OPTIONAL oneof_index: 0 }
+  oneof_decl { name: "choice" }
+  enum_type { name: "Color" value { name: "RED" number: 0 } value { name: "BLUE" number: 7 } }
+}
+dependency: "google/protobuf/wrappers.proto"
+"""
+
+
+@pytest.mark.parametrize("general", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_members_of_oneofs_keep_their_kind_through_connect(general: bool, flat: bool) -> None:
+    options = ProtobufOptions(general_sums=general, flatten_unions=flat, wrapper_for_nullables=True)
+    codec = compiled(MEMBERS, options)
+
+    for payload in (b"\0\x0a\x01x", b"\0\x12\x03\x0a\x01x", b"\0\x12\x00", b"\0\x18\x07", b"\0"):
+        schema, value = codec.decode(payload, "a test")
+        assert schema is not None
+        assert codec.encode(schema, value) == payload
+        assert flat or codec_of(schema, options).encode(schema, value) == payload
+
+
+@given(st.binary(max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_whatever_the_bytes_a_message_is_read_or_its_record_fails(data: bytes) -> None:
+    try:
+        _, value = SOME.decode(b"\0" + data, "a test")
+    except DataException:
+        return
+    assert isinstance(value, Struct)
+    assert len(value.values) == 4
+
+
 @pytest.mark.parametrize("payload", [b"\0\xff", b"\0\x08", b"\0\x12\x05a", b"\0\x12\x01\xff"])
 def test_bytes_that_are_no_message_are_an_error_of_their_record(payload: bytes) -> None:
     codec = codec_of(struct_of(a=INT32_SCHEMA, b=STRING_SCHEMA))
@@ -415,9 +457,9 @@ def test_bytes_that_are_no_message_are_an_error_of_their_record(payload: bytes) 
         codec.decode(payload, "the value of topic t")
 
 
-@pytest.mark.parametrize("payload", [b"\0\x12\0", b"\0\x1a\x02\x08\x18"])
+@pytest.mark.parametrize("payload", [b"\0\x12\0", b"\0\x1a\x02\x08\x18", b"\0\x22\x07\x08\x80\x80\x80\x80\x80\x08"])
 def test_dates_and_times_that_are_none_are_an_error_of_their_record(payload: bytes) -> None:
-    with pytest.raises(DataException, match=r"Cannot read a test: field (day|clock): .* is no "):
+    with pytest.raises(DataException, match=r"Cannot read a test: field (day|clock|moment): .* is no "):
         codec_of(LOGICAL).decode(payload, "a test")
 
 
