@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
 from penstock.config import ConfigDef
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import Reference, RegistryUnavailableException, SchemaText
+from penstock.converters.registry.json_schema import JsonSchemaConverter
+from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.converters.registry.settings import define_registry
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException, RetriableException
@@ -281,3 +284,18 @@ def test_references_are_fetched_once_with_all_they_refer_to(registry: RegistrySt
         "GET /subjects/middle/versions/1",
         "GET /subjects/inner/versions/1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "module"),
+    [(JsonSchemaConverter, "json_schema_codec"), (ProtobufConverter, "protobuf_codec")],
+)
+def test_without_the_extra_the_settings_are_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, kind: type[RegistryConverter[Any]], module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, f"penstock.converters.registry.{module}", None)
+
+    with pytest.raises(
+        ConfigException, match=r"Converter needs more packages \(.*\): pip install penstock\[registry\]"
+    ):
+        kind().configure({"schema.registry.url": "http://localhost:1"}, False)
