@@ -212,6 +212,8 @@ class RegistryStandIn:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one packet: the second of two waits for the client's word about the first.
+            wbufsize = -1
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
                 pass
