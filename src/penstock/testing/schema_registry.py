@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -175,6 +176,10 @@ def _content(body: Mapping[str, Any]) -> tuple[str, str, str]:
 class RegistryStandIn:
     """A registry that can be told to misbehave. A context manager.
 
+    Args:
+        judges: What it knows of formats, by their names; Avro when None. It takes any text of others.
+        tls: Serves https with this.
+
     Attributes:
         requests: Methods and paths that were asked for, in order.
         status: When set, every answer is this error.
@@ -182,7 +187,8 @@ class RegistryStandIn:
         user_info: When set, ``user:password`` that requests must carry.
     """
 
-    def __init__(self, judges: Mapping[str, Judge] | None = None) -> None:
+    def __init__(self, judges: Mapping[str, Judge] | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.requests: list[str] = []
         self.status: int | None = None
         self.delay_s = 0.0
@@ -198,7 +204,7 @@ class RegistryStandIn:
     @property
     def url(self) -> str:
         """Its address, the same after an outage."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Serves, again after ``stop``, with what was registered."""
@@ -206,6 +212,8 @@ class RegistryStandIn:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one packet: the second of two waits for the client's word about the first.
+            wbufsize = -1
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
                 pass
@@ -217,6 +225,8 @@ class RegistryStandIn:
 
         self._server = _Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_address[1]
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="registry-stand-in")
         self._thread.start()
 

@@ -80,6 +80,7 @@ class AvroCodec:
         self._schemas = [_compiled(one) for one in self._branches]
         self._places = {one.branch_name: place for place, one in enumerate(self._branches)}
         self._reader: tuple[Schema | None, Convert | None] | None = None
+        self._unreadable: str | None = None
         self._writers: dict[Schema | None, Convert] = {}
 
     @property
@@ -91,8 +92,7 @@ class AvroCodec:
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of a payload."""
         if self._reader is None:
-            schema = connect_schema(self.found, self._options, self.version)
-            self._reader = schema, reader(self.found, schema, self._options)
+            self._reader = self._make_reader(where)
         schema, convert = self._reader
         try:
             value = self._read(payload)
@@ -104,6 +104,16 @@ class AvroCodec:
                 f"{type(error).__name__}: {error}. It was written with another schema than its id says, or is damaged"
             ) from error
         return SchemaAndValue(schema, value if convert is None else convert(value))
+
+    def _make_reader(self, where: str) -> tuple[Schema | None, Convert | None]:
+        """Only when something is read: a schema may have no Connect schema, and be good enough to write with."""
+        if self._unreadable is None:
+            try:
+                schema = connect_schema(self.found, self._options, self.version)
+                return schema, reader(self.found, schema, self._options)
+            except DataException as error:
+                self._unreadable = str(error)
+        raise DataException(f"{where[:1].upper()}{where[1:]} cannot be read: {self._unreadable}")
 
     def _read(self, payload: bytes) -> Any:
         if self.found.kind == "bytes":

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+from penstock.converters.registry.avro_defaults import default_value
+from penstock.converters.registry.avro_forms import entry_types, is_map_entry, union_field
 from penstock.converters.registry.avro_names import (
     ANYTHING,
     AVRO_PREFIX,
@@ -30,17 +32,14 @@ from penstock.converters.registry.avro_names import (
     FIELD_DOC,
     FIXED_SIZE,
     INTERNAL_TYPE,
-    KEY_FIELD,
-    MAP_ENTRY,
     NAMESPACE,
     RECORD_DOC,
     UNION,
-    VALUE_FIELD,
     AvroOptions,
     short_name,
 )
 from penstock.converters.registry.avro_types import MISSING, AvroField, AvroType
-from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
+from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.data import STRING_SCHEMA as TEXT_KEYS
 from penstock.errors import DataException
 
@@ -69,36 +68,6 @@ def connect_schema(found: AvroType, options: AvroOptions, version: int | None = 
         DataException: Connect has no such schema.
     """
     return None if found.name == ANYTHING else _convert(found, options, version=version)
-
-
-def union_field(branch: AvroType, options: AvroOptions) -> str:
-    """What the struct of a union calls one of its types."""
-    if branch.kind in ("record", "enum"):
-        assert branch.name is not None, "records and enums have names"
-        return branch.name if options.enhanced else short_name(branch.name)
-    # Two fixed types would have one name in Java, and be refused.
-    return branch.kind
-
-
-def is_map_entry(found: AvroType) -> bool:
-    """Whether arrays of it are maps whose keys are no strings."""
-    if found.kind != "record":
-        return False
-    return found.name == f"{NAMESPACE}.{MAP_ENTRY}" or found.properties.get(INTERNAL_TYPE) == MAP_ENTRY
-
-
-def entry_types(entry: AvroType) -> tuple[AvroType, AvroType]:
-    """The types of key and value of a map that is an array of entries.
-
-    Raises:
-        DataException: It has other fields.
-    """
-    fields = {one.name: one.type for one in entry.fields}
-    if fields.keys() != {KEY_FIELD, VALUE_FIELD}:
-        raise DataException(
-            "Found map encoded as array of key-value pairs, but array elements do not match the expected format."
-        )
-    return fields[KEY_FIELD], fields[VALUE_FIELD]
 
 
 def _convert(
@@ -290,78 +259,3 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
 def _made_up(found: AvroType) -> bool:
     """Whether the name stands for none: ``ConnectDefault``, and ``ConnectDefault2`` where one schema has several."""
     return found.properties.get(INTERNAL_TYPE) == DEFAULT_NAME
-
-
-def default_value(schema: Schema | None, found: AvroType, value: Any, options: AvroOptions) -> Any:
-    """The Connect value of a default, as it stands in a schema's JSON.
-
-    Raises:
-        DataException: It is no such value.
-    """
-    if value is None:
-        return None
-    if schema is None:
-        _refuse("a default of a schemaless value")
-    if found.kind == "union":
-        return _union_default(schema, found, value, options)
-    result = _plain_default(schema, found, value, options)
-    converter = LOGICAL.get(schema.name) if schema.name is not None else None
-    return result if converter is None or result is None else converter(schema, result)
-
-
-LOGICAL: Final[Mapping[str, Any]] = {
-    Decimal.LOGICAL_NAME: Decimal.to_logical,
-    Date.LOGICAL_NAME: Date.to_logical,
-    Time.LOGICAL_NAME: Time.to_logical,
-    Timestamp.LOGICAL_NAME: Timestamp.to_logical,
-}
-
-
-def _union_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
-    first = found.branches[0]
-    member = found.nullable if len(found.branches) > 1 else first
-    if member is not None:
-        return default_value(schema, member, value, options)
-    if first.kind == "null":
-        return None
-    name = union_field(first, options)
-    part = schema.field(name)
-    assert part is not None, "the struct of a union has a field for each type"
-    return Struct(schema).put(name, default_value(part.schema, first, value, options))
-
-
-def _plain_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
-    try:
-        if found.kind in ("bytes", "fixed"):
-            return value.encode("latin-1")
-        if found.kind in ("float", "double"):
-            # NaN and the infinities have no number in JSON.
-            return float(value)
-        if found.kind == "array":
-            return _array_default(schema, found, value, options)
-        if found.kind == "map":
-            assert found.items is not None, "maps have values"
-            return {key: default_value(schema.value_schema, found.items, one, options) for key, one in value.items()}
-        if found.kind == "record":
-            result = Struct(schema)
-            for one in found.fields:
-                part = schema.field(one.name)
-                assert part is not None, "the schema is made of the record"
-                given = value.get(one.name, None if one.default is MISSING else one.default)
-                result.put(one.name, default_value(part.schema, one.type, given, options))
-            return result
-    except (AttributeError, TypeError, ValueError) as error:
-        raise DataException(f"Invalid default for Avro type {found.shown}: {value}") from error
-    return value
-
-
-def _array_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
-    assert found.items is not None, "arrays have items"
-    if schema.type is not Type.MAP:
-        return [default_value(schema.value_schema, found.items, one, options) for one in value]
-    keys, values = entry_types(found.items)
-    entries = [(one[KEY_FIELD], one[VALUE_FIELD]) if isinstance(one, dict) else tuple(one) for one in value]
-    return {
-        default_value(schema.key_schema, keys, key, options): default_value(schema.value_schema, values, one, options)
-        for key, one in entries
-    }

@@ -1,6 +1,6 @@
 """Connect schemas to Avro schemas, by the rules of Confluent's AvroData: the same text, so that Java's id is found.
 
-Main functions: ``avro_text``, ``default_json``.
+Main function: ``avro_text``.
 
 Where Java writes a schema that no registry takes, this module does not: structs without name, and maps whose keys are
 no strings, get names of their own when there are several (``ConnectDefault2``); so do structs of one name that differ.
@@ -12,12 +12,13 @@ Source: io.confluent.connect.avro.AvroData.fromConnectSchema, org.apache.avro.Sc
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.converters.registry.avro_defaults import default_json, has_no_json, spelt
+from penstock.converters.registry.avro_forms import has_text_keys, logical_name
 from penstock.converters.registry.avro_names import (
     AVRO_PREFIX,
     CONNECT_DEFAULT,
@@ -46,7 +47,7 @@ from penstock.converters.registry.avro_names import (
     anything,
     short_name,
 )
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, validate_value
+from penstock.data import Date, Decimal, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
 _KINDS: Final = {
@@ -66,18 +67,6 @@ _LOGICAL_TYPES: Final = {
     Timestamp.LOGICAL_NAME: "timestamp-millis",
     Date.LOGICAL_NAME: "date",
 }
-_TO_CARRIED: Final[dict[str, Any]] = {
-    Decimal.LOGICAL_NAME: Decimal.from_logical,
-    Time.LOGICAL_NAME: Time.from_logical,
-    Timestamp.LOGICAL_NAME: Timestamp.from_logical,
-    Date.LOGICAL_NAME: Date.from_logical,
-}
-_CARRIERS: Final = {
-    Decimal.LOGICAL_NAME: Type.BYTES,
-    Time.LOGICAL_NAME: Type.INT32,
-    Timestamp.LOGICAL_NAME: Type.INT64,
-    Date.LOGICAL_NAME: Type.INT32,
-}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -90,23 +79,6 @@ def avro_text(schema: Schema | None, options: AvroOptions) -> str:
     node = anything() if schema is None else _Writer(options).type(schema, None)
     # As Java prints it: no blanks, and text as it is.
     return json.dumps(node, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def logical_name(schema: Schema) -> str | None:
-    """The name of a schema's logical type, when it has the type that carries it."""
-    return schema.name if schema.name is not None and _CARRIERS.get(schema.name) is schema.type else None
-
-
-def to_carried(schema: Schema) -> Any:
-    """What makes a logical type's value the carried one; None for schemas of no logical type."""
-    name = logical_name(schema)
-    return None if name is None else _TO_CARRIED[name]
-
-
-def has_text_keys(schema: Schema) -> bool:
-    """Whether a map is an Avro map; others are arrays of entries."""
-    keys = schema.key_schema
-    return keys is not None and keys.type is Type.STRING and not keys.optional
 
 
 def is_enum(schema: Schema) -> bool:
@@ -199,7 +171,7 @@ class _Writer:
         if schema.default is None:
             return {**node, "default": None} if schema.optional else node
         default = default_json(schema, schema.default)
-        return node if _has_no_json(default) else {**node, "default": default}
+        return node if has_no_json(default) else {**node, "default": default}
 
     def _map(self, schema: Schema, space: str | None) -> dict[str, Any]:
         if has_text_keys(schema):
@@ -281,8 +253,8 @@ class _Writer:
         if kept:
             found[CONNECT_PARAMETERS] = kept
         if schema.default is not None and FIELD_DEFAULT not in parameters:
-            default = _spelt(default_json(schema, schema.default))
-            if not _has_no_json(default):
+            default = spelt(default_json(schema, schema.default))
+            if not has_no_json(default):
                 found[CONNECT_DEFAULT] = default
         if schema.name is not None:
             found[CONNECT_NAME] = schema.name
@@ -331,67 +303,8 @@ def _decimal(schema: Schema) -> dict[str, Any]:
     }
 
 
-#: In place of a value of a union's second type, which is no default in Avro.
-NO_JSON: Final = object()
-
-
 def _whole(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
         raise DataException(f"The schema parameter {name} must be a whole number, and is {text}") from error
-
-
-def default_json(schema: Schema | None, value: Any) -> Any:
-    """A default as it stands in a schema's JSON. NaN and the infinities stay floats, see ``_spelt``.
-
-    Raises:
-        DataException: It is no value of the schema.
-    """
-    if value is None:
-        return None
-    if schema is None:
-        raise DataException("A default holds a value without a schema, which has no form in Avro")
-    converter = to_carried(schema)
-    carried = value if converter is None else converter(schema, value)
-    kind = schema.type
-    if kind is Type.BYTES:
-        return bytes(carried).decode("latin-1")
-    if kind is Type.ARRAY:
-        return [default_json(schema.value_schema, one) for one in carried]
-    if kind is Type.MAP and has_text_keys(schema):
-        return {key: default_json(schema.value_schema, one) for key, one in carried.items()}
-    if kind is Type.MAP:
-        return [
-            {KEY_FIELD: default_json(schema.key_schema, key), VALUE_FIELD: default_json(schema.value_schema, one)}
-            for key, one in carried.items()
-        ]
-    if kind is Type.STRUCT:
-        assert isinstance(carried, Struct), "builders check defaults"
-        if schema.name == UNION:
-            # The default of a union is one of its first type.
-            first = schema.fields[0]
-            return NO_JSON if schema.optional else default_json(first.schema, carried.get(first.name)) or NO_JSON
-        return {one.name: default_json(one.schema, carried.get(one.name)) for one in schema.fields}
-    validate_value(Schema(kind), carried)
-    return carried
-
-
-def _has_no_json(node: Any) -> bool:
-    """Whether a default holds what the default of an Avro field cannot be."""
-    if node is NO_JSON:
-        return True
-    if isinstance(node, float):
-        return not math.isfinite(node)
-    if isinstance(node, dict):
-        return any(_has_no_json(one) for one in node.values())
-    return isinstance(node, list) and any(_has_no_json(one) for one in node)
-
-
-def _spelt(node: Any) -> Any:
-    """The same with such numbers as text."""
-    if isinstance(node, float) and not math.isfinite(node):
-        return "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
-    if isinstance(node, dict):
-        return {name: _spelt(one) for name, one in node.items()}
-    return [_spelt(one) for one in node] if isinstance(node, list) else node

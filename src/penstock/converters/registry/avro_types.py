@@ -131,10 +131,9 @@ class _Reader:
     def read(self, text: str) -> AvroType:
         try:
             # A schema may be the bare name of a primitive, as in the registry's oldest entries.
-            node = text if text in PRIMITIVES else json.loads(text)
-        except ValueError as error:
-            raise DataException(f"An Avro schema is no JSON: {error}") from error
-        return self._type(node, None)
+            return self._type(text if text in PRIMITIVES else json.loads(text), None)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise DataException(f"What should be an Avro schema is none: {error}") from error
 
     def _type(self, node: Any, namespace: str | None) -> AvroType:
         if isinstance(node, str):

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from penstock.converters.registry.avro_forms import FROM_CARRIED, entry_types, logical_name, union_field
 from penstock.converters.registry.avro_names import KEY_FIELD, VALUE_FIELD, AvroOptions
-from penstock.converters.registry.avro_schema_reading import LOGICAL, entry_types, union_field
-from penstock.converters.registry.avro_schema_writing import logical_name
 from penstock.converters.registry.avro_types import ALIKE, AvroType
 from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
@@ -47,7 +46,7 @@ def reader(found: AvroType, schema: Schema | None, options: AvroOptions) -> Conv
     if schema.type in _BITS:
         half = 1 << (_BITS[schema.type] - 1)
         return lambda value: (value + half) % (2 * half) - half
-    logical = LOGICAL.get(logical_name(schema) or "")
+    logical = FROM_CARRIED.get(logical_name(schema) or "")
     return None if logical is None else lambda value: logical(schema, value)
 
 

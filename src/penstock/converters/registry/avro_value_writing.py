@@ -13,9 +13,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.converters.registry.avro_forms import entry_types, has_text_keys, is_map_entry, to_carried, union_field
 from penstock.converters.registry.avro_names import ANYTHING, KEY_FIELD, UNION, VALUE_FIELD, AvroOptions
-from penstock.converters.registry.avro_schema_reading import entry_types, is_map_entry, union_field
-from penstock.converters.registry.avro_schema_writing import has_text_keys, to_carried
 from penstock.converters.registry.avro_types import MISSING, AvroType
 from penstock.converters.registry.avro_value_reading import Convert
 from penstock.data import Schema, Struct, Type

@@ -245,6 +245,8 @@ class RegistryClient:
                     self._outage = None
                     raise self._refused(what, error) from error
                 cause: Exception = error
+            except UnicodeEncodeError as error:
+                raise DataException(f"Asked for {what}: its text cannot be sent, {error}") from error
             except Exception as error:  # no answer, or one that no registry gives, such as a proxy's page
                 cause = error
             else:

@@ -233,6 +233,10 @@ def test_defaults_of_every_kind_are_read() -> None:
     found = {field.name: field.schema.default for field in schema.fields}
     assert (found["b"], found["d"], found["m"], found["a"]) == (b"\xff", date(1970, 1, 2), {"k": 1}, ["s"])
     assert (found["n"], found["f"] != found["f"]) == (Number("1.5"), True)
+    # A default that only the field has is marked, so that it is not written as connect.default.
+    date_schema = schema.fields[1].schema
+    assert date_schema.parameters == {"io.confluent.connect.avro.field.default": "true"}
+    assert "connect.default" not in written(schema)["fields"][1]["type"]
     assert isinstance(found["r"], Struct)
     assert found["r"].get("y") == "q"
     assert isinstance(found["u"], Struct)

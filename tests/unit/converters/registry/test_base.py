@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import ssl
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol
 
 import pytest
 
 from penstock.config import ConfigDef
+from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.base import RegistryConverter
-from penstock.converters.registry.client import Reference, RegistryUnavailableException, SchemaText
+from penstock.converters.registry.client import Reference, RegistryClient, RegistryUnavailableException, SchemaText
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
-from penstock.converters.registry.settings import define_registry
+from penstock.converters.registry.settings import define_registry, read_settings
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException, RetriableException
 from penstock.testing.schema_registry import RegistryStandIn
 
+TLS = Path(__file__).parents[3] / "data" / "tls"
 #: No pauses, so that tests do not wait.
 QUICK = {"retries.wait.ms": 0, "http.read.timeout.ms": 5000}
 
@@ -286,16 +292,87 @@ def test_references_are_fetched_once_with_all_they_refer_to(registry: RegistrySt
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "module"),
-    [(JsonSchemaConverter, "json_schema_codec"), (ProtobufConverter, "protobuf_codec")],
-)
-def test_without_the_extra_the_settings_are_refused_with_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, kind: type[RegistryConverter[Any]], module: str
-) -> None:
-    monkeypatch.setitem(sys.modules, f"penstock.converters.registry.{module}", None)
+def test_what_is_said_over_tls_needs_a_trusted_certificate_and_may_need_ones_own() -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(TLS / "ca.pem"))
+    tls.load_cert_chain(str(TLS / "server.pem"))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    trust = {"schema.registry.ssl.truststore.location": str(TLS / "ca.pem"), "max.retries": 0}
+    own = {**trust, "schema.registry.ssl.keystore.location": str(TLS / "client.pem")}
+    with RegistryStandIn(tls=tls) as registry, ExitStack() as stack:
+        found: list[object] = []
+        for settings in (own, trust, {"max.retries": 0}):
+            made = NamesConverter()
+            made.configure({"schema.registry.url": registry.url, **settings}, False)
+            stack.callback(made.close)
+            try:
+                found.append(made.from_connect_data("t", STRING_SCHEMA, "a"))
+            except RegistryUnavailableException as error:
+                found.append(str(error))
 
-    with pytest.raises(
-        ConfigException, match=r"Converter needs more packages \(.*\): pip install penstock\[registry\]"
+    assert found[0] == b"\0\0\0\0\1string:a"
+    assert "does not answer" in str(found[1])
+    assert "CERTIFICATE_VERIFY_FAILED" in str(found[2])
+
+
+def test_closing_a_converter_ends_its_pause(registry: RegistryStandIn) -> None:
+    registry.status = 500
+    values = define_registry().parse(
+        {"schema.registry.url": registry.url, "retries.wait.ms": 60_000, "retries.max.wait.ms": 60_000,
+         "converter.type": "value"}
+    )  # fmt: skip
+    client = RegistryClient(read_settings(values), jitter=lambda: 1.0)
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            client.by_id(1, "a test")
+        except RegistryUnavailableException as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not registry.requests:
+        asking.join(0.01)
+    client.close()
+    asking.join(10)
+
+    assert not asking.is_alive()
+    assert [type(one) for one in errors] == [RegistryUnavailableException]
+
+
+def test_without_the_extra_the_converter_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    codecs = "penstock.converters.registry"
+    for package, kind in (
+        ("confluent_kafka.schema_registry", NamesConverter),
+        ("fastavro", AvroConverter),
+        (f"{codecs}.json_schema_codec", JsonSchemaConverter),
+        (f"{codecs}.protobuf_codec", ProtobufConverter),
     ):
-        kind().configure({"schema.registry.url": "http://localhost:1"}, False)
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(ConfigException, match=r"pip install penstock\[registry\]"):
+            kind().configure({"schema.registry.url": "http://localhost:8081"}, False)
+
+
+def test_importing_the_converters_imports_nothing_of_the_extra() -> None:
+    code = (
+        "import sys; from penstock.converters.registry import avro, json_schema, protobuf; "
+        "extra = ('confluent_kafka.schema_registry', 'fastavro', 'httpx2', 'authlib', 'jsonschema', 'google.protobuf'); "
+        "print([one for one in extra if one in sys.modules])"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_addresses_are_shown_without_their_passwords(registry: RegistryStandIn) -> None:
+    values = define_registry().parse(
+        {"schema.registry.url": registry.url.replace("//", "//me:hush@"), "converter.type": "value", "max.retries": 0}
+    )
+    client = RegistryClient(read_settings(values))
+    registry.stop()
+
+    with pytest.raises(RegistryUnavailableException) as found:
+        client.by_id(1, "a test")
+    client.close()
+
+    assert "//me:***@127.0.0.1" in str(found.value)
+    assert "hush" not in str(found.value)
