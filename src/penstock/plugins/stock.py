@@ -33,7 +33,19 @@ def _converters() -> list[PluginDescriptor]:
     found = [_stock(kind, name, target) for kind in both for name, target in stock]
     simple = f"{_CONNECT}.storage.SimpleHeaderConverter"
     target = "penstock.converters.headers:SimpleHeaderConverter"
-    return [*found, _stock(PluginKind.HEADER_CONVERTER, simple, target)]
+    return [*found, *_registry_converters(), _stock(PluginKind.HEADER_CONVERTER, simple, target)]
+
+
+def _registry_converters() -> list[PluginDescriptor]:
+    """The converters of the extra ``registry``; as in Java they are none for headers."""
+    return [
+        _stock(PluginKind.CONVERTER, java, f"penstock.converters.registry.{target}")
+        for java, target in (
+            ("io.confluent.connect.avro.AvroConverter", "avro:AvroConverter"),
+            ("io.confluent.connect.json.JsonSchemaConverter", "json_schema:JsonSchemaConverter"),
+            ("io.confluent.connect.protobuf.ProtobufConverter", "protobuf:ProtobufConverter"),
+        )
+    ]
 
 
 def _transforms() -> list[PluginDescriptor]:

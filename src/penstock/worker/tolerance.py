@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from penstock.api import SourceRecord
+from penstock.converters.registry.client import RegistryUnavailableException
 from penstock.errors import ConnectException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batches import RecordError
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord, exception_of
@@ -245,7 +246,9 @@ class ErrorHandler:
         attempt = 1
         while True:
             again = retriable_positions(left, tolerance_all=self.policy.tolerance_all)
-            if not again or not self._wait_for_retry(attempt, started, len(again)):
+            outage = bool(again) and isinstance(left[again[0]].exception, RegistryUnavailableException)
+            wait = self._wait_for_registry if outage else self._wait_for_retry
+            if not again or not wait(attempt, started, len(again)):
                 return left, tries
             attempt += 1
             remaining = rerun(again)
@@ -291,6 +294,10 @@ class ErrorHandler:
         exception = ToleranceExceededException(message) if text == TOLERANCE_EXCEEDED else ConnectException(message)
         exception.__cause__ = exception_of(error)
         return exception
+
+    def _wait_for_registry(self, attempt: int, started_ms: int, records: int) -> bool:
+        """The same for records that need the schema registry: ``waiting`` knows it by the name of this function."""
+        return self._wait_for_retry(attempt, started_ms, records)
 
     def _wait_for_retry(self, attempt: int, started_ms: int, records: int) -> bool:
         """Count the failed attempt and wait; False when there is no further attempt."""

@@ -44,7 +44,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "spark_starting": "The Spark session is not up; batches wait for it.",
     "spark": "Spark works on a batch.",
     "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
-    "schema_registry": "A converter waits for the schema registry.",
+    "schema_registry": "The schema registry has not answered; records wait for it.",
     "sink_retry": "put() asked for the same records again.",
     "broker": "Kafka has not answered for what is under way.",
     "back_pressure": "What comes after is slower: the queue is full.",
@@ -58,7 +58,7 @@ _RESTING: Final = {
 }
 #: Parts of the package that are written as users write theirs.
 _AUTHORS: Final = ("connectors", "testing")
-#: In the paths of clients of schema registries, Confluent's among them.
+#: In the paths of clients of schema registries that converters of users bring, Confluent's among them.
 _REGISTRY: Final = "schema_registry"
 _PACKAGE: Final = str(PurePath(__file__).parents[1])
 
@@ -175,7 +175,8 @@ def task_waiting(
 
 def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
     """What the thread of converters and transforms waits for; None for a batch, or for its turn."""
-    if any(_REGISTRY in frame.file for frame in frames):
+    asking = _calls(frames, "client", "_ask") or any(_REGISTRY in frame.file for frame in frames)
+    if asking or _calls(frames, "tolerance", "_wait_for_registry"):
         return _because("schema_registry")
     if _stands_in(frames, "tolerance"):
         return _because("record_retry")

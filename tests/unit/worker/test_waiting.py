@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import penstock
+from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.registry.client import RegistryUnavailableException
 from penstock.model import State
+from penstock.pipeline.batches import RecordError
+from penstock.testing.schema_registry import RegistryStandIn
+from penstock.worker.error_report import ErrorCounts
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.waiting import REASONS, Frame, connector_waiting, stacks, task_waiting
 
 PACKAGE = Path(penstock.__file__).parent
@@ -73,6 +82,61 @@ def test_records_that_are_tried_again_say_so_and_when() -> None:
     found = task_waiting("a-0", State.RUNNING, {"task-a-0": POLLING}, spark_up=True, retry_at_ms=1_000)
     assert found.reason == "sink_retry"
     assert found.text == "put() asked for the same records again. That is done at 1970-01-01T00:00:01.000+00:00."
+
+
+def test_records_that_need_the_schema_registry_say_so_also_between_two_tries() -> None:
+    asking = [ours("converters/registry/client.py", "_ask"), LIBRARY]
+    assert reason(task=POLLING, pipeline=asking) == "schema_registry"
+    assert reason(task_thread=POLLING, convert=asking) == "schema_registry"
+    between = [ours("worker/tolerance.py", "_wait_for_registry"), ours("worker/tolerance.py", "_wait_for_retry")]
+    assert reason(task_thread=POLLING, convert=between) == "schema_registry"
+
+
+def test_a_converter_whose_registry_is_slow_or_down_waits_for_it() -> None:
+    """The same with real threads: their names and frames are what the reason is told by."""
+    cancelled = threading.Event()
+    handler = ErrorHandler(
+        ErrorPolicy(retry_timeout_ms=-1),
+        [],
+        counts=ErrorCounts(),
+        clock=lambda: 0,
+        random=lambda: 0.5,
+        cancelled=cancelled,
+    )
+    error = RegistryUnavailableException("down")
+    failed = RecordError(0, "VALUE_CONVERTER", "C", error.java_name, str(error), retriable=True, exception=error)
+    converter = AvroConverter()
+    with RegistryStandIn() as registry:
+        registry.delay_s = 30
+        converter.configure({"schema.registry.url": registry.url}, False)
+        threads = [
+            threading.Thread(target=_quietly, args=(converter.to_connect_data, "t", b"\0\0\0\0\1"), name="convert-x-0"),
+            threading.Thread(target=handler.retry, args=({0: failed}, lambda again: {0: failed}), name="pipeline-y-0"),
+        ]
+        for one in threads:
+            one.start()
+        try:
+            for task in ("x-0", "y-0"):
+                _await_reason(task, "schema_registry")
+        finally:
+            cancelled.set()
+            registry.close()
+            converter.close()
+            for one in threads:
+                one.join(10)
+
+
+def _quietly(call: Callable[..., object], *arguments: object) -> None:
+    with contextlib.suppress(RegistryUnavailableException):
+        call(*arguments)
+
+
+def _await_reason(task: str, expected: str) -> None:
+    deadline = time.monotonic() + 10
+    found = ""
+    while found != expected:
+        assert time.monotonic() < deadline, f"{task} waits for {found}, not for {expected}"
+        found = task_waiting(task, State.RUNNING, stacks(), spark_up=True).reason
 
 
 def test_a_full_queue_is_back_pressure() -> None:

@@ -1,0 +1,205 @@
+"""AvroConverter: Avro with its schemas in a schema registry. Class ``AvroConverter``.
+
+Schemas are converted by ``avro_schema_writing`` and ``avro_schema_reading``, values by ``avro_value_writing`` and
+``avro_value_reading``; fastavro makes the bytes of a value and reads them. It is a converter record by record: Spark
+reads and writes Avro only with a jar that it does not come with, and a message says by an id what its schema is. All
+that depends on the schema alone is done once for it.
+
+Thread: one instance a task.
+Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaAvroSerializer.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.converters.registry.avro_names import AvroOptions
+from penstock.converters.registry.avro_schema_reading import connect_schema
+from penstock.converters.registry.avro_schema_writing import avro_text
+from penstock.converters.registry.avro_types import WIDE, AvroType, plain, read_avro
+from penstock.converters.registry.avro_value_reading import Convert, reader
+from penstock.converters.registry.avro_value_writing import writer
+from penstock.converters.registry.base import RegistryConverter
+from penstock.converters.registry.client import SchemaText
+from penstock.converters.registry.settings import define_registry
+from penstock.data import Schema, SchemaAndValue
+from penstock.errors import ConfigException, DataException
+
+_AVRO: Final = "Avro"
+CONFIG: Final = (
+    define_registry()
+    .define(
+        "enhanced.avro.schema.support",
+        ConfigType.BOOLEAN,
+        default=False,
+        doc="Write enums that were read as enums again, and call the parts of unions by their full names.",
+        group=_AVRO,
+    )
+    .define(
+        "connect.meta.data",
+        ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        doc="Keep the name, version, documentation, parameters and default of Connect schemas in the Avro schema.",
+        group=_AVRO,
+    )
+    .define(
+        "ignore.default.for.nullables",
+        ConfigType.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        doc="Write null for an optional field that is null, and not its default.",
+        group=_AVRO,
+    )
+)
+
+
+class AvroCodec:
+    """A compiled Avro schema.
+
+    Args:
+        found: The schema.
+        options: The converter's settings.
+        version: What the Connect schema has as its version when the Avro schema says none.
+    """
+
+    def __init__(self, found: AvroType, options: AvroOptions, version: int | None) -> None:
+        self.found = found
+        self.version = version
+        self._options = options
+        # A union's branches one by one: fastavro takes a schema that begins with a list for one it has not seen yet.
+        self._branches = found.branches if found.kind == "union" else (found,)
+        # Imported with the first codec, as the extra may be missing; and once, not with every value.
+        import fastavro
+
+        self._read_value: Any = fastavro.schemaless_reader
+        self._write_value: Any = fastavro.schemaless_writer
+        self._schemas = [_compiled(one) for one in self._branches]
+        self._places = {one.branch_name: place for place, one in enumerate(self._branches)}
+        self._reader: tuple[Schema | None, Convert | None] | None = None
+        self._unreadable: str | None = None
+        self._writers: dict[Schema | None, Convert] = {}
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of the record; an optional one's too."""
+        member = self.found.nullable
+        return self.found.name if member is None else member.name
+
+    def decode(self, payload: bytes, where: str) -> SchemaAndValue:
+        """The Connect schema and value of a payload."""
+        if self._reader is None:
+            self._reader = self._make_reader(where)
+        schema, convert = self._reader
+        try:
+            value = self._read(payload)
+        except DataException:
+            raise
+        except Exception as error:  # fastavro has no error of its own for bytes that are no value
+            raise DataException(
+                f"{where[:1].upper()}{where[1:]} cannot be read with its Avro schema {self.found.shown}: "
+                f"{type(error).__name__}: {error}. It was written with another schema than its id says, or is damaged"
+            ) from error
+        return SchemaAndValue(schema, value if convert is None else convert(value))
+
+    def _make_reader(self, where: str) -> tuple[Schema | None, Convert | None]:
+        """Only when something is read: a schema may have no Connect schema, and be good enough to write with."""
+        if self._unreadable is None:
+            try:
+                schema = connect_schema(self.found, self._options, self.version)
+                return schema, reader(self.found, schema, self._options)
+            except DataException as error:
+                self._unreadable = str(error)
+        raise DataException(f"{where[:1].upper()}{where[1:]} cannot be read: {self._unreadable}")
+
+    def _read(self, payload: bytes) -> Any:
+        if self.found.kind == "bytes":
+            # As Confluent's serializers write it: without its length.
+            return payload
+        stream = io.BytesIO(payload)
+        if self.found.kind != "union":
+            return self._read_value(stream, self._schemas[0], None, return_named_type=True)
+        place: int = self._read_value(stream, "long", None)
+        if not 0 <= place < len(self._branches):
+            raise DataException(f"There is no type number {place} in a union of {len(self._branches)}")
+        value = self._read_value(stream, self._schemas[place], None, return_named_type=True)
+        branch = self._branches[place]
+        return value if branch.name is None else (branch.branch_name, value)
+
+    def encode(self, schema: Schema | None, value: object) -> bytes:
+        """The payload of a value that is not None."""
+        write = self._writers.get(schema)
+        if write is None:
+            write = self._writers[schema] = writer(schema, self.found, self._options)
+        found: Any = write(value)
+        if self.found.kind == "bytes":
+            return bytes(found)
+        stream = io.BytesIO()
+        try:
+            if self.found.kind != "union":
+                self._write_value(stream, self._schemas[0], found)
+            else:
+                name, found = ("null", None) if found is None else found
+                place = self._places[name]
+                self._write_value(stream, "long", place)
+                self._write_value(stream, self._schemas[place], found)
+        except (ValueError, TypeError, OverflowError, AttributeError) as error:
+            raise DataException(f"A value cannot be written as Avro type {self.found.shown}: {error}") from error
+        return stream.getvalue()
+
+
+def _compiled(found: AvroType) -> Any:
+    from fastavro import parse_schema
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    try:
+        return parse_schema(plain(found))
+    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError) as error:
+        raise DataException(f"The Avro schema {found.shown} cannot be used: {error}") from error
+
+
+class AvroConverter(RegistryConverter[AvroCodec]):
+    """Avro, with schemas in a schema registry."""
+
+    java_name: ClassVar[str] = "io.confluent.connect.avro.AvroConverter"
+    format: ClassVar[str] = "AVRO"
+    definition: ClassVar[ConfigDef] = CONFIG
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._options = AvroOptions()
+
+    def open(self, values: Mapping[str, object]) -> None:
+        try:
+            from fastavro import read
+        except ImportError as error:
+            raise ConfigException(f"AvroConverter needs fastavro ({error}): pip install penstock[registry]") from error
+        for kind in ("long", "double"):
+            # Python has one whole number and one float: the wider of two in a union says that it is.
+            read.LOGICAL_READERS[f"{kind}-{WIDE}"] = _TELLING[kind]
+        self._options = AvroOptions(
+            enhanced=bool(values["enhanced.avro.schema.support"]),
+            metadata=bool(values["connect.meta.data"]),
+            null_stays=bool(values["ignore.default.for.nullables"]),
+        )
+
+    def describe(self, schema: Schema | None) -> SchemaText:
+        return SchemaText(self.format, avro_text(schema, self._options))
+
+    def parse(self, text: SchemaText, version: int | None) -> AvroCodec:
+        return AvroCodec(read_avro(text), self._options, version)
+
+    def encode(self, codec: AvroCodec, schema: Schema | None, value: object) -> bytes:
+        return codec.encode(schema, value)
+
+    def decode(self, codec: AvroCodec, payload: bytes, where: str) -> SchemaAndValue:
+        return codec.decode(payload, where)
+
+
+_TELLING: Final[Mapping[str, Any]] = {
+    "long": lambda value, *_: ("long", value),
+    "double": lambda value, *_: ("double", value),
+}

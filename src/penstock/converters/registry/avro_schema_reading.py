@@ -1,0 +1,261 @@
+"""Avro schemas to Connect schemas, by the rules of Confluent's AvroData.
+
+Main function: ``connect_schema``.
+
+Thread: pure functions.
+Source: io.confluent.connect.avro.AvroData.toConnectSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from penstock.converters.registry.avro_defaults import default_value
+from penstock.converters.registry.avro_forms import entry_types, is_map_entry, union_field
+from penstock.converters.registry.avro_names import (
+    ANYTHING,
+    AVRO_PREFIX,
+    CONNECT_DEFAULT,
+    CONNECT_DOC,
+    CONNECT_NAME,
+    CONNECT_PARAMETERS,
+    CONNECT_TYPE,
+    CONNECT_VERSION,
+    DECIMAL_PRECISION,
+    DEFAULT_NAME,
+    DEFAULT_PRECISION,
+    ENUM,
+    ENUM_DEFAULT,
+    ENUM_DOC,
+    FIELD_DEFAULT,
+    FIELD_DOC,
+    FIXED_SIZE,
+    INTERNAL_TYPE,
+    NAMESPACE,
+    RECORD_DOC,
+    UNION,
+    AvroOptions,
+    short_name,
+)
+from penstock.converters.registry.avro_types import MISSING, AvroField, AvroType
+from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
+from penstock.data import STRING_SCHEMA as TEXT_KEYS
+from penstock.errors import DataException
+
+_PLAIN: Final = {
+    "boolean": Type.BOOLEAN,
+    "bytes": Type.BYTES,
+    "fixed": Type.BYTES,
+    "double": Type.FLOAT64,
+    "float": Type.FLOAT32,
+    "int": Type.INT32,
+    "long": Type.INT64,
+    "string": Type.STRING,
+}
+_SMALL: Final = {"int8": Type.INT8, "int16": Type.INT16}
+
+
+def connect_schema(found: AvroType, options: AvroOptions, version: int | None = None) -> Schema | None:
+    """The Connect schema of an Avro schema; None for that of schemaless values.
+
+    Args:
+        found: The Avro schema.
+        options: The converter's settings.
+        version: What the schema has as its version when it says none itself.
+
+    Raises:
+        DataException: Connect has no such schema.
+    """
+    return None if found.name == ANYTHING else _convert(found, options, version=version)
+
+
+def _convert(
+    found: AvroType,
+    options: AvroOptions,
+    *,
+    optional: bool = False,
+    default: Any = MISSING,
+    version: int | None = None,
+) -> Schema:
+    if found.kind == "union":
+        if len(found.branches) == 1:
+            return _convert(found.branches[0], options, optional=optional, default=default, version=version)
+        member = found.nullable
+        if member is not None:
+            # As in Java the field's own default is not taken over here; connect.default is.
+            return _convert(member, options, optional=True)
+    builder = _builder(found, options)
+    properties = found.properties
+    if options.metadata and isinstance(properties.get(CONNECT_DOC), str):
+        builder.doc(properties[CONNECT_DOC])
+    _set_version(builder, properties.get(CONNECT_VERSION, version))
+    _add_parameters(builder, properties, options)
+    said = properties.get(CONNECT_DEFAULT)
+    field_default = default is not MISSING and default is not None
+    if field_default and said is None:
+        builder.parameter(FIELD_DEFAULT, "true")
+    chosen = default if field_default else said
+    if chosen is not None:
+        value = default_value(builder.build(), found, chosen, options)
+        if value is not None:
+            builder.default_value(value)
+    _set_name(builder, found)
+    if optional:
+        builder.optional()
+    return builder.build()
+
+
+def _builder(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+    kind, logical = found.kind, found.properties.get("logicalType")
+    if found.recursive:
+        _refuse(f"the record {found.name} contains itself, and a schema of Connect cannot here")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return _decimal(found)
+    if kind == "int" and logical in ("date", "time-millis"):
+        return Date.builder() if logical == "date" else Time.builder()
+    if kind == "long" and logical == "timestamp-millis":
+        return Timestamp.builder()
+    if kind == "int" and logical is None and CONNECT_TYPE in found.properties:
+        small = _SMALL.get(found.properties[CONNECT_TYPE])
+        if small is None:
+            raise DataException("Connect type annotation for Avro int field is null")
+        return SchemaBuilder(small)
+    if kind in _PLAIN:
+        builder = SchemaBuilder(_PLAIN[kind])
+        return builder.parameter(FIXED_SIZE, str(found.size)) if kind == "fixed" else builder
+    if kind == "enum":
+        return _enum(found, options)
+    if kind == "array":
+        return _array(found, options)
+    if kind == "map":
+        assert found.items is not None, "maps have values"
+        return SchemaBuilder.untyped_map(TEXT_KEYS, _inner(found.items, options))
+    if kind == "record":
+        return _struct(found, options)
+    if kind == "union":
+        return _union(found, options)
+    raise DataException("Standalone null schemas are not supported by this converter")
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise DataException(f"An Avro schema has no Connect schema: {reason}")
+
+
+def _inner(found: AvroType, options: AvroOptions) -> Schema | None:
+    """What elements are; None = schemaless."""
+    return None if found.name == ANYTHING else _convert(found, options)
+
+
+def _decimal(found: AvroType) -> SchemaBuilder:
+    scale = found.properties.get("scale", 0 if found.kind == "fixed" else None)
+    if not isinstance(scale, int):
+        raise DataException("scale must be specified and must be a number.")
+    builder = Decimal.builder(scale)
+    precision = found.properties.get("precision")
+    if precision is not None:
+        if not isinstance(precision, int):
+            raise DataException("precision property must be a JSON Integer.")
+        if precision != DEFAULT_PRECISION:
+            builder.parameter(DECIMAL_PRECISION, str(precision))
+    return builder
+
+
+def _enum(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+    assert found.name is not None, "enums have names"
+    builder = SchemaBuilder.string()
+    short = short_name(found.name)
+    if options.metadata and found.doc is not None:
+        builder.parameter(ENUM_DOC + short, found.doc)
+    if options.metadata and found.default_symbol is not None:
+        builder.parameter(ENUM_DEFAULT + short, found.default_symbol)
+    builder.parameter(ENUM, found.name)
+    return builder.parameters({f"{ENUM}.{symbol}": symbol for symbol in found.symbols})
+
+
+def _array(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+    assert found.items is not None, "arrays have items"
+    if is_map_entry(found.items):
+        keys, values = entry_types(found.items)
+        return SchemaBuilder.untyped_map(_inner(keys, options), _inner(values, options))
+    return SchemaBuilder.untyped_array(_inner(found.items, options))
+
+
+def _struct(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+    builder = SchemaBuilder.struct()
+    if options.metadata and found.doc is not None:
+        builder.parameter(RECORD_DOC, found.doc)
+    for one in found.fields:
+        if options.metadata and one.doc is not None:
+            builder.parameter(FIELD_DOC + one.name, one.doc)
+        builder.field(one.name, _field(one, found, options))
+    return builder
+
+
+def _field(one: AvroField, record: AvroType, options: AvroOptions) -> Schema:
+    if one.type.name == ANYTHING:
+        _refuse(f"field {one.name} of {record.name} has no schema of its own")
+    return _convert(one.type, options, default=one.default)
+
+
+def _union(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+    builder = SchemaBuilder.struct().name(UNION)
+    for one in found.branches:
+        if one.kind == "null":
+            builder.optional()
+            continue
+        name = union_field(one, options)
+        if builder.has_field(name):
+            raise DataException(f"Multiple union schemas map to the Connect union field name {name}")
+        builder.field(name, _convert(one, options, optional=True))
+    return builder
+
+
+def _set_version(builder: SchemaBuilder, version: Any) -> None:
+    if version is None:
+        return
+    if not isinstance(version, int):
+        raise DataException(f"Invalid Connect version found: {version}")
+    known = builder.build().version
+    if known is not None and known != version:
+        raise DataException(
+            f"Mismatched versions: version already added to SchemaBuilder ({known}) differs from version in source "
+            f"schema ({version})"
+        )
+    builder.version(version)
+
+
+def _add_parameters(builder: SchemaBuilder, properties: Mapping[str, Any], options: AvroOptions) -> None:
+    parameters = properties.get(CONNECT_PARAMETERS)
+    if options.metadata and parameters is not None:
+        if not isinstance(parameters, dict):
+            raise DataException(f"Expected JSON object for schema parameters but found: {parameters}")
+        for name, value in parameters.items():
+            if not isinstance(value, str):
+                raise DataException(f"Expected schema parameter values to be strings but found: {value}")
+            builder.parameter(name, value)
+    for name, value in properties.items():
+        if name.startswith(AVRO_PREFIX):
+            builder.parameter(name, value if isinstance(value, str) else str(value))
+
+
+def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
+    name = found.properties.get(CONNECT_NAME)
+    if name is not None and not isinstance(name, str):
+        raise DataException(f"Invalid schema name: {name}")
+    if name is None and found.kind in ("record", "enum", "fixed") and not _made_up(found):
+        name = found.name
+    known = builder.build().name
+    if name is None or name == f"{NAMESPACE}.{DEFAULT_NAME}" or (known in LOGICAL_NAMES and found.kind == "fixed"):
+        return
+    if known is not None and known != name:
+        raise DataException(
+            f"Mismatched names: name already added to SchemaBuilder ({known}) differs from name in source schema "
+            f"({name})"
+        )
+    builder.name(name)
+
+
+def _made_up(found: AvroType) -> bool:
+    """Whether the name stands for none: ``ConnectDefault``, and ``ConnectDefault2`` where one schema has several."""
+    return found.properties.get(INTERNAL_TYPE) == DEFAULT_NAME

@@ -1,0 +1,223 @@
+"""Avro schemas as trees with their names resolved, and the same without what fastavro need not know.
+
+Main types: ``AvroType``, ``AvroField``. Main functions: ``read_avro`` (the text of a schema), ``plain`` (what fastavro
+gets: no logical types, defaults and properties, because values are converted here).
+
+Thread: pure functions over trees that are not changed.
+Source: the Avro specification, 1.12, "Schema Declaration" and "Names".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.converters.registry.client import SchemaText
+from penstock.errors import DataException
+
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED: Final = frozenset({"record", "enum", "fixed"})
+#: What is no property of a schema, but part of it.
+_STRUCTURE: Final = frozenset(
+    {"type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size", "aliases"}
+)
+#: Branches of one union whose values look the same in Python; fastavro is made to tell them apart.
+ALIKE: Final = ({"int", "long"}, {"float", "double"})
+#: The logical type that marks the wider one of them.
+WIDE: Final = "penstock-wide"
+
+
+_NO_NAMESPACE: Final = "penstock.no.namespace"
+
+
+class NoDefault:
+    """There is no default, which is not the default null."""
+
+
+MISSING: Final = NoDefault()
+
+
+@dataclass(eq=False)
+class AvroField:
+    """A field of a record."""
+
+    name: str
+    type: AvroType
+    default: Any = MISSING
+    doc: str | None = None
+
+
+@dataclass(eq=False)
+class AvroType:
+    """A type. Two are the same when they are one object.
+
+    Attributes:
+        kind: ``record``, ``union``, ``int`` ...
+        name: The full name of a record, enum or fixed.
+        fields: Of a record.
+        items: Of an array, or the values of a map.
+        symbols: Of an enum.
+        default_symbol: Of an enum that has one.
+        size: Of a fixed.
+        branches: Of a union.
+        doc: Of a record or enum.
+        properties: All else that was said of it.
+        recursive: Whether a record contains itself, at some depth.
+    """
+
+    kind: str
+    name: str | None = None
+    fields: list[AvroField] = field(default_factory=list)
+    items: AvroType | None = None
+    symbols: Sequence[str] = ()
+    default_symbol: str | None = None
+    size: int = 0
+    branches: Sequence[AvroType] = ()
+    doc: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    recursive: bool = False
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of a record, enum or fixed."""
+        return self.name
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.name if self.name is not None else self.kind
+
+    @property
+    def branch_name(self) -> str:
+        """What fastavro calls it in a union."""
+        if self.name is None:
+            return self.kind
+        # In a namespace of somebody else a name without one would be taken for one of that namespace.
+        return self.name if "." in self.name else f"{_NO_NAMESPACE}.{self.name}"
+
+    @property
+    def nullable(self) -> AvroType | None:
+        """The other branch of a union of null and one more; None for all other types."""
+        if self.kind != "union" or len(self.branches) != 2:
+            return None
+        others = [one for one in self.branches if one.kind != "null"]
+        return others[0] if len(others) == 1 else None
+
+
+def read_avro(schema: SchemaText) -> AvroType:
+    """The tree of a schema.
+
+    Raises:
+        DataException: It is no Avro schema.
+    """
+    reader = _Reader()
+    for one in schema.references:
+        reader.add(one.schema)
+    return reader.read(schema.text)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._names: dict[str, AvroType] = {}
+        self._open: list[AvroType] = []
+
+    def add(self, schema: SchemaText) -> None:
+        for one in schema.references:
+            self.add(one.schema)
+        self.read(schema.text)
+
+    def read(self, text: str) -> AvroType:
+        try:
+            # A schema may be the bare name of a primitive, as in the registry's oldest entries.
+            return self._type(text if text in PRIMITIVES else json.loads(text), None)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise DataException(f"What should be an Avro schema is none: {error}") from error
+
+    def _type(self, node: Any, namespace: str | None) -> AvroType:
+        if isinstance(node, str):
+            return self._named(node, namespace)
+        if isinstance(node, list):
+            return AvroType("union", branches=[self._type(one, namespace) for one in node])
+        if not isinstance(node, dict) or "type" not in node:
+            raise DataException(f"An Avro schema has {json.dumps(node)[:100]} where a type should be")
+        kind = node["type"]
+        if not isinstance(kind, str):
+            return self._type(kind, namespace)
+        properties = {name: value for name, value in node.items() if name not in _STRUCTURE}
+        if kind in PRIMITIVES:
+            return AvroType(kind, properties=properties)
+        if kind in ("array", "map"):
+            inner = self._type(self._part(node, "items" if kind == "array" else "values"), namespace)
+            return AvroType(kind, items=inner, properties=properties)
+        if kind in NAMED or kind == "error":
+            return self._definition(node, "record" if kind == "error" else kind, namespace, properties)
+        return self._named(kind, namespace)
+
+    def _named(self, name: str, namespace: str | None) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroType(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = self._names.get(full) or self._names.get(name)
+        if found is None:
+            raise DataException(f"An Avro schema names {full}, which is neither in it nor in its references")
+        if found in self._open:
+            # All that is between the two contains itself, too.
+            for one in self._open[self._open.index(found) :]:
+                one.recursive = True
+        return found
+
+    def _definition(
+        self, node: Mapping[str, Any], kind: str, namespace: str | None, properties: Mapping[str, Any]
+    ) -> AvroType:
+        name = str(self._part(node, "name"))
+        space, _, short = name.rpartition(".")
+        space = space or node.get("namespace", namespace) or ""
+        full = f"{space}.{short}" if space else short
+        found = AvroType(kind, name=full, doc=node.get("doc"), properties=properties)
+        self._names[full] = found
+        if kind == "enum":
+            found.symbols = tuple(self._part(node, "symbols"))
+            found.properties = {key: value for key, value in properties.items() if key != "default"}
+            found.default_symbol = node.get("default")
+        elif kind == "fixed":
+            found.size = int(self._part(node, "size"))
+        else:
+            self._open.append(found)
+            for one in self._part(node, "fields"):
+                part = self._type(self._part(one, "type"), space)
+                found.fields.append(
+                    AvroField(str(self._part(one, "name")), part, one.get("default", MISSING), one.get("doc"))
+                )
+            self._open.pop()
+        return found
+
+    def _part(self, node: Mapping[str, Any], name: str) -> Any:
+        if not isinstance(node, dict) or name not in node:
+            raise DataException(f"An Avro schema has no {name} in {json.dumps(node)[:100]}")
+        return node[name]
+
+
+def plain(found: AvroType, known: set[int] | None = None) -> Any:
+    """A schema for fastavro: the same bytes, and values as they are on the wire."""
+    known = set() if known is None else known
+    if found.name is not None:
+        if id(found) in known:
+            return found.branch_name
+        known.add(id(found))
+        if found.kind == "enum":
+            return {"type": "enum", "name": found.branch_name, "symbols": list(found.symbols)}
+        if found.kind == "fixed":
+            return {"type": "fixed", "name": found.branch_name, "size": found.size}
+        fields = [{"name": one.name, "type": plain(one.type, known)} for one in found.fields]
+        return {"type": "record", "name": found.branch_name, "fields": fields}
+    if found.items is not None:
+        return {"type": found.kind, "items" if found.kind == "array" else "values": plain(found.items, known)}
+    if found.kind == "union":
+        kinds = {one.kind for one in found.branches}
+        wide = {kind for pair in ALIKE if pair <= kinds for kind in pair & {"long", "double"}}
+        return [
+            {"type": one.kind, "logicalType": WIDE} if one.kind in wide else plain(one, known) for one in found.branches
+        ]
+    return found.kind

@@ -1,0 +1,230 @@
+"""What all converters with a schema registry share: which subject and id, what is remembered, what null means.
+
+Main type: ``RegistryConverter``, with four hooks for a format: ``describe``, ``parse``, ``encode`` and ``decode``.
+Format code sees no registry: it makes schema texts and compiles them, and converts values with what it compiled.
+
+Thread: a task's pipeline thread.
+Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaSchemaSerDe.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from penstock.api import Converter
+from penstock.config import ConfigDef
+from penstock.converters.registry.client import RegistryClient, SchemaText
+from penstock.converters.registry.memory import Memory
+from penstock.converters.registry.settings import (
+    RECORD_NAME,
+    TOPIC_NAME,
+    RegistrySettings,
+    read_settings,
+)
+from penstock.converters.registry.wire import frame, unframe
+from penstock.converters.settings import TYPE_CONFIG, use_of
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue
+from penstock.errors import ConfigException, DataException
+
+
+class Codec(Protocol):
+    """A compiled schema of some format; each format has its own."""
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of the record, message or title; None where the schema has none."""
+
+
+C = TypeVar("C", bound=Codec)
+
+
+@dataclass(frozen=True)
+class _Writer(Generic[C]):
+    """How values of one Connect schema are written to one topic.
+
+    Attributes:
+        id: What their messages carry.
+        codec: What they are encoded with.
+    """
+
+    id: int
+    codec: C
+
+
+class RegistryConverter(Converter, Generic[C]):
+    """Base of the converters with a schema registry.
+
+    A format defines ``format``, ``definition`` and the hooks:
+
+    - ``describe(schema)``: the text to register for a Connect schema (None = schemaless values);
+    - ``parse(text, version)``: compiles a registered schema, once for each id;
+    - ``encode(codec, schema, value)``: the payload of a value, which is never None;
+    - ``decode(codec, payload, where)``: the Connect schema and value of a payload.
+
+    All four raise DataException for what they cannot do. ``open`` takes the format's own settings.
+    """
+
+    #: What Confluent calls the converter.
+    java_name: ClassVar[str]
+    #: What the registry calls the format.
+    format: ClassVar[str]
+    #: The form of schemas that the registry is asked for, where it has several; None = as they were registered.
+    text_format: ClassVar[str | None] = None
+    #: All settings: those of ``define_registry`` and the format's own.
+    definition: ClassVar[ConfigDef]
+
+    def __init__(self) -> None:
+        self._client: RegistryClient | None = None
+        self._settings: RegistrySettings | None = None
+        self._is_key = False
+        self._side = "value"
+        self._remember(1, 0)
+
+    # ------------------------------------------------------------------ hooks
+    def open(self, values: Mapping[str, object]) -> None:
+        """Takes the format's own settings; ``values`` are parsed.
+
+        Raises:
+            ConfigException: They are wrong, or a package is missing.
+        """
+
+    @abstractmethod
+    def describe(self, schema: Schema | None) -> SchemaText:
+        """The schema to register for values of a Connect schema. Called once for each schema that is remembered."""
+
+    @abstractmethod
+    def parse(self, text: SchemaText, version: int | None) -> C:
+        """Compiles a schema of the registry, or one that ``describe`` made.
+
+        Args:
+            text: The schema, with what it refers to.
+            version: Its version in the subject that messages of this topic have; None = not known.
+        """
+
+    @abstractmethod
+    def encode(self, codec: C, schema: Schema | None, value: object) -> bytes:
+        """The payload of a value: what comes behind the schema's id.
+
+        Args:
+            codec: Of ``describe(schema)``, or of another schema that the user wants values to be written with.
+            schema: The value's.
+            value: Not None.
+        """
+
+    @abstractmethod
+    def decode(self, codec: C, payload: bytes, where: str) -> SchemaAndValue:
+        """What a payload means.
+
+        Args:
+            codec: Of the schema it was written with.
+            payload: What comes behind the schema's id.
+            where: The message, for errors: "the value of topic t".
+        """
+
+    # ------------------------------------------------------------------ Converter
+    def config(self) -> ConfigDef:
+        return self.definition
+
+    def configure(self, configs: Mapping[str, object], is_key: bool) -> None:
+        values = self.definition.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        settings = read_settings(values)
+        self.open(values)
+        self._client = RegistryClient(settings, self.text_format)
+        self._settings = settings
+        self._is_key = is_key
+        self._side = "key" if is_key else "value"
+        self._remember(settings.cache_size, settings.missing_ttl_s)
+
+    def _remember(self, size: int, refusal_s: float) -> None:
+        clock = time.monotonic
+        self._writers: Memory[tuple[str, Schema | None], _Writer[C]] = Memory(size, refusal_s, clock)
+        self._readers: Memory[tuple[str, int], C] = Memory(size, refusal_s, clock)
+        # Apart from writers, so that an outage does not make each record describe its schema again.
+        self._own: Memory[Schema | None, tuple[SchemaText, C]] = Memory(size, refusal_s, clock)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        if value is None:
+            if schema is None or schema.optional:
+                return None
+            raise DataException(f"The {self._side} for topic {topic} is null, and its schema {schema} is not optional")
+        ttl_s = None if self._settings is None else self._settings.latest_ttl_s
+        writer = self._writers.get((topic, schema), lambda: self._writer(topic, schema), ttl_s)
+        return frame(writer.id, self.encode(writer.codec, schema, value))
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        if data is None:
+            return SchemaAndValue(None, None)
+        where = f"the {self._side} of topic {topic}"
+        schema_id, payload = unframe(data, where)
+        codec = self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, where))
+        return self.decode(codec, payload, where)
+
+    # ------------------------------------------------------------------ once for each schema
+    def _reader(self, topic: str, schema_id: int, where: str) -> C:
+        client, settings = self._configured()
+        text = client.by_id(schema_id, where)
+        if text.format != self.format:
+            raise DataException(
+                f"Schema {schema_id} of {where} is a schema of format {text.format}, not {self.format}: set "
+                f"{self._side}.converter to the converter for {text.format}"
+            )
+        name = None if settings.strategies[self._is_key] == TOPIC_NAME else self.parse(text, None).record_name
+        return self.parse(text, client.version_of(self._subject(topic, name), schema_id, where))
+
+    def _writer(self, topic: str, schema: Schema | None) -> _Writer[C]:
+        client, settings = self._configured()
+        where = f"the {self._side} for topic {topic}"
+        if settings.use_id is not None:
+            text = client.by_id(settings.use_id, where)
+            if text.format != self.format:
+                raise ConfigException("use.schema.id", settings.use_id, f"It is a schema of format {text.format}")
+            return _Writer(settings.use_id, self.parse(text, None))
+        own, codec = self._own.get(schema, lambda: self._described(schema))
+        subject = self._subject(topic, codec.record_name)
+        if settings.auto_register:
+            return _Writer(client.register(subject, own, where), codec)
+        if not settings.use_latest:
+            return _Writer(client.look_up(subject, own, where), codec)
+        return self._latest_writer(subject, own, where)
+
+    def _described(self, schema: Schema | None) -> tuple[SchemaText, C]:
+        text = self.describe(schema)
+        return text, self.parse(text, None)
+
+    def _latest_writer(self, subject: str, own: SchemaText, where: str) -> _Writer[C]:
+        client, settings = self._configured()
+        latest = client.latest(subject, where)
+        if settings.latest_strict and latest.schema != own and not client.is_compatible(subject, own, where):
+            raise DataException(
+                f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
+                f"{latest.version}. Register a newer one, or set {self._side}.converter.latest.compatibility.strict="
+                "false to write with the latest one all the same"
+            )
+        return _Writer(latest.id, self.parse(latest.schema, None))
+
+    def _subject(self, topic: str, record_name: str | None) -> str:
+        _, settings = self._configured()
+        strategy = settings.strategies[self._is_key]
+        if strategy == TOPIC_NAME:
+            return f"{topic}-{self._side}"
+        if record_name is None:
+            raise DataException(
+                f"{self._side}.subject.name.strategy is {strategy}, which needs a record with a name, and the "
+                f"{self._side} of topic {topic} is none; set it to TopicNameStrategy or write a named struct"
+            )
+        return record_name if strategy == RECORD_NAME else f"{topic}-{record_name}"
+
+    def _configured(self) -> tuple[RegistryClient, RegistrySettings]:
+        if self._client is None or self._settings is None:
+            raise ConfigException(f"{type(self).__name__} is used before it was configured")
+        return self._client, self._settings

@@ -1,0 +1,316 @@
+"""All that knows the schema registry's client: requests, what is remembered of answers, and what errors mean.
+
+Main types: ``RegistryClient``, ``SchemaText`` (a schema with all it refers to), ``RegistryUnavailableException`` (an
+outage: the same record may pass later).
+
+An outage costs a batch of records little: after it nothing is asked for as long as the last request took (at least a
+quarter of a second), and until an answer comes each further request is made once, without repetitions.
+
+Thread: a task's pipeline thread; ``close`` may come from any and ends a pause.
+Source: io.confluent.kafka.schemaregistry.client.CachedSchemaRegistryClient, rest.RestService.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.converters.registry.memory import LASTING, Memory
+from penstock.converters.registry.settings import RegistrySettings
+from penstock.errors import ConfigException, DataException, RetriableException
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema as WireSchema
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+#: Answers that say nothing about the request itself.
+_PASSING: Final = frozenset({408, 425, 429})
+_LEAST_PAUSE_S: Final = 0.25
+_MISSING: Final = 404
+#: References deeper than this are taken for a cycle.
+_MAX_DEPTH: Final = 32
+
+
+class RegistryUnavailableException(RetriableException):
+    """The registry cannot be reached, or cannot answer now. Tried again as ``errors.retry.timeout`` says."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one refers to.
+
+    Attributes:
+        name: What the other one calls it.
+        subject: Where it is registered.
+        version: Its version there.
+        schema: The schema itself.
+    """
+
+    name: str
+    subject: str
+    version: int
+    schema: SchemaText
+
+
+@dataclass(frozen=True)
+class SchemaText:
+    """A schema as the registry keeps it.
+
+    Attributes:
+        format: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        text: Its text.
+        references: What it refers to, each with its own references.
+    """
+
+    format: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+    def texts(self) -> dict[str, str]:
+        """The texts of all it refers to, at any depth, by the names that are used for them; what is needed first
+        comes first."""
+        found: dict[str, str] = {}
+        for one in self.references:
+            found |= one.schema.texts()
+            found[one.name] = one.schema.text
+        return found
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema with the id that messages carry, and its version where that is known."""
+
+    id: int
+    schema: SchemaText
+    version: int | None = None
+
+
+@dataclass
+class _Outage:
+    """What the client does after it got no answer."""
+
+    asked_again_at: float
+    error: RegistryUnavailableException = field(repr=False)
+
+
+class RegistryClient:
+    """One converter's way to the registry.
+
+    Args:
+        settings: What was set.
+        text_format: The form that schemas are asked for in; None = that they were registered in.
+        clock: Seconds that only grow.
+        jitter: Uniform in [0, 1).
+
+    Raises:
+        ConfigException: The extra is not installed, or the client refuses its settings.
+    """
+
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        text_format: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._settings = settings
+        self._text_format = text_format
+        self._clock = clock
+        self._jitter = jitter
+        self._closed = threading.Event()
+        self._outage: _Outage | None = None
+        size, refusal_s = settings.cache_size, settings.missing_ttl_s
+        self._by_id: Memory[int, SchemaText] = Memory(size, refusal_s, clock)
+        self._references: Memory[tuple[str, int], SchemaText] = Memory(size, refusal_s, clock)
+        self._client = _connect(settings)
+
+    def close(self) -> None:
+        """Ends a pause between two requests, and the connections."""
+        self._closed.set()
+        self._client.close()
+
+    # ------------------------------------------------------------------ reading
+    def by_id(self, schema_id: int, where: str) -> SchemaText:
+        """The schema of an id, with all it refers to. Remembered, also that there is none.
+
+        Args:
+            schema_id: What a message carries.
+            where: The message, for errors.
+
+        Raises:
+            DataException: There is no such schema, or what it refers to is not there.
+            ConfigException: The registry refuses this client.
+            RegistryUnavailableException: It does not answer.
+        """
+
+        def make() -> SchemaText:
+            what = f"schema {schema_id} of {where}"
+            return self._resolved(
+                self._ask(what, lambda client: client.get_schema(schema_id, fmt=self._text_format)), what
+            )
+
+        return self._by_id.get(schema_id, make)
+
+    def version_of(self, subject: str, schema_id: int, where: str) -> int | None:
+        """The version a schema has in a subject; None where the subject has it not."""
+        what = f"the versions of schema {schema_id} of {where}"
+        try:
+            found = self._ask(what, lambda client: client.get_schema_versions(schema_id))
+        except LASTING:
+            return None
+        return next((one.version for one in found if one.subject == subject), None)
+
+    # ------------------------------------------------------------------ writing
+    def register(self, subject: str, schema: SchemaText, where: str) -> int:
+        """Registers a schema, or finds it, and returns its id.
+
+        Raises:
+            DataException: The registry refuses it, or its subject's rules do (also ConfigException, as in Java).
+            RegistryUnavailableException: It does not answer.
+        """
+        normalize = self._settings.normalize
+        wire = _to_wire(schema)
+        return int(
+            self._ask(
+                f"registering the schema of {where} under subject {subject}",
+                lambda client: client.register_schema(subject, wire, normalize),
+            )
+        )
+
+    def look_up(self, subject: str, schema: SchemaText, where: str) -> int:
+        """The id of a schema that the subject has. Errors are those of ``register``."""
+        wire = _to_wire(schema)
+        found = self._ask(
+            f"the schema of {where} under subject {subject} (auto.register.schemas=false: register it first)",
+            lambda client: client.lookup_schema(subject, wire, self._settings.normalize),
+        )
+        return int(found.schema_id)
+
+    def latest(self, subject: str, where: str) -> Registered:
+        """The latest schema of a subject. Errors are those of ``register``."""
+        what = f"the latest schema of subject {subject} for {where}"
+        # ``get_version`` and not ``get_latest_version``: that one remembers its answer for ever.
+        found = self._ask(what, lambda client: client.get_version(subject, "latest", fmt=self._text_format))
+        return Registered(int(found.schema_id), self._resolved(found.schema, what), found.version)
+
+    def is_compatible(self, subject: str, schema: SchemaText, where: str) -> bool:
+        """Whether the registry finds a schema compatible with the latest one of a subject."""
+        wire = _to_wire(schema)
+        what = f"whether the schema of {where} fits subject {subject}"
+        return bool(self._ask(what, lambda client: client.test_compatibility(subject, wire)))
+
+    # ------------------------------------------------------------------ references
+    def _resolved(self, found: WireSchema, what: str, depth: int = 0) -> SchemaText:
+        if depth > _MAX_DEPTH:
+            raise DataException(f"The references of {what} are more than {_MAX_DEPTH} deep: they lead in a circle")
+        references = tuple(
+            Reference(
+                str(one.name),
+                str(one.subject),
+                int(one.version or 0),
+                self._referenced(str(one.subject), int(one.version or 0), what, depth),
+            )
+            for one in found.references or ()
+        )
+        return SchemaText(found.schema_type or "AVRO", found.schema_str or "", references)
+
+    def _referenced(self, subject: str, version: int, what: str, depth: int) -> SchemaText:
+        def make() -> SchemaText:
+            name = f"{what}, its reference to version {version} of subject {subject}"
+            # What was deleted softly is still referred to.
+            answer = self._ask(name, lambda client: client.get_version(subject, version, True, self._text_format))
+            return self._resolved(answer.schema, name, depth + 1)
+
+        return self._references.get((subject, version), make)
+
+    # ------------------------------------------------------------------ requests
+    def _ask(self, what: str, request: Callable[[SchemaRegistryClient], Any]) -> Any:
+        """Makes a request, again while there is an outage, and gives its errors their meaning."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        outage = self._outage
+        if outage is not None and self._clock() < outage.asked_again_at:
+            raise self._unavailable(what, outage.error.__cause__)
+        tries = self._settings.tries if outage is None else 1
+        for attempt in range(1, tries + 1):
+            began = self._clock()
+            try:
+                answer = request(self._client)
+            except SchemaRegistryError as error:
+                if error.http_status_code < 500 and error.http_status_code not in _PASSING:
+                    self._outage = None
+                    raise self._refused(what, error) from error
+                cause: Exception = error
+            except UnicodeEncodeError as error:
+                raise DataException(f"Asked for {what}: its text cannot be sent, {error}") from error
+            except Exception as error:  # no answer, or one that no registry gives, such as a proxy's page
+                cause = error
+            else:
+                self._outage = None
+                return answer
+            took = self._clock() - began
+            if attempt == tries or not self._pause(attempt):
+                break
+        failed = self._unavailable(what, cause)
+        self._outage = _Outage(self._clock() + max(took, _LEAST_PAUSE_S), failed)
+        raise failed
+
+    def _pause(self, attempt: int) -> bool:
+        """Waits before the next try, for a random part of a time that doubles; False when the converter is closed."""
+        longest = min(self._settings.first_wait_s * 2 ** (attempt - 1), self._settings.longest_wait_s)
+        return not self._closed.wait(longest * self._jitter())
+
+    def _unavailable(self, what: str, cause: BaseException | None) -> RegistryUnavailableException:
+        error = RegistryUnavailableException(
+            f"The schema registry at {self._settings.shown_urls} does not answer, asked for {what}: "
+            f"{_reason(cause)}. Check schema.registry.url and that the registry runs; errors.retry.timeout says for "
+            "how long this record is tried again"
+        )
+        error.__cause__ = cause
+        return error
+
+    def _refused(self, what: str, error: Any) -> DataException | ConfigException:
+        said = f"the schema registry at {self._settings.shown_urls} answers {error.http_status_code}"
+        said += "" if error.error_code in (error.http_status_code, -1, None) else f", code {error.error_code}"
+        text = f"Asked for {what}, {said}: {error.error_message}"
+        if error.http_status_code in (401, 403):
+            return ConfigException(f"{text}. Check basic.auth.user.info, bearer.auth.* or the client's certificate")
+        if error.http_status_code == _MISSING:
+            return DataException(f"{text}. Check that schema.registry.url is the registry that the schema is in")
+        # As in Java, where a code of three digits is the client's fault: an incompatible schema, for one.
+        if error.error_code is not None and error.error_code // 100 == 4:
+            return ConfigException(text)
+        return DataException(text)
+
+
+def _reason(cause: BaseException | None) -> str:
+    return "no reason is known" if cause is None else f"{type(cause).__name__}: {cause}"
+
+
+def _to_wire(schema: SchemaText) -> WireSchema:
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    references = [SchemaReference(one.name, one.subject, one.version) for one in schema.references]
+    return Schema(schema.text, schema.format, references)
+
+
+def _connect(settings: RegistrySettings) -> SchemaRegistryClient:
+    """The client, which tries each address once for each request; repetitions are ours, so that they can be ended."""
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise ConfigException(
+            f"Converters with a schema registry need more packages ({error}): pip install penstock[registry]"
+        ) from error
+    own: dict[str, object] = {"url": ",".join(settings.urls), "max.retries": 0, "cache.capacity": settings.cache_size}
+    if not any(url.startswith("https:") for url in settings.urls):
+        # Nothing will be checked against the trusted certificates, and reading them takes longer than many requests.
+        own["ssl.ca.location"] = False
+    try:
+        return SchemaRegistryClient({**own, **settings.client})
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigException(f"The schema registry's client cannot be made with its settings: {error}") from error

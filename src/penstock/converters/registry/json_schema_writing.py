@@ -1,0 +1,216 @@
+"""Connect values to JSON, by schema. A schema is compiled to functions once; a record costs one function call for each
+of its values and one call of orjson.
+
+Record by record, in Python: the bytes begin with the id of a schema that the registry gives, and decimals, unions and
+maps as arrays of entries have no form in Spark's JSON functions.
+
+Main functions: ``value_writer``, ``encode``. Thread: the functions they return have no state; any thread.
+Source: io.confluent.connect.json.JsonSchemaData.fromConnectData.
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from penstock.converters.registry.json_schema_names import (
+    KEY_FIELD,
+    VALUE_FIELD,
+    JsonSchemaOptions,
+    has_object_form,
+    is_union,
+)
+from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, java_decimal, java_float
+from penstock.errors import DataException
+
+Convert = Callable[[Any], Any]
+
+_INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
+
+
+def encode(write: Convert, value: object) -> bytes:
+    """The JSON of a value.
+
+    Args:
+        write: What ``value_writer`` made of its schema.
+        value: The value.
+
+    Raises:
+        DataException: It does not fit the schema, or has no JSON.
+    """
+    try:
+        return orjson.dumps(write(value))
+    except TypeError as error:
+        raise DataException(f"The value has no JSON: {error}") from error
+
+
+def value_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
+    """A function from values of a schema to what orjson writes; it takes None too.
+
+    The function raises ``DataException`` for what does not fit, with the fields that lead to it.
+    """
+    write = _plain_writer(schema, options)
+    if schema.default is None or options.ignore_defaults:
+        return lambda value: None if value is None else write(value)
+    default = write(schema.default)
+    return lambda value: default if value is None else write(value)
+
+
+def _plain_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
+    if schema.name in _LOGICAL_WRITERS:
+        return _LOGICAL_WRITERS[schema.name](schema, options)
+    kind = schema.type
+    if kind is Type.STRUCT:
+        return _union_writer(schema, options) if is_union(schema) else _struct_writer(schema, options)
+    if kind is Type.ARRAY:
+        write = _part_writer(schema, schema.value_schema, options)
+        return lambda value: [write(one) for one in _of_type(list, kind, value)]
+    if kind is Type.MAP:
+        return _map_writer(schema, options)
+    return _PRIMITIVE_WRITERS[kind]
+
+
+def _refuse(kind: Type, value: object) -> NoReturn:
+    raise DataException(f"Invalid type for {kind.name}: {type(value).__name__}")
+
+
+def _of_type(cls: type, kind: Type, value: Any) -> Any:
+    return value if isinstance(value, cls) else _refuse(kind, value)
+
+
+def _integer_writer(kind: Type) -> Convert:
+    return lambda value: value if type(value) is int else _refuse(kind, value)
+
+
+def _float32(value: Any) -> Any:
+    if not isinstance(value, float):
+        _refuse(Type.FLOAT32, value)
+    # The shortest number that means this float32: 0.1, and not 0.10000000149011612.
+    return float(java_float(value)) if math.isfinite(value) else java_float(value)
+
+
+def _float64(value: Any) -> Any:
+    if not isinstance(value, float):
+        _refuse(Type.FLOAT64, value)
+    return value if math.isfinite(value) else java_float(value)
+
+
+def _bytes(value: Any) -> Any:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        _refuse(Type.BYTES, value)
+    return base64.b64encode(value).decode()
+
+
+_PRIMITIVE_WRITERS: Final[Mapping[Type, Convert]] = {
+    **{kind: _integer_writer(kind) for kind in _INTEGERS},
+    Type.FLOAT32: _float32,
+    Type.FLOAT64: _float64,
+    Type.BOOLEAN: lambda value: value if type(value) is bool else _refuse(Type.BOOLEAN, value),
+    Type.STRING: lambda value: value if isinstance(value, str) else _refuse(Type.STRING, value),
+    Type.BYTES: _bytes,
+}
+
+
+def _decimal_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
+    def write(value: Any) -> Any:
+        if not isinstance(value, decimal.Decimal):
+            raise DataException(f"Invalid type for Decimal, expected BigDecimal but was {type(value).__name__}")
+        if options.numeric_decimals:
+            if not value.is_finite():
+                raise DataException(f"Decimal value {value} has no finite value and cannot be encoded")
+            return orjson.Fragment(java_decimal(value))
+        return base64.b64encode(Decimal.from_logical(schema, value)).decode()
+
+    return write
+
+
+def _date_like_writer(logical: Any, *classes: type) -> Callable[[Schema, JsonSchemaOptions], Convert]:
+    def make(schema: Schema, options: JsonSchemaOptions) -> Convert:
+        def write(value: Any) -> Any:
+            if not isinstance(value, classes) or isinstance(value, bool):
+                name = logical.__name__
+                raise DataException(f"Invalid type for {name}, expected Date but was {type(value).__name__}")
+            return logical.from_logical(schema, value)
+
+        return write
+
+    return make
+
+
+_LOGICAL_WRITERS: Final[Mapping[str | None, Callable[[Schema, JsonSchemaOptions], Convert]]] = {
+    Decimal.LOGICAL_NAME: _decimal_writer,
+    Date.LOGICAL_NAME: _date_like_writer(Date, date, int),
+    Time.LOGICAL_NAME: _date_like_writer(Time, time, int),
+    Timestamp.LOGICAL_NAME: _date_like_writer(Timestamp, datetime, int),
+}
+
+
+def _part_writer(whole: Schema, part: Schema | None, options: JsonSchemaOptions) -> Convert:
+    if part is None:
+        raise DataException(f"{whole} does not say of which type its elements are; give them a schema")
+    return value_writer(part, options)
+
+
+def _map_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
+    write_value = _part_writer(schema, schema.value_schema, options)
+    write_key = _part_writer(schema, schema.key_schema, options)
+    if has_object_form(schema):
+
+        def write_object(value: Any) -> Any:
+            found = {write_key(key): write_value(one) for key, one in _of_type(dict, Type.MAP, value).items()}
+            if None in found:
+                raise DataException("A map with required string keys has a null key")
+            return found
+
+        return write_object
+
+    def write_entries(value: Any) -> Any:
+        pairs = _of_type(dict, Type.MAP, value).items()
+        return [{KEY_FIELD: write_key(key), VALUE_FIELD: write_value(one)} for key, one in pairs]
+
+    return write_entries
+
+
+def _struct_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
+    # A required field that is null is left out, as Confluent's converter does: the reader's default counts.
+    fields = [(field.name, value_writer(field.schema, options), not field.schema.optional) for field in schema.fields]
+
+    def write(value: Any) -> Any:
+        _check_struct(schema, value)
+        found = {}
+        for (name, write_field, leave_out), one in zip(fields, value.values, strict=True):
+            try:
+                node = write_field(one)
+            except DataException as error:
+                raise DataException(f"field {name}: {error}") from error
+            if node is not None or not leave_out:
+                found[name] = node
+        return found
+
+    return write
+
+
+def _union_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
+    writers = [value_writer(field.schema, options) for field in schema.fields]
+
+    def write(value: Any) -> Any:
+        _check_struct(schema, value)
+        for write_one, one in zip(writers, value.values, strict=True):
+            if (node := write_one(one)) is not None:
+                return node
+        return None
+
+    return write
+
+
+def _check_struct(schema: Schema, value: Any) -> None:
+    if not isinstance(value, Struct):
+        _refuse(Type.STRUCT, value)
+    if value.schema is not schema and value.schema != schema:
+        raise DataException("Mismatching schema.")

@@ -1,0 +1,144 @@
+"""One Protobuf schema of the registry with the functions that were compiled of it: what a record needs.
+
+Main type: ``ProtobufCodec``. Needs the extra ``penstock[registry]``.
+
+Thread: a task's pipeline thread.
+Source: io.confluent.connect.protobuf.ProtobufConverter; AbstractKafkaProtobufSerializer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, EncodeError
+
+from penstock.converters.registry.protobuf_describing import root_name
+from penstock.converters.registry.protobuf_files import message_at, place_of, read_file
+from penstock.converters.registry.protobuf_names import ProtobufOptions
+from penstock.converters.registry.protobuf_reading import Read, value_reader
+from penstock.converters.registry.protobuf_schemas import connect_schema
+from penstock.converters.registry.protobuf_writing import Write, message_writer
+from penstock.converters.registry.wire import read_indexes, write_indexes
+from penstock.data import Schema, SchemaAndValue
+from penstock.errors import DataException
+
+#: So many Connect schemas written with one file are remembered; more than one only with use.latest.version.
+_MAX_WRITERS: Final = 100
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """How messages of one type are read."""
+
+    parse: Callable[[bytes], Any]
+    schema: Schema
+    read: Read
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """How values of one Connect schema are written; ``head`` says which message type they are."""
+
+    make: Callable[[], Any]
+    write: Write
+    head: bytes
+
+
+class ProtobufCodec:
+    """A Protobuf file, compiled.
+
+    Args:
+        text: A serialized descriptor in base64, or .proto text.
+        references: Files it imports, at any depth, by the names it imports them by.
+        options: What the converter's settings say.
+        version: Its version in the registry.
+
+    Raises:
+        DataException: It is neither, or does not compile.
+    """
+
+    def __init__(self, text: str, references: Mapping[str, str], options: ProtobufOptions, version: int | None) -> None:
+        self._file = read_file(text, references)
+        self._options = options
+        self._version = version
+        self._readers: dict[tuple[int, ...], _Reader | DataException] = {}
+        self._writers: dict[Schema, _Writer] = {}
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of the file's first message type; None for plain values, whose file has a type for each."""
+        if self._file.package == "google.protobuf":
+            return None
+        return next((one.full_name for one in self._file.message_types_by_name.values()), None)
+
+    # ------------------------------------------------------------------ writing
+    def encode(self, schema: Schema, value: object) -> bytes:
+        """The message of a value of a Connect schema, behind the place of its type.
+
+        Raises:
+            DataException: It does not fit.
+        """
+        writer = self._writers.get(schema)
+        if writer is None:
+            if len(self._writers) >= _MAX_WRITERS:
+                self._writers.clear()
+            writer = self._writers[schema] = self._writer(schema)
+        message = writer.make()
+        try:
+            writer.write(message, value)
+            return writer.head + bytes(message.SerializeToString())
+        except (TypeError, ValueError, EncodeError) as error:
+            raise DataException(f"The value has no Protobuf form: {error}") from error
+
+    def _writer(self, schema: Schema) -> _Writer:
+        wanted = root_name(schema, self._options)
+        types = list(self._file.message_types_by_name.values())
+        if not types:
+            raise DataException("The Protobuf schema to write with has no message types")
+        # Of a schema that others registered: the type of the same name, else the first.
+        last = wanted.rpartition(".")[2]
+        chosen = next((one for one in types if one.full_name == wanted), None) or next(
+            (one for one in types if one.name == last), types[0]
+        )
+        write = message_writer(schema, chosen, self._options)
+        return _Writer(message_factory.GetMessageClass(chosen), write, write_indexes(place_of(chosen)))
+
+    # ------------------------------------------------------------------ reading
+    def decode(self, payload: bytes, where: str) -> SchemaAndValue:
+        """The Connect schema and value of a message.
+
+        Args:
+            payload: The place of its type, and the message.
+            where: What it is, for errors.
+
+        Raises:
+            DataException: It is none.
+        """
+        indexes, data = read_indexes(payload, where)
+        place = tuple(indexes)
+        reader = self._readers.get(place)
+        if reader is None:
+            reader = self._readers[place] = self._reader(message_at(self._file, place, where))
+        if isinstance(reader, DataException):
+            raise DataException(f"Cannot read {where}: {reader}")
+        try:
+            return SchemaAndValue(reader.schema, reader.read(reader.parse(data)))
+        except DecodeError as error:
+            raise DataException(
+                f"Cannot read {where}: it is no message of type {reader.schema.name}: {error}"
+            ) from error
+        except DataException as error:
+            raise DataException(f"Cannot read {where}: {error}") from error
+
+    def _reader(self, message: Descriptor) -> _Reader | DataException:
+        # A type that Connect has no form of is refused for each of its messages, and compiled once.
+        try:
+            schema = connect_schema(message, self._options, self._version)
+            read = value_reader(schema, message, self._options)
+        except DataException as error:
+            return error
+        return _Reader(message_factory.GetMessageClass(message).FromString, schema, read)

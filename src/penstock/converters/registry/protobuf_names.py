@@ -1,0 +1,176 @@
+"""The names that Confluent's Protobuf converter uses, how it makes names of names, and its options.
+
+Main type: ``ProtobufOptions``. Main functions: ``scrubbed``, ``map_entry_name``, ``map_name``.
+
+Thread: constants, values and pure functions.
+Source: io.confluent.connect.protobuf.ProtobufData, ProtobufDataConfig; ProtobufSchema.toMapEntry, toMapField.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from penstock.data import Schema, Type
+
+#: Names of structs that have none, with a number.
+DEFAULT_NAME: Final = "ConnectDefault"
+ENUM: Final = "io.confluent.connect.protobuf.Enum"
+UNION: Final = "io.confluent.connect.protobuf.Union"
+#: Parameter of a field's schema: its number in the message.
+TAG: Final = "io.confluent.connect.protobuf.Tag"
+#: Parameter: the integer type it had in Protobuf.
+TYPE: Final = "io.confluent.connect.protobuf.Type"
+#: Parameter: the member of a oneof was a wrapper message.
+WRAPPER: Final = "io.confluent.connect.protobuf.Wrapper"
+#: The same for enums and unions with ``generalized.sum.type.support``.
+GENERAL_ENUM: Final = "org.apache.kafka.connect.data.Enum"
+GENERAL_UNION: Final = "org.apache.kafka.connect.data.Union"
+#: Parameter of a Decimal's schema; in Protobuf ``precision``.
+CONNECT_PRECISION: Final = "connect.decimal.precision"
+#: Said of a field in its options: ``int8`` or ``int16``.
+CONNECT_TYPE: Final = "connect.type"
+
+KEY: Final = "key"
+VALUE: Final = "value"
+_ENTRY: Final = "Entry"
+
+DECIMAL: Final = "confluent.type.Decimal"
+DATE: Final = "google.type.Date"
+TIME: Final = "google.type.TimeOfDay"
+TIMESTAMP: Final = "google.protobuf.Timestamp"
+#: Wrapper messages, with what they hold.
+WRAPPED: Final[Mapping[str, Type]] = {
+    "google.protobuf.DoubleValue": Type.FLOAT64,
+    "google.protobuf.FloatValue": Type.FLOAT32,
+    "google.protobuf.Int64Value": Type.INT64,
+    "google.protobuf.UInt64Value": Type.INT64,
+    "google.protobuf.Int32Value": Type.INT32,
+    "google.protobuf.UInt32Value": Type.INT64,
+    "google.protobuf.BoolValue": Type.BOOLEAN,
+    "google.protobuf.StringValue": Type.STRING,
+    "google.protobuf.BytesValue": Type.BYTES,
+}
+#: The wrapper of each type; integers of less than 32 bits have that of int32.
+WRAPPERS: Final[Mapping[Type, str]] = {
+    Type.INT8: "google.protobuf.Int32Value",
+    Type.INT16: "google.protobuf.Int32Value",
+    Type.INT32: "google.protobuf.Int32Value",
+    Type.INT64: "google.protobuf.Int64Value",
+    Type.FLOAT32: "google.protobuf.FloatValue",
+    Type.FLOAT64: "google.protobuf.DoubleValue",
+    Type.BOOLEAN: "google.protobuf.BoolValue",
+    Type.STRING: "google.protobuf.StringValue",
+    Type.BYTES: "google.protobuf.BytesValue",
+}
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ProtobufOptions:
+    """What the settings of a Protobuf converter say about schemas and values.
+
+    Attributes:
+        full_names: ``enhanced.protobuf.schema.support``: names of schemas have their package.
+        scrub_names: ``scrub.invalid.names``.
+        int_for_enums: ``int.for.enums``.
+        optional_for_nullables: ``optional.for.nullables``.
+        optional_for_proto2: ``optional.for.proto2``.
+        wrapper_for_nullables: ``wrapper.for.nullables``.
+        wrapper_for_primitives: ``wrapper.for.raw.primitives``: a wrapper alone is read as what it holds.
+        struct_for_nulls: ``generate.struct.for.nulls``.
+        index_for_unions: ``generate.index.for.unions``.
+        flatten_unions: ``flatten.unions``.
+        general_sums: ``generalized.sum.type.support``.
+        ignore_defaults: ``ignore.default.for.nullables``.
+    """
+
+    full_names: bool = False
+    scrub_names: bool = False
+    int_for_enums: bool = False
+    optional_for_nullables: bool = False
+    optional_for_proto2: bool = True
+    wrapper_for_nullables: bool = False
+    wrapper_for_primitives: bool = True
+    struct_for_nulls: bool = False
+    index_for_unions: bool = True
+    flatten_unions: bool = False
+    general_sums: bool = False
+    ignore_defaults: bool = False
+
+    @property
+    def enum_parameter(self) -> str:
+        """The parameter that holds an enum's name; its symbols are below it."""
+        return GENERAL_ENUM if self.general_sums else ENUM
+
+    def name(self, name: str) -> str:
+        """A name as it stands in the Protobuf schema."""
+        return scrubbed(name) if self.scrub_names else name
+
+    def wraps(self, schema: Schema, *, member: bool) -> bool:
+        """Whether a field is a wrapper message; a member of a oneof is one only if it was."""
+        if not self.wrapper_for_nullables or not schema.optional:
+            return False
+        return not member or (schema.parameters or {}).get(WRAPPER, "").lower() == "true"
+
+
+def is_union(schema: Schema) -> bool:
+    """Whether a struct stands for a oneof: a field for each member, of which one is set."""
+    if schema.type is not Type.STRUCT:
+        return False
+    return (schema.name or "").startswith(UNION) or GENERAL_UNION in (schema.parameters or {})
+
+
+def is_enum(schema: Schema) -> bool:
+    """Whether a string (or an int32) is one of an enum's symbols."""
+    parameters = schema.parameters or {}
+    if schema.type is Type.STRING:
+        return ENUM in parameters or GENERAL_ENUM in parameters
+    return schema.type is Type.INT32 and ENUM in parameters
+
+
+def scrubbed(name: str) -> str:
+    """A name that Protobuf takes.
+
+    >>> scrubbed("a-b c"), scrubbed("_id"), scrubbed("3d"), scrubbed("fine")
+    ('a_b_c', 'x_id', 'x3d', 'fine')
+    """
+    if not name or _PLAIN.fullmatch(name):
+        return name
+    encoded = quote(name, safe="*").replace("~", "%7E").replace("%20", "+")
+    if encoded[0].isdigit() or encoded[0] == "_":
+        encoded = f"x{encoded}"
+    return _NOT_PLAIN.sub("_", encoded)
+
+
+def map_entry_name(name: str) -> str:
+    """The message of a map's entries.
+
+    >>> map_entry_name("my_map"), map_entry_name("ConnectDefault2")
+    ('MyMapEntry', 'ConnectDefault2Entry')
+    """
+    if "_" in name:
+        name = "".join(word[:1].upper() + word[1:].lower() for word in name.split("_"))
+    return name + _ENTRY
+
+
+def is_entry_name(name: str) -> bool:
+    """Whether a message may be that of a map's entries, by its name."""
+    return name.endswith(_ENTRY)
+
+
+def map_name(entry: str) -> str:
+    """The name of the map whose entries are of a message.
+
+    >>> map_name("a.b.MyMapEntry"), map_name("ConnectDefault2Entry")
+    ('a.b.my_map', 'connect_default2')
+    """
+    head, dot, last = entry.rpartition(".")
+    if is_entry_name(last):
+        words = re.findall(r"[A-Z]?[^A-Z]+|[A-Z]", last.removesuffix(_ENTRY))
+        last = "_".join(word.lower() for word in words)
+    return head + dot + last

@@ -1,0 +1,128 @@
+"""The converters with a schema registry in the pipelines of a source and a sink, with Spark between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import SourceRecord
+from penstock.converters.as_string import StringConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.registry.base import RegistryConverter
+from penstock.converters.registry.json_schema import JsonSchemaConverter
+from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
+from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.sink import build_sink_pipeline
+from penstock.pipeline.source import build_source_pipeline
+from penstock.testing.schema_registry import RegistryStandIn
+from penstock.transforms.insert_field import InsertFieldValue
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+USER = SchemaBuilder.struct().name("app.User").field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryStandIn]:
+    with RegistryStandIn() as found:
+        yield found
+
+
+@contextmanager
+def pipeline(value: RegistryConverter[Any], registry: RegistryStandIn) -> Iterator[PipelineSpec]:
+    header = SimpleHeaderConverter()
+    header.configure({})
+    key = StringConverter()
+    key.configure({}, True)
+    settings = {"schema.registry.url": registry.url, "max.retries": "0"}
+    if isinstance(value, ProtobufConverter):
+        # So that a null is told from an empty text.
+        settings["optional.for.nullables"] = "true"
+    with closing(value):
+        value.configure(settings, False)
+        insert = InsertFieldValue()
+        insert.configure({"static.field": "origin", "static.value": "here"})
+        yield PipelineSpec(key, value, header, [TransformStage("insert", insert)])
+
+
+def user(number: int, name: str | None) -> SourceRecord:
+    value = Struct(USER).put("id", number).put("name", name)
+    return SourceRecord({}, {}, "users", value, value_schema=USER, key=str(number), key_schema=STRING_SCHEMA)
+
+
+def messages(values: list[bytes | None]) -> ConsumedBatch:
+    rows = len(values)
+    columns: dict[str, Any] = {
+        "topic": ["users"] * rows,
+        "partition": [0] * rows,
+        "offset": list(range(rows)),
+        "timestamp": [None] * rows,
+        "timestamp_type": [-1] * rows,
+        "key": [b"k"] * rows,
+        "value": values,
+        "headers": [None] * rows,
+    }
+    return ConsumedBatch(pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cut"),
+    [
+        (AvroConverter, "cannot be read with its Avro schema app.User"),
+        (JsonSchemaConverter, "Cannot read the value of topic users: The message is not JSON"),
+        (ProtobufConverter, "Cannot read the value of topic users: it is no message of type User"),
+    ],
+)
+def test_records_go_out_and_come_back_and_a_bad_one_is_its_own_error(
+    spark_runtime: SparkRuntime, registry: RegistryStandIn, kind: type[RegistryConverter[Any]], cut: str
+) -> None:
+    with pipeline(kind(), registry) as spec:
+        source = build_source_pipeline(spark_runtime, spec)
+        sink = build_sink_pipeline(spark_runtime, replace(spec, transforms=()))
+
+        made = source.run(SourceRecords([user(1, "a"), user(2, None), user(3, "c")]))
+        sent = made.table.column("value").to_pylist()
+        read = sink.run(messages([sent[0], b'{"json": 1}', None, sent[1], sent[2][:7], b"\0\0\0\0\x63x", sent[2]]))
+
+    assert not made.errors
+    assert {one[:5] for one in sent} == {b"\0\0\0\0\1"}
+    found = [None if one is None else one.value for one in read.records or ()]
+    assert [one.get("origin") for one in found if isinstance(one, Struct)] == ["here"] * 3
+    assert [one and one.get("name") for one in found if one is None or isinstance(one, Struct)] == [
+        "a", None, None, None, None, None, "c",
+    ]  # fmt: skip
+    assert sorted(read.errors) == [1, 4, 5]
+    assert {error.stage for error in read.errors.values()} == {"VALUE_CONVERTER"}
+    assert {error.executing_class for error in read.errors.values()} == {kind.java_name}
+    assert "Is it JSON?" in str(read.errors[1].message)
+    assert cut in str(read.errors[4].message)
+    assert "Schema 99 not found" in str(read.errors[5].message)
+    # One registration, and for reading one schema with its versions; the unknown one once.
+    assert len(registry.requests) == 4
+
+
+def test_an_outage_makes_every_record_retriable_and_costs_one_request(
+    spark_runtime: SparkRuntime, registry: RegistryStandIn
+) -> None:
+    with pipeline(AvroConverter(), registry) as spec:
+        source = build_source_pipeline(spark_runtime, spec)
+        registry.status = 500
+        batch = SourceRecords([user(number, "x") for number in range(200)])
+
+        made = source.run(batch)
+        registry.status = None
+
+    assert {error.retriable for error in made.errors.values()} == {True}
+    assert len(made.errors) == 200
+    assert len(registry.requests) <= 3
+    assert {error.exception_class for error in made.errors.values()} == {
+        "org.apache.kafka.connect.errors.RetriableException"
+    }

@@ -1,0 +1,252 @@
+"""JsonSchemaConverter with a registry: what it writes Confluent's own classes read, and the reverse."""
+
+from __future__ import annotations
+
+import decimal
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from datetime import UTC, date, datetime, time
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka.schema_registry import Schema as WireSchema
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from penstock.converters.registry.json_schema import JsonSchemaConverter
+from penstock.data import (
+    INT32_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Date,
+    Decimal,
+    Schema,
+    SchemaBuilder,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+)
+from penstock.errors import DataException
+from penstock.testing.schema_registry import RegistryStandIn
+
+VALUE = SerializationContext("t", MessageField.VALUE)
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryStandIn]:
+    with RegistryStandIn() as found:
+        yield found
+
+
+@pytest.fixture
+def client(registry: RegistryStandIn) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": registry.url}) as found:
+        yield found
+
+
+class Make(Protocol):
+    def __call__(self, settings: Mapping[str, object] | None = None) -> JsonSchemaConverter: ...
+
+
+@pytest.fixture
+def converter(registry: RegistryStandIn) -> Iterator[Make]:
+    with ExitStack() as stack:
+
+        def make(settings: Mapping[str, object] | None = None) -> JsonSchemaConverter:
+            made = JsonSchemaConverter()
+            made.configure({"schema.registry.url": registry.url, "max.retries": 0, **(settings or {})}, False)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+INNER = SchemaBuilder.struct().name("app.Inner").field("x", INT32_SCHEMA).build()
+EVERYTHING = (
+    SchemaBuilder.struct()
+    .name("app.Everything")
+    .version(1)
+    .doc("all types")
+    .field("i8", Schema(Type.INT8))
+    .field("i16", Schema(Type.INT16))
+    .field("i32", Schema(Type.INT32))
+    .field("i64", Schema(Type.INT64))
+    .field("f32", Schema(Type.FLOAT32))
+    .field("f64", Schema(Type.FLOAT64))
+    .field("b", Schema(Type.BOOLEAN))
+    .field("s", STRING_SCHEMA)
+    .field("raw", Schema(Type.BYTES))
+    .field("none", OPTIONAL_STRING_SCHEMA)
+    .field("fallback", SchemaBuilder.int32().optional().default_value(4).build())
+    .field("amount", Decimal.schema(2))
+    .field("day", Date.SCHEMA)
+    .field("clock", Time.SCHEMA)
+    .field("moment", Timestamp.SCHEMA)
+    .field("list", SchemaBuilder.array(OPTIONAL_STRING_SCHEMA).build())
+    .field("named", SchemaBuilder.map(STRING_SCHEMA, INT32_SCHEMA).build())
+    .field("numbered", SchemaBuilder.map(INT32_SCHEMA, INNER).optional().build())
+    .field("inner", INNER)
+    .build()
+)
+
+
+def everything() -> Struct:
+    inner = Struct(INNER).put("x", 7)
+    values: list[object] = [
+        -128, 32767, -(2**31), 2**63 - 1, 0.5, 1e300, True, "grün \U0001f600", b"\x00\xff", None, 9,
+        decimal.Decimal("-12.30"), date(2024, 2, 29), time(23, 59, 59, 999000),
+        datetime(2024, 2, 29, 12, 0, 0, 123000, tzinfo=UTC), ["a", None], {"one": 1}, {1: inner}, inner,
+    ]  # fmt: skip
+    return Struct.unchecked(EVERYTHING, values)
+
+
+@pytest.mark.parametrize("settings", [{}, {"decimal.format": "numeric"}, {"json.fail.invalid.schema": "true"}])
+def test_every_type_comes_back_and_confluents_deserializer_reads_it(
+    client: SchemaRegistryClient, converter: Make, settings: Mapping[str, object]
+) -> None:
+    data = converter(settings).from_connect_data("t", EVERYTHING, everything())
+
+    schema, value = converter().to_connect_data("t", data)
+
+    assert schema == EVERYTHING
+    assert value == everything()
+    text = client.get_version("t-value", "latest").schema.schema_str
+    found: Any = JSONDeserializer(text, schema_registry_client=client)(data, VALUE)
+    assert (found["i64"], found["s"], found["inner"], found["none"]) == (2**63 - 1, "grün \U0001f600", {"x": 7}, None)
+    assert (found["moment"], found["numbered"]) == (1709208000123, [{"key": 1, "value": {"x": 7}}])
+    assert found["amount"] == (-12.3 if settings.get("decimal.format") else "+zI=")
+
+
+ORDER = {
+    "type": "object",
+    "title": "app.Order",
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": "number"},
+        "note": {"type": ["null", "string"]},
+        "state": {"type": "string", "enum": ["NEW", "DONE"]},
+        "lines": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["id"],
+}
+
+
+def test_what_confluents_serializer_writes_is_read(client: SchemaRegistryClient, converter: Make) -> None:
+    order = {"id": 5, "price": 1.5, "note": None, "state": "DONE", "lines": ["a"]}
+    data = JSONSerializer(json.dumps(ORDER), client)(order, VALUE)
+
+    schema, value = converter().to_connect_data("t", data)
+
+    assert schema is not None
+    assert (schema.name, schema.version) == ("app.Order", 1)
+    assert isinstance(value, Struct)
+    assert value.values == [5, 1.5, None, "DONE", ["a"]]
+
+
+def test_references_are_followed_as_confluents_classes_do(client: SchemaRegistryClient, converter: Make) -> None:
+    address = {"type": "object", "title": "app.Address", "properties": {"zip": {"type": "string"}}}
+    client.register_schema("address", WireSchema(json.dumps(address), "JSON"))
+    person = {"type": "object", "title": "app.Person", "properties": {"home": {"$ref": "address.json"}}}
+    text = WireSchema(json.dumps(person), "JSON", [SchemaReference("address.json", "address", 1)])
+    data = JSONSerializer(text, client)({"home": {"zip": "10115"}}, VALUE)
+
+    schema, value = converter().to_connect_data("t", data)
+
+    assert schema is not None
+    assert schema.fields[0].schema.name == "app.Address"
+    assert isinstance(value, Struct)
+    assert value.values[0].values == ["10115"]  # type: ignore[attr-defined]
+
+
+def test_old_and_new_messages_are_read_by_old_and_new_readers(client: SchemaRegistryClient, converter: Make) -> None:
+    old = SchemaBuilder.struct().name("app.User").field("name", STRING_SCHEMA).build()
+    new = (
+        SchemaBuilder.struct()
+        .name("app.User")
+        .field("name", STRING_SCHEMA)
+        .field("age", SchemaBuilder.int32().default_value(18).build())
+        .field("mail", OPTIONAL_STRING_SCHEMA)
+        .build()
+    )
+    written = converter()
+    first = written.from_connect_data("t", old, Struct(old).put("name", "Ada"))
+    second = written.from_connect_data("t", new, Struct(new).put("name", "Bob").put("age", 40))
+    reader = converter()
+
+    seen = [reader.to_connect_data("t", data) for data in (first, second)]
+
+    assert [(one.schema and one.schema.version, one.value.values) for one in seen] == [  # type: ignore[attr-defined]
+        (1, ["Ada"]),
+        (2, ["Bob", 40, None]),
+    ]
+    texts = [client.get_version("t-value", version).schema.schema_str for version in (1, 2)]
+    assert JSONDeserializer(texts[0], schema_registry_client=client)(second, VALUE)["name"] == "Bob"
+    assert JSONDeserializer(texts[1], schema_registry_client=client)(first, VALUE) == {"name": "Ada"}
+
+
+def test_with_the_latest_version_values_are_written_under_its_id(client: SchemaRegistryClient, converter: Make) -> None:
+    client.register_schema("t-value", WireSchema(json.dumps(ORDER), "JSON"))
+    latest = converter({"auto.register.schemas": "false", "use.latest.version": "true"})
+    schema = SchemaBuilder.struct().name("app.Order").field("id", INT32_SCHEMA).build()
+
+    data = latest.from_connect_data("t", schema, Struct(schema).put("id", 3))
+
+    assert data == b'\0\0\0\0\1{"id":3}'
+
+
+def test_values_that_the_schema_does_not_allow_are_errors_if_wished(
+    client: SchemaRegistryClient, converter: Make
+) -> None:
+    narrow = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 10}}}
+    client.register_schema("t-value", WireSchema(json.dumps(narrow), "JSON"))
+    data = b'\0\0\0\0\1{"id":3}'
+
+    assert converter().to_connect_data("t", data).value is not None
+    with pytest.raises(DataException, match=r"does not allow \$\.id: 3 is less than the minimum of 10"):
+        converter({"json.fail.invalid.schema": "true"}).to_connect_data("t", data)
+
+
+def test_bad_messages_are_errors_of_their_own_and_the_next_one_passes(converter: Make) -> None:
+    made = converter()
+    good = made.from_connect_data("t", EVERYTHING, everything())
+    assert good is not None
+
+    for bad, message in (
+        (b"\0\0\0\0\1{", "Cannot read the value of topic t: The message is not JSON"),
+        (b"\0\0\0\0\1[]", "Cannot read the value of topic t: Structs should be encoded as JSON objects"),
+        (b"\0\0\0\0\x63{}", "answers 404"),
+        (b"{}", "Unknown magic byte"),
+    ):
+        with pytest.raises(DataException, match=message):
+            made.to_connect_data("t", bad)
+    assert made.to_connect_data("t", good).value == everything()
+    with pytest.raises(DataException, match="writes values with a schema only"):
+        made.from_connect_data("t", None, {"a": 1})
+    with pytest.raises(DataException, match="field i8: Invalid type for INT8: str"):
+        made.from_connect_data("t", EVERYTHING, Struct.unchecked(EVERYTHING, ["x", *everything().values[1:]]))
+
+
+def test_a_schema_without_connect_form_is_an_error_of_its_messages_and_can_be_written_with(
+    client: SchemaRegistryClient, converter: Make
+) -> None:
+    tree = {"title": "Tree", "type": "object", "properties": {"next": {"$ref": "#"}, "id": {"type": "integer"}}}
+    client.register_schema("t-value", WireSchema(json.dumps(tree), "JSON"))
+
+    with pytest.raises(DataException, match=r"Cannot read the value of topic t: .* holds itself by way of #"):
+        converter().to_connect_data("t", b'\0\0\0\0\1{"id":3}')
+    latest = converter(
+        {"auto.register.schemas": "false", "use.latest.version": "true", "latest.compatibility.strict": "false"}
+    )
+    schema = SchemaBuilder.struct().field("id", INT32_SCHEMA).build()
+    assert latest.from_connect_data("t", schema, Struct(schema).put("id", 3)) == b'\0\0\0\0\1{"id":3}'
+
+
+def test_a_null_is_a_tombstone(converter: Make) -> None:
+    made = converter()
+
+    assert made.from_connect_data("t", None, None) is None
+    assert made.from_connect_data("t", OPTIONAL_STRING_SCHEMA, None) is None
+    assert made.to_connect_data("t", None) == (None, None)
