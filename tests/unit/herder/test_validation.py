@@ -79,13 +79,11 @@ def test_a_connector_that_cannot_be_made_or_checked_says_why(monkeypatch: pytest
 def test_settings_of_a_converter_with_a_schema_registry_are_checked_and_its_secrets_hidden() -> None:
     avro = "io.confluent.connect.avro.AvroConverter"
     message = refusal(
-        **{
-            "connector_class": SOURCE,
-            "value_converter": avro,
-            "value_converter_schema_registry_url": "localhost:8081",
-            "value_converter_value_subject_name_strategy": "mine",
-            "key_converter": avro,
-        }
+        connector_class=SOURCE,
+        value_converter=avro,
+        value_converter_schema_registry_url="localhost:8081",
+        value_converter_value_subject_name_strategy="mine",
+        key_converter=avro,
     )
     assert "configuration schema.registry.url: It is no address of the form http://host:port" in message
     assert "Invalid value mine for configuration value.subject.name.strategy: It must be one of" in message

@@ -438,6 +438,7 @@ def test_settings_are_checked_with_name_and_rule() -> None:
         ({"value.subject.name.strategy": "com.acme.Mine"}, "must be one of TopicNameStrategy"),
         ({"basic.auth.credentials.source": "SASL_INHERIT"}, "put the same user and password in basic.auth.user.info"),
         ({"basic.auth.credentials.source": "USER_INFO"}, "basic.auth.user.info must be user:password"),
+        ({"proxy.host": "proxy"}, "configuration proxy.port: proxy.host needs it"),
         ({"bearer.auth.credentials.source": "STATIC_TOKEN"}, "bearer.auth.token is missing"),
         ({"schema.registry.ssl.truststore.location": "/nowhere.jks"}, "It cannot be read"),
         ({"schema.registry.ssl.keystore.location": __file__ + "x"}, "It cannot be read"),
