@@ -174,11 +174,15 @@ class SparkJobs:
     def through(self, table: pa.Table) -> pa.Table:
         """A table through a plan that changes nothing: for columns that no step reads."""
 
+        def job(session: SparkSession, joined: pa.Table) -> pa.Table:
+            frame = session.createDataFrame(self._partitioned(joined))
+            try:
+                return frame.toArrow()
+            finally:
+                release([frame])
+
         def execute(joined: pa.Table) -> pa.Table:
-            nothing = _Plan((), [F.col(name) for name in joined.column_names], (), False, frozenset(), {})
-            return self._runtime.run(
-                lambda session: _collected(session.createDataFrame(self._partitioned(joined)), nothing, own=True)
-            )
+            return self._runtime.run(lambda session: job(session, joined))
 
         made = execute(table) if self._gate is None else self._gate.run(("through", table.schema), table, execute)
         return made.cast(table.schema)
@@ -192,8 +196,12 @@ class SparkJobs:
         """
 
         def job(session: SparkSession) -> tuple[pa.Table, Shape]:
-            frame, shape = plan(session.createDataFrame(self._partitioned(table)))
-            return frame.toArrow(), shape
+            given = session.createDataFrame(self._partitioned(table))
+            frame, shape = plan(given)
+            try:
+                return frame.toArrow(), shape
+            finally:
+                release([given, frame])
 
         return self._runtime.run(job)
 

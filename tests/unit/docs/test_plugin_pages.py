@@ -58,6 +58,7 @@ def sorted_parts(text: str) -> list[str]:
         'Decimal(2)? = "1.50"',
         "[map<string, [int32]?>]",
         "{}",
+        '[int32? = 7 with {"a.b": "c"}]',
         "a.B v3 {x-y: int64? = 7, z: bytes}?",
     ],
 )

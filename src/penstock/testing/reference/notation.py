@@ -5,7 +5,8 @@ Main functions: ``read_schema`` and ``write_schema``, ``read_value`` and ``write
 
 A schema is a type (``int32``, ``string``, ...), a logical type (``Timestamp``, ``Decimal(2)``), an array
 ``[string]``, a map ``map<string, int32>`` or a struct ``{id: int32, name: string?}``, which may have a name and a
-version in front (``Order v2 {...}``). ``?`` behind it says that it is optional, ``= 7`` what a null stands for.
+version in front (``Order v2 {...}``). ``?`` behind it says that it is optional, ``= 7`` what a null stands for, and
+``with {"a": "b"}`` that it has this parameter.
 
 A value is JSON. Bytes are base64, moments are ISO 8601, a Decimal is text. Without a schema these say what they are:
 ``{"$bytes": "aGk="}``, ``{"$timestamp": "2017-01-03T06:30:01.864Z"}``, ``{"$decimal": "1.50"}``.
@@ -83,10 +84,18 @@ class _Reader:
             builder.optional()
         if self._peek() == "=":
             self._next("=")
-            start = len(self._text) - len(self._text[self._at :].lstrip())
-            data, self._at = json.JSONDecoder().raw_decode(self._text, start)
-            builder.default_value(read_value(data, builder.build()))
+            builder.default_value(read_value(self._json(), builder.build()))
+        if self._peek() == "with":
+            self._next("with")
+            for name, text in self._json().items():
+                builder.parameter(name, text)
         return builder.build()
+
+    def _json(self) -> Any:
+        """JSON that stands here."""
+        start = len(self._text) - len(self._text[self._at :].lstrip())
+        data, self._at = json.JSONDecoder().raw_decode(self._text, start)
+        return data
 
     def _builder(self) -> SchemaBuilder:
         token = self._next()
@@ -140,17 +149,17 @@ def write_schema(schema: Schema) -> str:
     text = _described(schema) + ("?" if schema.optional else "")
     if schema.default is not None:
         text += f" = {_json(write_value(schema.default, schema))}"
+    if schema.parameters and _logical_name(schema) is None:
+        text += f" with {_json(dict(schema.parameters))}"
     if read_schema(text) != schema:
         raise ValueError(f"the notation has no words for all of {schema}: {text}")
     return text
 
 
 def _described(schema: Schema) -> str:
-    logical = (schema.name or "").removeprefix("org.apache.kafka.connect.data.")
-    if logical in _LOGICAL:
-        return logical
-    if logical == "Decimal":
-        return f"Decimal({Decimal.scale(schema)})"
+    logical = _logical_name(schema)
+    if logical is not None:
+        return f"Decimal({Decimal.scale(schema)})" if logical == "Decimal" else logical
     match schema.type:
         case Type.ARRAY:
             return f"[{_inner(schema.value_schema)}]"
@@ -162,6 +171,12 @@ def _described(schema: Schema) -> str:
             return " ".join([*filter(None, known), f"{{{fields}}}"])
         case _:
             return str(schema.type.value)
+
+
+def _logical_name(schema: Schema) -> str | None:
+    """How a logical type is called; None for all else."""
+    logical = (schema.name or "").removeprefix("org.apache.kafka.connect.data.")
+    return logical if logical == "Decimal" or logical in _LOGICAL else None
 
 
 def _inner(schema: Schema | None) -> str:

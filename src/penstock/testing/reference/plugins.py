@@ -36,8 +36,8 @@ date, and another one runs every example through the pipeline of a task. What di
 _NOTATION: Final = """Values are written as JSON, `as` their schema where they have one. Bytes are base64, moments are
 ISO 8601, a Decimal is text; without a schema these say what they are: `{"$timestamp": "2017-01-03T06:30:01.864Z"}`.
 Schemas are written short: `Order v2 {id: int32, name: string?, n: int64? = 7}` is a struct called Order, of version 2;
-`?` says that a value is optional, `= 7` what a null stands for; `[string]` is an array and `map<string, int32>` a
-map."""
+`?` says that a value is optional, `= 7` what a null stands for; `[string]` is an array, `map<string, int32>` a
+map, and `with` names parameters."""
 
 _TRANSFORMS: Final = f"""# Transforms and predicates
 
@@ -57,8 +57,8 @@ _CONVERTERS: Final = f"""# Converters
 {_MADE}
 
 `key.converter` and `value.converter` make bytes of keys and values and read them again, `header.converter` does so for
-headers. The worker names them for all connectors; a connector that names its own brings all settings of it along. Every
-converter on this page can be used for headers too.
+headers. The worker names them for all connectors; a connector that names its own brings all settings of it along. All
+converters on this page but those with a schema registry can be used for headers too.
 
 {_NOTATION} Messages are shown as text where they are text, else as hexadecimal digits.
 """

@@ -32,6 +32,7 @@ from penstock.testing.reference.examples import (
     write_record,
 )
 from penstock.testing.reference.notation import read_typed, write_typed
+from penstock.testing.schema_registry import RegistryStandIn
 from penstock.testing.vectors.ends import Empty, EmptyHeader, LookUp, LookUpHeader, as_consumed, consumed
 from penstock.testing.vectors.model import simple_name
 from penstock.worker.task_parts import TaskParts, make_parts
@@ -42,6 +43,8 @@ _WORKER: Final = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
 }
+#: The schema registry of examples.
+_REGISTRY: Final = "http://localhost:8081"
 _NAME: Final = {"name": "example", "connector.class": "FileStreamSink"}
 
 
@@ -71,9 +74,16 @@ def _outcomes(given: Sequence[SinkRecord], batch: SinkBatch) -> list[str]:
 
 
 def convert(runtime: SparkRuntime, plugins: Plugins, example: ConverterExample) -> tuple[str | None, str | None]:
-    """What is written (None: the example writes nothing), and what is read from its message (None: there is none)."""
+    """What is written (None: the example writes nothing), and what is read from its message (None: there is none).
+
+    A schema registry that the example names is an empty one, which is there for this call.
+    """
     with ExitStack() as made:
-        parts = _parts(plugins, example.properties, made)
+        properties = example.properties
+        if _REGISTRY in properties.values():
+            url = made.enter_context(RegistryStandIn()).url
+            properties = {name: url if text == _REGISTRY else text for name, text in properties.items()}
+        parts = _parts(plugins, properties, made)
         header = "header.converter" in example.properties
         written = None if example.value is None else _written(runtime, parts, example.value, header=header)
         read = None if example.fails else _read(runtime, parts, read_message(example.message), header=header)
