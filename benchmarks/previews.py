@@ -27,7 +27,7 @@ from benchmarks.processes import WorkerProcess, cpu_seconds, process_tree
 from penstock.broker import EmbeddedBroker, free_port
 
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
-WRITTEN = re.compile(r'^source_record_write_total\{connector="steady".*\} (\S+)', re.MULTILINE)
+WRITTEN = re.compile(r'source_record_write_total\{connector="steady".*\} (\S+)')
 
 
 @dataclass
@@ -145,7 +145,7 @@ def _measure(directory: Path, options: argparse.Namespace) -> float:
             post(worker.url, "/connectors", {"name": "steady", "config": config})
             bench = Bench(worker, worker.usage.root, previewed, options.at_once)
             pause = threading.Event()
-            while bench.written() < 1_000_000:
+            while bench.written() < min(1_000_000, (options.rate or 100_000) * 10):
                 pause.wait(0.2)
             bench.busy()  # the first ones compile their plan
             return _rounds(bench, options)

@@ -33,9 +33,9 @@ SINK = "penstock.testing.probes:ProbeSink"
 
 
 class FakeTask:
-    """A task that does at once what it is told, and records it; ``stuck`` ones do not end."""
+    """A task that does at once what it is told, and records it; those stuck in ``start`` or ``stop`` do not end."""
 
-    def __init__(self, request: TaskRequest, report: StateReport, stuck: bool = False) -> None:
+    def __init__(self, request: TaskRequest, report: StateReport, stuck: str = "") -> None:
         self.request = request
         self.report = report
         self.stuck = stuck
@@ -46,6 +46,8 @@ class FakeTask:
         self._stop_asked = False
 
     def start(self) -> None:
+        if self.stuck == "start":
+            return
         if self._stop_asked:
             self.report(State.UNASSIGNED, None)
             self._ended.set()
@@ -163,7 +165,7 @@ class Setup:
     def __init__(self, connectors: ConnectorStore | None = None) -> None:
         self.tasks: list[FakeTask] = []
         self.task_error: Exception | None = None
-        self.stuck = False
+        self.stuck = ""
         self.connectors = connectors
         self.previews: list[PreviewRequest] = []
         self.topics = ActiveTopics()

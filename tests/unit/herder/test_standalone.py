@@ -237,10 +237,10 @@ def test_restart_of_failed_tasks_only_touches_those(setup: Setup) -> None:
 
 
 def test_a_stuck_task_is_abandoned_after_its_deadline_and_its_words_do_not_count(setup: Setup) -> None:
-    setup.stuck = True
+    setup.stuck = "stop"
     setup.put("a")
     setup.await_state("a", "RUNNING", ["RUNNING"])
-    setup.stuck = False
+    setup.stuck = ""
     setup.herder.restart_task("a", 0).result(10)
     setup.await_state("a", "RUNNING", ["RUNNING"])
     assert setup.tasks[0].cancelled

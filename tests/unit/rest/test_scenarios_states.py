@@ -235,12 +235,18 @@ def test_scenario_46_a_new_configuration_gets_through_when_the_old_one_cannot_be
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
 
 
-@pytest.mark.parametrize(("method", "words"), [("validate", "validating the configuration"), ("start", "start()")])
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("validate", "validating the configuration"),
+        ("start", "start()"),
+    ],
+)
 def test_scenario_47_a_blocked_connector_ends_its_request_with_a_timeout_that_names_the_step(
     method: str, words: str
 ) -> None:
     with serving(timeout_s=0.3) as api:
-        BOARD.block["a", method] = threading.Event()
+        BOARD.block["a", method] = leave = threading.Event()
         status, message = api.error("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
         assert status == 500
         assert message.startswith("Request timed out. The worker is currently ")
@@ -248,6 +254,7 @@ def test_scenario_47_a_blocked_connector_ends_its_request_with_a_timeout_that_na
         assert api.create("b")[0] == 201
         api.setup.await_state("b", "RUNNING", ["RUNNING"])
         assert api.call("GET", "/connectors?expand=status&expand=info")[0] == 200
+        leave.set()
 
 
 def test_scenario_47_a_connector_blocked_in_stop_is_abandoned_and_others_go_on(api: Api) -> None:
@@ -258,15 +265,20 @@ def test_scenario_47_a_connector_blocked_in_stop_is_abandoned_and_others_go_on(a
     api.setup.await_state("b", "RUNNING", ["RUNNING"])
 
 
-def test_scenario_48_a_task_blocked_in_stop_does_not_keep_its_connector_from_being_deleted(api: Api) -> None:
-    api.setup.stuck = True
+@pytest.mark.parametrize(("method", "state"), [("start", "UNASSIGNED"), ("stop", "RUNNING")])
+def test_scenario_48_a_blocked_task_does_not_keep_its_connector_from_being_deleted(
+    api: Api, method: str, state: str
+) -> None:
+    api.setup.stuck = method
     api.create("a")
-    api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    api.setup.stuck = False
+    api.setup.await_state("a", "RUNNING", [state])
+    api.setup.stuck = ""
     api.create("b")
     assert api.call("DELETE", C) == (204, None)
     assert api.setup.tasks[0].cancelled
     api.setup.await_state("b", "RUNNING", ["RUNNING"])
+    assert api.create("a")[0] == 201
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
 
 
 def test_pausing_leaves_a_failed_task_failed(api: Api) -> None:
