@@ -74,3 +74,25 @@ def test_a_connector_that_cannot_be_made_or_checked_says_why(monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(ProbeSource, "validate", lambda self, config: None)
         assert "must return a Config" in refusal(connector_class=SOURCE)
+
+
+def test_settings_of_a_converter_with_a_schema_registry_are_checked_and_its_secrets_hidden() -> None:
+    avro = "io.confluent.connect.avro.AvroConverter"
+    message = refusal(
+        connector_class=SOURCE,
+        value_converter=avro,
+        value_converter_schema_registry_url="localhost:8081",
+        value_converter_value_subject_name_strategy="mine",
+        key_converter=avro,
+    )
+    assert "configuration schema.registry.url: It is no address of the form http://host:port" in message
+    assert "Invalid value mine for configuration value.subject.name.strategy: It must be one of" in message
+    assert 'Missing required configuration "schema.registry.url" which has no default value.' in message
+
+    checked = check(
+        connector_class=SOURCE,
+        value_converter="AvroConverter",
+        value_converter_schema_registry_url="http://localhost:8081",
+        value_converter_basic_auth_user_info="me:secret",
+    )
+    assert "value.converter.basic.auth.user.info" in checked.secrets

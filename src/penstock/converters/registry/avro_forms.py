@@ -64,11 +64,9 @@ def has_text_keys(schema: Schema) -> bool:
 
 def union_field(branch: AvroType, options: AvroOptions) -> str:
     """What the struct of a union calls one of its types."""
-    if branch.kind in ("record", "enum"):
-        assert branch.name is not None, "records and enums have names"
-        return branch.name if options.enhanced else short_name(branch.name)
-    # Two fixed types would have one name in Java, and be refused.
-    return branch.kind
+    if branch.name is None:
+        return branch.kind
+    return branch.name if options.enhanced else short_name(branch.name)
 
 
 def is_map_entry(found: AvroType) -> bool:

@@ -8,6 +8,7 @@ Source: io.confluent.connect.avro.AvroData.toConnectSchema.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -31,7 +32,6 @@ from penstock.converters.registry.avro_names import (
     FIELD_DEFAULT,
     FIELD_DOC,
     FIXED_SIZE,
-    INTERNAL_TYPE,
     NAMESPACE,
     RECORD_DOC,
     UNION,
@@ -42,6 +42,8 @@ from penstock.converters.registry.avro_types import MISSING, AvroField, AvroType
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.data import STRING_SCHEMA as TEXT_KEYS
 from penstock.errors import DataException
+
+log = logging.getLogger(__name__)
 
 _PLAIN: Final = {
     "boolean": Type.BOOLEAN,
@@ -93,13 +95,17 @@ def _convert(
     _add_parameters(builder, properties, options)
     said = properties.get(CONNECT_DEFAULT)
     field_default = default is not MISSING and default is not None
-    if field_default and said is None:
+    if field_default and said is None and options.metadata:
         builder.parameter(FIELD_DEFAULT, "true")
     chosen = default if field_default else said
     if chosen is not None:
-        value = default_value(builder.build(), found, chosen, options)
-        if value is not None:
-            builder.default_value(value)
+        try:
+            value = default_value(builder.build(), found, chosen, options)
+            if value is not None:
+                builder.default_value(value)
+        except DataException as error:
+            # As in Java: the values are good without it.
+            log.warning("A default of the Avro schema %s is left out: %s", found.shown, error)
     _set_name(builder, found)
     if optional:
         builder.optional()
@@ -148,17 +154,16 @@ def _inner(found: AvroType, options: AvroOptions) -> Schema | None:
 
 
 def _decimal(found: AvroType) -> SchemaBuilder:
-    scale = found.properties.get("scale", 0 if found.kind == "fixed" else None)
-    if not isinstance(scale, int):
-        raise DataException("scale must be specified and must be a number.")
-    builder = Decimal.builder(scale)
+    scale = found.properties.get("scale")
+    # As in Java and the specification: no scale is the scale 0.
+    builder = Decimal.builder(scale if isinstance(scale, int) else 0)
     precision = found.properties.get("precision")
     if precision is not None:
         if not isinstance(precision, int):
             raise DataException("precision property must be a JSON Integer.")
         if precision != DEFAULT_PRECISION:
             builder.parameter(DECIMAL_PRECISION, str(precision))
-    return builder
+    return builder.parameter(FIXED_SIZE, str(found.size)) if found.kind == "fixed" else builder
 
 
 def _enum(found: AvroType, options: AvroOptions) -> SchemaBuilder:
@@ -243,10 +248,15 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
     name = found.properties.get(CONNECT_NAME)
     if name is not None and not isinstance(name, str):
         raise DataException(f"Invalid schema name: {name}")
-    if name is None and found.kind in ("record", "enum", "fixed") and not _made_up(found):
+    if name is None and found.kind in ("record", "enum", "fixed"):
         name = found.name
     known = builder.build().name
-    if name is None or name == f"{NAMESPACE}.{DEFAULT_NAME}" or (known in LOGICAL_NAMES and found.kind == "fixed"):
+    # ``ConnectDefault``, and ``ConnectDefault2`` where a schema has several, stand for no name.
+    if (
+        name is None
+        or name.startswith(f"{NAMESPACE}.{DEFAULT_NAME}")
+        or (known in LOGICAL_NAMES and found.name == name)
+    ):
         return
     if known is not None and known != name:
         raise DataException(
@@ -254,8 +264,3 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
             f"({name})"
         )
     builder.name(name)
-
-
-def _made_up(found: AvroType) -> bool:
-    """Whether the name stands for none: ``ConnectDefault``, and ``ConnectDefault2`` where one schema has several."""
-    return found.properties.get(INTERNAL_TYPE) == DEFAULT_NAME

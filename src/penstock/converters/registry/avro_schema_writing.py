@@ -2,8 +2,9 @@
 
 Main function: ``avro_text``.
 
-Where Java writes a schema that no registry takes, this module does not: structs without name, and maps whose keys are
-no strings, get names of their own when there are several (``ConnectDefault2``); so do structs of one name that differ.
+Where Java writes a schema that no registry takes, this module does not: maps whose keys are no strings get names of
+their own when there are several (``MapEntry2``), as Java names structs without name (``ConnectDefault2``); so do
+structs of one name that differ.
 
 Thread: pure functions.
 Source: io.confluent.connect.avro.AvroData.fromConnectSchema, org.apache.avro.Schema.toString.
@@ -153,8 +154,6 @@ class _Writer:
         node["fields"] = [
             self._field(one.name, one.schema, inner, parameters.get(FIELD_DOC + one.name)) for one in schema.fields
         ]
-        if name != full and schema.name is None:
-            node[INTERNAL_TYPE] = DEFAULT_NAME
         return node | self._properties(schema)
 
     def _field(self, name: str, schema: Schema | None, space: str | None, doc: str | None = None) -> dict[str, Any]:
@@ -212,6 +211,8 @@ class _Writer:
             return _reference(known, space)
         node, _ = _head("fixed", self._take(schema.name, _required(schema), "fixed"), space, None)
         node["size"] = _whole(FIXED_SIZE, fixed_size(schema) or "")
+        if logical_name(schema) == Decimal.LOGICAL_NAME:
+            node |= _decimal(schema)
         return node | self._properties(schema)
 
     def _take(self, full: str, schema: Schema, what: str) -> str:

@@ -13,7 +13,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from penstock.converters.registry.avro_forms import entry_types, has_text_keys, is_map_entry, to_carried, union_field
+from penstock.converters.registry.avro_forms import (
+    entry_types,
+    has_text_keys,
+    is_map_entry,
+    logical_name,
+    to_carried,
+    union_field,
+)
 from penstock.converters.registry.avro_names import ANYTHING, KEY_FIELD, UNION, VALUE_FIELD, AvroOptions
 from penstock.converters.registry.avro_types import MISSING, AvroType
 from penstock.converters.registry.avro_value_reading import Convert
@@ -168,11 +175,15 @@ def _float_check(checked: Convert) -> Convert:
 
 def _bytes_check(schema: Schema, found: AvroType, place: str) -> Convert:
     size = found.size if found.kind == "fixed" else None
+    decimal = logical_name(schema) is not None
 
     def write(value: Any) -> Any:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise _wrong(schema, value, place)
         data = bytes(value)
+        if size is not None and len(data) < size and decimal:
+            # The same number in more bytes.
+            return data.rjust(size, b"\xff" if data[0] >= 0x80 else b"\0")
         if size is not None and len(data) != size:
             raise DataException(f"The fixed type {found.name} has {size} bytes, and {place} has {len(data)}")
         return data

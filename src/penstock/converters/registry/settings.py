@@ -24,12 +24,7 @@ TOPIC_NAME: Final = "TopicNameStrategy"
 RECORD_NAME: Final = "RecordNameStrategy"
 TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
 _STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
-_STRATEGY_PACKAGES: Final = (
-    "",
-    "io.confluent.kafka.serializers.subject.",
-    # Where they were before version 4.1.3, as interfaces that are still named in old files.
-    "io.confluent.kafka.serializers.subject.strategy.",
-)
+_STRATEGY_PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 _REGISTRY: Final = "Schema Registry"
 _SECURITY: Final = "Schema Registry Security"
 
@@ -250,7 +245,8 @@ def _check_strategy(name: str, value: object) -> None:
 
 
 def _strategy(text: str) -> str | None:
-    return next((one for one in _STRATEGIES for package in _STRATEGY_PACKAGES if text == package + one), None)
+    name = text.removeprefix(_STRATEGY_PACKAGE)
+    return name if name in _STRATEGIES else None
 
 
 def _check_basic(name: str, value: object) -> None:
@@ -306,6 +302,8 @@ def _network(values: Mapping[str, object]) -> dict[str, object]:
     # Time for connecting, reading, writing, and for a free connection.
     found: dict[str, object] = {"timeout": (connect, read, read, connect)}
     if values["proxy.host"]:
+        if cast("int", values["proxy.port"]) <= 0:
+            raise ConfigException("proxy.port", values["proxy.port"], "proxy.host needs it")
         found["proxy"] = f"http://{values['proxy.host']}:{values['proxy.port']}"
     return found
 

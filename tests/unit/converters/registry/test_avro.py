@@ -346,6 +346,23 @@ def test_a_message_of_another_kind_says_what_to_set(converter: Make, data: bytes
         converter().to_connect_data("t", data)
 
 
+@pytest.mark.parametrize("number", ["1.5", "-0.1", "0.0", "-999.9"])
+def test_decimals_of_fixed_size_fill_their_bytes(converter: Make, client: SchemaRegistryClient, number: str) -> None:
+    node = {"type": "fixed", "name": "Money", "size": 2, "logicalType": "decimal", "precision": 4, "scale": 1}
+    bills = SerializationContext("bills", MessageField.VALUE)
+    schema = {"type": "record", "name": "Bill", "fields": [{"name": "sum", "type": node}]}
+    sent = AvroSerializer(client, json.dumps(schema))({"sum": Number(number)}, bills)
+    both = converter()
+
+    found_schema, found = both.to_connect_data("bills", sent)
+    again = both.from_connect_data("bills-copy", found_schema, found)
+
+    assert isinstance(found, Struct)
+    assert found.get("sum") == Number(number)
+    assert again is not None
+    assert again[5:] == sent[5:]
+
+
 def test_whole_numbers_of_small_types_keep_their_low_bits_as_in_java(converter: Make) -> None:
     """Somebody else's writer may put larger ones into an Avro int that is said to be an int8."""
     both = converter()
@@ -438,6 +455,7 @@ def test_settings_are_checked_with_name_and_rule() -> None:
         ({"value.subject.name.strategy": "com.acme.Mine"}, "must be one of TopicNameStrategy"),
         ({"basic.auth.credentials.source": "SASL_INHERIT"}, "put the same user and password in basic.auth.user.info"),
         ({"basic.auth.credentials.source": "USER_INFO"}, "basic.auth.user.info must be user:password"),
+        ({"proxy.host": "proxy"}, "configuration proxy.port: proxy.host needs it"),
         ({"bearer.auth.credentials.source": "STATIC_TOKEN"}, "bearer.auth.token is missing"),
         ({"schema.registry.ssl.truststore.location": "/nowhere.jks"}, "It cannot be read"),
         ({"schema.registry.ssl.keystore.location": __file__ + "x"}, "It cannot be read"),

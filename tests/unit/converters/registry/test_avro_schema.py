@@ -121,6 +121,19 @@ def test_structs_without_name_and_of_one_name_do_not_collide() -> None:
     assert read(written(outer)) == outer
 
 
+def test_structs_without_name_are_numbered_as_java_numbers_them() -> None:
+    inner = SchemaBuilder.struct().field("x", INT32_SCHEMA).build()
+    other = SchemaBuilder.struct().field("y", inner).build()
+    outer = SchemaBuilder.struct().field("a", other).field("b", inner).build()
+
+    node = written(outer)
+
+    assert node["name"] == "ConnectDefault"
+    assert node["fields"][0]["type"]["name"] == "ConnectDefault2"
+    assert node["fields"][0]["type"]["fields"][0]["type"]["name"] == "ConnectDefault3"
+    assert node["fields"][1]["type"] == "ConnectDefault3"
+
+
 def test_without_metadata_connects_own_words_stay_out() -> None:
     bare = AvroOptions(metadata=False)
     schema = SchemaBuilder.struct().name("app.R").doc("d").version(3).field("x", INT8_SCHEMA).build()
@@ -189,6 +202,22 @@ def test_a_decimal_keeps_its_scale_and_precision_also_as_fixed() -> None:
     assert schema.name == Decimal.LOGICAL_NAME
     assert schema.parameters is not None
     assert (schema.parameters["scale"], schema.parameters["connect.decimal.precision"]) == ("3", "10")
+    again = written(schema)
+    assert [again[name] for name in ("type", "size", "logicalType", "precision", "scale")] == [
+        "fixed",
+        8,
+        "decimal",
+        10,
+        3,
+    ]
+
+
+def test_a_default_that_is_none_is_left_out_with_a_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    schema = read(record({"name": "x", "type": "bytes", "default": 7}))
+
+    assert schema is not None
+    assert schema.fields[0].schema.default is None
+    assert "A default of the Avro schema bytes is left out: Invalid default for Avro type bytes: 7" in caplog.text
 
 
 def test_docs_of_records_and_fields_are_parameters_and_docs_again() -> None:
@@ -267,13 +296,11 @@ def test_a_name_of_the_references_is_found_with_what_it_needs_itself() -> None:
             record({"name": "x", "type": "app.Missing"}),
             "names app.Missing, which is neither in it nor in its references",
         ),
-        ({"type": "bytes", "logicalType": "decimal"}, "scale must be specified"),
         ({"type": "array"}, "has no items"),
         (["int", record(), {"type": "record", "name": "other.R", "fields": []}], "Multiple union schemas map"),
         ({"type": "int", "connect.type": "int7"}, "Connect type annotation"),
         ({"type": "int", "connect.version": "1"}, "Invalid Connect version"),
         ({"type": "int", "connect.parameters": {"a": 1}}, "Expected schema parameter values to be strings"),
-        (record({"name": "x", "type": "bytes", "default": 7}), "Invalid default for Avro type bytes: 7"),
         (7, "has 7 where a type should be"),
     ],
 )
