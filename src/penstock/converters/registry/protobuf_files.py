@@ -95,7 +95,8 @@ def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dic
         given, made = Path(folder, "known"), Path(folder, "made")
         given.write_bytes(known.SerializeToString())
         arguments = [f"-I{root}", f"--descriptor_set_in={given}", f"--descriptor_set_out={made}"]
-        command = [sys.executable, "-m", "grpc_tools.protoc", *arguments, *(str(root / name) for name in sources)]
+        # -P: a file of that name in the worker's folder is not what is meant.
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, *(str(root / name) for name in sources)]
         try:
             done = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
