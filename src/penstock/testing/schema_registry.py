@@ -105,6 +105,12 @@ class _Subjects:
     versions: dict[str, list[_Stored]] = field(default_factory=dict)
     levels: dict[str, str] = field(default_factory=dict)
     level: str = "BACKWARD"
+    forms: dict[str, Callable[[str], str]] = field(default_factory=dict)
+
+    def shown(self, body: Mapping[str, Any], query: Mapping[str, str]) -> Mapping[str, Any]:
+        """A schema in the form that is asked for, if there is such a form."""
+        form = self.forms.get(query.get("format", ""))
+        return body if form is None else {**body, "schema": form(body["schema"])}
 
     def register(self, subject: str, body: Mapping[str, Any]) -> _Stored:
         known = self.find(subject, body)
@@ -255,6 +261,15 @@ class RegistryStandIn:
         with self._lock:
             self._subjects.levels[subject] = level
 
+    def set_form(self, name: str, form: Callable[[str], str] | None) -> None:
+        """What becomes of texts of schemas where ``format=name`` is asked for; None: an error of the server."""
+
+        def fail(text: str) -> str:
+            raise _Refusal(500, 500, "The stand-in was told that it cannot make this form")
+
+        with self._lock:
+            self._subjects.forms[name] = fail if form is None else form
+
     # ------------------------------------------------------------------ requests
     def _serve(self, request: BaseHTTPRequestHandler) -> None:
         length = int(request.headers.get("Content-Length") or 0)
@@ -341,7 +356,7 @@ def _by_id(subjects: _Subjects, path: list[str], body: dict[str, Any], query: di
     number = int(path[0])
     if not 1 <= number <= len(subjects.schemas):
         raise _Refusal(404, 40403, f"Schema {number} not found")
-    return subjects.schemas[number - 1].body
+    return subjects.shown(subjects.schemas[number - 1].body, query)
 
 
 def _versions_of_id(subjects: _Subjects, path: list[str], body: dict[str, Any], query: dict[str, str]) -> Any:
@@ -356,7 +371,7 @@ def _versions_of_id(subjects: _Subjects, path: list[str], body: dict[str, Any], 
 
 def _version(subjects: _Subjects, path: list[str], body: dict[str, Any], query: dict[str, str]) -> Any:
     number, found = subjects.version(path[0], path[1])
-    return {**found.body, "subject": path[0], "id": found.id, "version": number}
+    return {**subjects.shown(found.body, query), "subject": path[0], "id": found.id, "version": number}
 
 
 def _versions(subjects: _Subjects, path: list[str], body: dict[str, Any], query: dict[str, str]) -> Any:

@@ -17,7 +17,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
-from penstock.converters.registry.client import RegistryClient, SchemaText
+from penstock.converters.registry.client import RegistryClient, SchemaText, TextForm
 from penstock.converters.registry.memory import Memory
 from penstock.converters.registry.settings import (
     RECORD_NAME,
@@ -72,8 +72,8 @@ class RegistryConverter(Converter, Generic[C]):
     java_name: ClassVar[str]
     #: What the registry calls the format.
     format: ClassVar[str]
-    #: The form of schemas that the registry is asked for, where it has several; None = as they were registered.
-    text_format: ClassVar[str | None] = None
+    #: The form that schemas are wanted in, where registries have several; None = as they are.
+    text_form: ClassVar[TextForm | None] = None
     #: All settings: those of ``define_registry`` and the format's own.
     definition: ClassVar[ConfigDef]
 
@@ -133,7 +133,7 @@ class RegistryConverter(Converter, Generic[C]):
         values = self.definition.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         settings = read_settings(values)
         self.open(values)
-        self._client = RegistryClient(settings, self.text_format)
+        self._client = RegistryClient(settings, self.text_form)
         self._settings = settings
         self._is_key = is_key
         self._side = "key" if is_key else "value"

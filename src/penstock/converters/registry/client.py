@@ -1,7 +1,7 @@
 """All that knows the schema registry's client: requests, what is remembered of answers, and what errors mean.
 
-Main types: ``RegistryClient``, ``SchemaText`` (a schema with all it refers to), ``RegistryUnavailableException`` (an
-outage: the same record may pass later).
+Main types: ``RegistryClient``, ``SchemaText`` (a schema with all it refers to), ``TextForm`` (one of several forms of
+it), ``RegistryUnavailableException`` (an outage: the same record may pass later).
 
 An outage costs a batch of records little: after it nothing is asked for as long as the last request took (at least a
 quarter of a second), and until an answer comes each further request is made once, without repetitions.
@@ -81,6 +81,26 @@ class SchemaText:
 
 
 @dataclass(frozen=True)
+class TextForm:
+    """One of several forms in which a registry gives schemas of a format.
+
+    Attributes:
+        format: The format, such as ``PROTOBUF``.
+        name: What the form is asked for by.
+        is_text: Whether a text is in this form.
+    """
+
+    format: str
+    name: str
+    is_text: Callable[[str], bool]
+
+    def fits(self, answer: Any) -> bool:
+        """Whether the schema in an answer is in this form, or of a format that has no such form."""
+        schema = getattr(answer, "schema", answer)
+        return schema.schema_type != self.format or self.is_text(schema.schema_str or "")
+
+
+@dataclass(frozen=True)
 class Registered:
     """A schema with the id that messages carry, and its version where that is known."""
 
@@ -102,7 +122,7 @@ class RegistryClient:
 
     Args:
         settings: What was set.
-        text_format: The form that schemas are asked for in; None = that they were registered in.
+        form: The form that schemas of a format are wanted in; None = as the registry has them.
         clock: Seconds that only grow.
         jitter: Uniform in [0, 1).
 
@@ -113,12 +133,12 @@ class RegistryClient:
     def __init__(
         self,
         settings: RegistrySettings,
-        text_format: str | None = None,
+        form: TextForm | None = None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._settings = settings
-        self._text_format = text_format
+        self._form = form
         self._clock = clock
         self._jitter = jitter
         self._closed = threading.Event()
@@ -149,9 +169,8 @@ class RegistryClient:
 
         def make() -> SchemaText:
             what = f"schema {schema_id} of {where}"
-            return self._resolved(
-                self._ask(what, lambda client: client.get_schema(schema_id, fmt=self._text_format)), what
-            )
+            found = self._fetched(what, lambda client, form: client.get_schema(schema_id, fmt=form))
+            return self._resolved(found, what)
 
         return self._by_id.get(schema_id, make)
 
@@ -194,7 +213,7 @@ class RegistryClient:
         """The latest schema of a subject. Errors are those of ``register``."""
         what = f"the latest schema of subject {subject} for {where}"
         # ``get_version`` and not ``get_latest_version``: that one remembers its answer for ever.
-        found = self._ask(what, lambda client: client.get_version(subject, "latest", fmt=self._text_format))
+        found = self._fetched(what, lambda client, form: client.get_version(subject, "latest", fmt=form))
         return Registered(int(found.schema_id), self._resolved(found.schema, what), found.version)
 
     def is_compatible(self, subject: str, schema: SchemaText, where: str) -> bool:
@@ -222,12 +241,29 @@ class RegistryClient:
         def make() -> SchemaText:
             name = f"{what}, its reference to version {version} of subject {subject}"
             # What was deleted softly is still referred to.
-            answer = self._ask(name, lambda client: client.get_version(subject, version, True, self._text_format))
+            answer = self._fetched(name, lambda client, form: client.get_version(subject, version, True, form))
             return self._resolved(answer.schema, name, depth + 1)
 
         return self._references.get((subject, version), make)
 
     # ------------------------------------------------------------------ requests
+    def _fetched(self, what: str, request: Callable[[SchemaRegistryClient, str | None], Any]) -> Any:
+        """Asks for a schema, and once more in the wanted form when it is in another: not all registries have that."""
+        answer = self._ask(what, lambda client: request(client, None))
+        form = self._form
+        if form is None or form.fits(answer):
+            return answer
+        # The client remembers answers, whatever form was asked for; what is needed again is remembered here.
+        client: Any = self._client
+        client.clear_caches()
+        try:
+            other = request(client, form.name)
+        except Exception:  # some answer with errors of their own, as outages do: the text that is there is enough
+            return answer
+        finally:
+            client.clear_caches()
+        return other if form.fits(other) else answer
+
     def _ask(self, what: str, request: Callable[[SchemaRegistryClient], Any]) -> Any:
         """Makes a request, again while there is an outage, and gives its errors their meaning."""
         from confluent_kafka.schema_registry import SchemaRegistryError

@@ -1,7 +1,6 @@
 """JSON Schema to Connect schema, as Confluent's converter reads it; also schemas that other tools wrote.
 
-Keywords without a meaning for Connect (lengths, patterns, ``not``, ``if``) are passed over. Several criteria in one
-schema (a type and an ``enum``, properties and an ``allOf``) count as if they stood in an ``allOf``. What has no Connect
+Keywords without a meaning for Connect (lengths, patterns, ``not``, ``if``) are passed over. What has no Connect
 schema is refused: an empty schema (it takes anything), ``null`` alone, arrays that do not say what they hold, schemas
 that hold themselves (a Connect schema is a value here, and cannot).
 
@@ -13,13 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from referencing import Registry, Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7
-
+from penstock.converters.registry.json_schema_criteria import Criteria, Criterion, parsed_schema, schemas_by_name
 from penstock.converters.registry.json_schema_names import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
@@ -37,18 +32,6 @@ from penstock.converters.registry.json_schema_reading import value_reader
 from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder, Type
 from penstock.errors import DataException
 
-#: What says of which type a schema is that does not say it.
-_TELLING: Final = {
-    "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties"),
-    "array": ("items", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains"),
-    "string": ("pattern", "minLength", "maxLength", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}
-Schemas = Registry[Any]
-#: ``referencing`` does not export the class.
-Resolver = Any
-
-_COMBINED: Final = ("allOf", "anyOf", "oneOf")
 _SIMPLE: Final = ("boolean", "integer", "number", "string")
 
 
@@ -70,62 +53,11 @@ def connect_schema(
     <Schema{Age:INT64}>
     """
     root = parsed_schema(text, "the schema")
-    named = schemas_by_name(references)
+    criteria = Criteria(schemas_by_name(references))
     try:
-        reading = _Reading(options, named)
-        resolver = named.resolver_with_root(_resource(root))
-        return reading.schema(reading.criterion(root, resolver), version=version)
+        return _Reading(options, criteria).schema(criteria.of_root(root), version=version)
     except (AttributeError, TypeError, KeyError, RecursionError) as error:
         raise DataException(f"Cannot read the schema: it is no JSON Schema, or nested too deep: {error}") from error
-
-
-def schemas_by_name(references: Mapping[str, str]) -> Schemas:
-    """Referenced schemas, found by their names and by the ids they give themselves.
-
-    Raises:
-        DataException: One is not JSON.
-    """
-    named = {name: _resource(parsed_schema(one, f"the referenced schema {name}")) for name, one in references.items()}
-    return Registry().with_resources(named.items())
-
-
-def parsed_schema(text: str, what: str) -> Any:
-    """The JSON of a schema.
-
-    Args:
-        text: The schema.
-        what: What it is, for errors.
-
-    Raises:
-        DataException: It is not JSON.
-    """
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DataException(f"Cannot read {what}: it is not JSON: {error}") from error
-
-
-def _resource(contents: Any) -> Resource[Any]:
-    return DRAFT7.create_resource(contents)
-
-
-@dataclass(frozen=True)
-class _Criterion:
-    """One condition of a JSON Schema, with what else the schema says.
-
-    Attributes:
-        kind: A type, ``enum``, ``oneOf``, ``allOf``, or ``ref``.
-        node: The schema it is from.
-        resolver: Finds what it refers to.
-        said: Where title, default and the like stand: nowhere for a criterion among others.
-        parts: Criteria of a combination.
-    """
-
-    kind: str
-    node: Any
-    resolver: Resolver
-    said: Mapping[str, Any]
-    parts: tuple[_Criterion, ...] = field(default=())
 
 
 class _Reading:
@@ -133,70 +65,16 @@ class _Reading:
 
     Args:
         options: What the converter's settings say.
-        named: Referenced schemas by name.
+        criteria: Makes the criteria of it.
     """
 
-    def __init__(self, options: JsonSchemaOptions, named: Schemas) -> None:
+    def __init__(self, options: JsonSchemaOptions, criteria: Criteria) -> None:
         self._options = options
-        self._named = named
+        self._criteria = criteria
         self._unions = 0
         self._open: list[int] = []
 
-    # ------------------------------------------------------------------ criteria
-    def criterion(self, node: Any, resolver: Resolver) -> _Criterion:
-        """What a schema demands; several criteria are an ``allOf``."""
-        if isinstance(node, bool) or not isinstance(node, dict):
-            raise DataException(f"The JSON Schema {json.dumps(node)} says of no type, so it has no Connect schema")
-        if "$id" in node:
-            resolver = resolver.in_subresource(_resource(node))
-        if "$ref" in node:
-            return _Criterion("ref", node, resolver, node)
-        found = tuple(self._criteria(node, resolver))
-        if not found:
-            shown = json.dumps(node)[:200]
-            raise DataException(
-                f"The JSON Schema {shown} takes values of any type, which no Connect schema does; give it a type"
-            )
-        if len(found) == 1:
-            only = found[0]
-            return _Criterion(only.kind, node, resolver, node, only.parts)
-        return _Criterion("allOf", node, resolver, node, found)
-
-    def _criteria(self, node: Mapping[str, Any], resolver: Resolver) -> Iterator[_Criterion]:
-        types = node.get("type")
-        if types is None:
-            types = [name for name, keywords in _TELLING.items() if any(word in node for word in keywords)][:1]
-        names = [types] if isinstance(types, str) else list(types)
-        if len(names) == 1:
-            yield _Criterion(names[0], node, resolver, {})
-        elif names:
-            each = tuple(_Criterion(name, node, resolver, {}) for name in names)
-            yield _Criterion("oneOf", node, resolver, {}, each)
-        if "enum" in node or "const" in node:
-            yield _Criterion("enum", node, resolver, {})
-        for word in _COMBINED:
-            parts = node.get(word)
-            if isinstance(parts, list) and parts:
-                kind = "allOf" if word == "allOf" else "oneOf"
-                yield _Criterion(kind, node, resolver, {}, tuple(self.criterion(one, resolver) for one in parts))
-
-    def _followed(self, reference: _Criterion) -> tuple[Any, Resolver]:
-        """The schema that a ``$ref`` means."""
-        name = reference.node["$ref"]
-        try:
-            found = reference.resolver.lookup(name)
-        except Unresolvable as error:
-            # A root with an id of its own makes the name relative to it; the registry's name counts.
-            if name not in self._named:
-                raise DataException(
-                    f"The JSON Schema refers to {name}, which it does not hold, and which is not among the references "
-                    f"that it was registered with ({', '.join(self._named) or 'there are none'})"
-                ) from error
-            return self._named.contents(name), self._named.resolver(name)
-        return found.contents, found.resolver
-
-    # ------------------------------------------------------------------ schemas
-    def schema(self, criterion: _Criterion, *, version: int | None = None, optional: bool = False) -> Schema:
+    def schema(self, criterion: Criterion, *, version: int | None = None, optional: bool = False) -> Schema:
         """The Connect schema of a criterion."""
         mark = id(criterion.node)
         if criterion.kind == "ref":
@@ -206,7 +84,7 @@ class _Reading:
                     "Connect schema"
                 )
             self._open.append(mark)
-            target = self.criterion(*self._followed(criterion))
+            target = self._criteria.target(criterion)
             result = self.schema(target, version=version, optional=optional)
             self._open.pop()
             return result
@@ -222,7 +100,7 @@ class _Reading:
             builder = self._builder(criterion)
         return self._described(builder, criterion.said, version, optional)
 
-    def _builder(self, criterion: _Criterion) -> SchemaBuilder:
+    def _builder(self, criterion: Criterion) -> SchemaBuilder:
         kind, node = criterion.kind, criterion.node
         connect = criterion.said.get(CONNECT_TYPE)
         if kind in _SIMPLE:
@@ -234,7 +112,7 @@ class _Reading:
         if kind == "object":
             if connect == "map":
                 values = node.get("additionalProperties")
-                return SchemaBuilder.map(STRING_SCHEMA, self.schema(self.criterion(values, criterion.resolver)))
+                return SchemaBuilder.map(STRING_SCHEMA, self.schema(self._criteria.of(values, criterion.resolver)))
             return self._struct(criterion)
         if kind == "null":
             raise DataException("A JSON Schema that takes null and nothing else has no Connect schema")
@@ -248,7 +126,7 @@ class _Reading:
             builder.parameter(f"{name}.{symbol}", str(place) if self._options.general_sums else symbol)
         return builder
 
-    def _union(self, kinds: list[_Criterion], with_null: bool) -> SchemaBuilder:
+    def _union(self, kinds: list[Criterion], with_null: bool) -> SchemaBuilder:
         if self._options.general_sums:
             name, prefix = f"{GENERAL_UNION_PREFIX}{self._unions}", f"{GENERAL_UNION_PREFIX}field_"
             self._unions += 1
@@ -260,24 +138,24 @@ class _Reading:
             builder.field(f"{prefix}{place}", self.schema(kind, optional=True))
         return builder.optional() if with_null else builder
 
-    def _array(self, criterion: _Criterion, connect: Any) -> SchemaBuilder:
+    def _array(self, criterion: Criterion, connect: Any) -> SchemaBuilder:
         items = criterion.node.get("items")
         if items is None or isinstance(items, list):
             raise DataException("Array schema did not specify the items type")
-        entry = self.criterion(items, criterion.resolver)
+        entry = self._criteria.of(items, criterion.resolver)
         if connect == "map" and entry.kind == "object":
             sides = items.get("properties", {})
             if KEY_FIELD not in sides or VALUE_FIELD not in sides:
                 raise DataException(f"The entries of a map have no {KEY_FIELD} and {VALUE_FIELD}: {json.dumps(items)}")
-            key, value = (self.criterion(sides[name], entry.resolver) for name in (KEY_FIELD, VALUE_FIELD))
+            key, value = (self._criteria.of(sides[name], entry.resolver) for name in (KEY_FIELD, VALUE_FIELD))
             return SchemaBuilder.map(self.schema(key), self.schema(value))
         return SchemaBuilder.array(self.schema(entry))
 
-    def _struct(self, criterion: _Criterion) -> SchemaBuilder:
+    def _struct(self, criterion: Criterion) -> SchemaBuilder:
         return self._with_fields(dict(self._properties(criterion, ())))
 
-    def _with_fields(self, properties: Mapping[str, tuple[_Criterion, bool]]) -> SchemaBuilder:
-        def place(item: tuple[str, tuple[_Criterion, bool]]) -> tuple[bool, int]:
+    def _with_fields(self, properties: Mapping[str, tuple[Criterion, bool]]) -> SchemaBuilder:
+        def place(item: tuple[str, tuple[Criterion, bool]]) -> tuple[bool, int]:
             index = item[1][0].node.get(CONNECT_INDEX)
             return (False, index) if isinstance(index, int) else (True, 0)
 
@@ -287,22 +165,20 @@ class _Reading:
             builder.field(name, self.schema(criterion, optional=optional))
         return builder
 
-    def _properties(
-        self, criterion: _Criterion, seen: tuple[int, ...]
-    ) -> Iterator[tuple[str, tuple[_Criterion, bool]]]:
+    def _properties(self, criterion: Criterion, seen: tuple[int, ...]) -> Iterator[tuple[str, tuple[Criterion, bool]]]:
         """The properties of an object, of what it refers to, and of all parts of an ``allOf``."""
         if criterion.kind == "object":
             required = criterion.node.get("required", ())
             for name, node in criterion.node.get("properties", {}).items():
-                yield name, (self.criterion(node, criterion.resolver), name in required)
+                yield name, (self._criteria.of(node, criterion.resolver), name in required)
         elif criterion.kind == "ref" and id(criterion.node) not in seen:
-            target = self.criterion(*self._followed(criterion))
+            target = self._criteria.target(criterion)
             yield from self._properties(target, (*seen, id(criterion.node)))
         elif criterion.kind == "allOf":
             for part in criterion.parts:
                 yield from self._properties(part, seen)
 
-    def _all_of(self, criterion: _Criterion, version: int | None, optional: bool) -> Schema:
+    def _all_of(self, criterion: Criterion, version: int | None, optional: bool) -> Schema:
         properties = dict(self._properties(criterion, ()))
         if properties:
             builder = self._with_fields(properties)

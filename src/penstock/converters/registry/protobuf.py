@@ -10,12 +10,13 @@ Source: io.confluent.connect.protobuf.ProtobufConverter, ProtobufDataConfig.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.config import ConfigDef, ConfigType
 from penstock.converters.registry.base import RegistryConverter
-from penstock.converters.registry.client import SchemaText
+from penstock.converters.registry.client import SchemaText, TextForm
 from penstock.converters.registry.protobuf_names import ProtobufOptions
 from penstock.converters.registry.settings import define_registry
 from penstock.data import Schema, SchemaAndValue
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.converters.registry.protobuf_codec import ProtobufCodec
 
 _GROUP: Final = "Protobuf"
+#: No .proto text is written like this: those have spaces.
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _MISSING: Final = "ProtobufConverter needs more packages ({error}): pip install penstock[registry]"
 #: Settings, defaults, the fields of ``ProtobufOptions``, and what they do.
 _SETTINGS: Final = (
@@ -62,7 +65,9 @@ class ProtobufConverter(RegistryConverter["ProtobufCodec"]):
 
     java_name: ClassVar[str] = "io.confluent.connect.protobuf.ProtobufConverter"
     format: ClassVar[str] = "PROTOBUF"
-    text_format: ClassVar[str | None] = "serialized"
+    text_form: ClassVar[TextForm | None] = TextForm(
+        "PROTOBUF", "serialized", lambda text: bool(_BASE64.fullmatch(text))
+    )
     definition: ClassVar[ConfigDef] = _definition()
 
     def __init__(self) -> None:

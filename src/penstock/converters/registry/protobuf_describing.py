@@ -14,11 +14,18 @@ Source: io.confluent.connect.protobuf.ProtobufData.fromConnectSchema.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
+from penstock.converters.registry.protobuf_fields import (
+    element_schema,
+    enum_symbols,
+    field_number,
+    free_numbers,
+    scalar_type,
+)
 from penstock.converters.registry.protobuf_names import (
     CONNECT_PRECISION,
     CONNECT_TYPE,
@@ -28,7 +35,6 @@ from penstock.converters.registry.protobuf_names import (
     GENERAL_ENUM,
     GENERAL_UNION,
     KEY,
-    TAG,
     TIME,
     TIMESTAMP,
     TYPE,
@@ -59,21 +65,6 @@ _LOGICAL: Final[Mapping[str | None, tuple[str, str]]] = {
     Date.LOGICAL_NAME: (DATE, "google/type/date.proto"),
     Time.LOGICAL_NAME: (TIME, "google/type/timeofday.proto"),
     Timestamp.LOGICAL_NAME: (TIMESTAMP, "google/protobuf/timestamp.proto"),
-}
-_SCALARS: Final[Mapping[Type, int]] = {
-    Type.INT8: _PROTO.TYPE_INT32,
-    Type.INT16: _PROTO.TYPE_INT32,
-    Type.INT32: _PROTO.TYPE_INT32,
-    Type.INT64: _PROTO.TYPE_INT64,
-    Type.FLOAT32: _PROTO.TYPE_FLOAT,
-    Type.FLOAT64: _PROTO.TYPE_DOUBLE,
-    Type.BOOLEAN: _PROTO.TYPE_BOOL,
-    Type.STRING: _PROTO.TYPE_STRING,
-    Type.BYTES: _PROTO.TYPE_BYTES,
-}
-_INTEGER_TYPES: Final[Mapping[Type, frozenset[str]]] = {
-    Type.INT32: frozenset({"int32", "sint32", "sfixed32"}),
-    Type.INT64: frozenset({"int64", "sint64", "sfixed64", "uint64", "fixed64", "uint32", "fixed32"}),
 }
 
 
@@ -125,18 +116,18 @@ class _File:
     # ------------------------------------------------------------------ messages
     def _message(self, message: Any, schema: Schema, name: str, full: str) -> None:
         message.name = name
-        numbers = _numbers(schema)
+        numbers = free_numbers(schema)
         nested: dict[str, Schema] = {}
         single = []
         for field in schema.fields:
             if is_union(field.schema):
                 message.oneof_decl.add(name=self._union_name(field.schema))
                 for member in field.schema.fields:
-                    number = next(numbers) if _tag(member.schema) is None else _tag(member.schema)
+                    number = next(numbers) if field_number(member.schema) is None else field_number(member.schema)
                     made = self._field(message, full, nested, member.schema, member.name, number, member=True)
                     made.oneof_index = len(message.oneof_decl) - 1
                 continue
-            number = next(numbers) if _tag(field.schema) is None else _tag(field.schema)
+            number = next(numbers) if field_number(field.schema) is None else field_number(field.schema)
             made = self._field(message, full, nested, field.schema, field.name, number)
             repeated = made.label == _PROTO.LABEL_REPEATED
             if self._options.optional_for_nullables and field.schema.optional and not repeated:
@@ -176,7 +167,7 @@ class _File:
                 if member:
                     raise DataException("a oneof has no arrays and maps")
             if schema.type is Type.ARRAY:
-                schema = _elements(schema)
+                schema = element_schema(schema)
             self._type(field, message, full, nested, schema, member)
         except DataException as error:
             raise DataException(f"field {name}: {error}") from error
@@ -199,7 +190,7 @@ class _File:
             self._of_message(field, self._wrapper(schema), _WRAPPERS_FILE)
             self._options_of_width(field, schema)
         else:
-            field.type = _scalar_type(schema)
+            field.type = scalar_type(schema)
             self._options_of_width(field, schema)
 
     def _of_message(self, field: Any, name: str, file: str) -> None:
@@ -278,55 +269,3 @@ class _File:
         if self._options.general_sums and GENERAL_UNION in parameters:
             return self._options.name(parameters[GENERAL_UNION])
         return self._own_name((schema.name or "").removeprefix(f"{UNION}."))
-
-
-def enum_symbols(schema: Schema, options: ProtobufOptions) -> dict[str, int]:
-    """The symbols of an enum with their numbers.
-
-    Raises:
-        DataException: A number is none.
-    """
-    prefix = f"{options.enum_parameter}."
-    found = {}
-    for name, text in (schema.parameters or {}).items():
-        if name.startswith(prefix):
-            try:
-                found[name.removeprefix(prefix)] = int(text)
-            except ValueError:
-                raise DataException(f"the symbol {name} of an enum has the number {text!r}") from None
-    return found
-
-
-def _elements(schema: Schema) -> Schema:
-    part = schema.value_schema
-    if part is None:
-        raise DataException(f"{schema} does not say of which type its elements are")
-    if part.type in (Type.ARRAY, Type.MAP) or is_union(part):
-        kind = part.type.name.lower()
-        raise DataException(f"Array cannot be nested: Protobuf has no array of {kind}s; put them into structs")
-    return part
-
-
-def _scalar_type(schema: Schema) -> Any:
-    kind = (schema.parameters or {}).get(TYPE)
-    if kind is not None and kind in _INTEGER_TYPES.get(schema.type, ()):
-        return _PROTO.Type.Value(f"TYPE_{kind.upper()}")
-    return _SCALARS[schema.type]
-
-
-def _tag(schema: Schema) -> int | None:
-    text = (schema.parameters or {}).get(TAG)
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        raise DataException(f"The parameter {TAG} is no number: {text!r}") from None
-
-
-def _numbers(schema: Schema) -> Iterator[int]:
-    """Numbers for fields without one of their own."""
-    taken: set[int | None] = set()
-    for field in schema.fields:
-        members = field.schema.fields if is_union(field.schema) else (field,)
-        taken.update(_tag(member.schema) for member in members)
-    # 19000 to 19999 are Protobuf's own.
-    return (number for number in range(1, 1 << 29) if number not in taken and not 19000 <= number < 20000)

@@ -1,7 +1,7 @@
 """Registered Protobuf schemas as descriptors, and message types by their place in a file.
 
-A schema comes as a serialized descriptor, which registries make of whatever was registered when they are asked to; that
-is also what confluent-kafka's serializers register. Where a registry gives .proto text all the same, protoc compiles it
+A schema is wanted as a serialized descriptor, which is what confluent-kafka's serializers register, and what
+Confluent's registry makes of any other when it is asked to. Where a registry has .proto text alone, protoc compiles it
 (grpcio-tools, in a process of its own: it prints what is wrong, and a text of others cannot harm the worker). A parser
 in Python would leave types, options and extensions for us to resolve.
 
@@ -95,7 +95,8 @@ def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dic
         given, made = Path(folder, "known"), Path(folder, "made")
         given.write_bytes(known.SerializeToString())
         arguments = [f"-I{root}", f"--descriptor_set_in={given}", f"--descriptor_set_out={made}"]
-        command = [sys.executable, "-m", "grpc_tools.protoc", *arguments, *(str(root / name) for name in sources)]
+        # -P: a file of that name in the worker's folder is not what is meant.
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, *(str(root / name) for name in sources)]
         try:
             done = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -4,14 +4,12 @@ Record by record, in Python, with the protobuf library's parser in C: Spark's ``
 not come with.
 
 Main function: ``value_reader``. Thread: the functions it returns have no state; any thread.
-Source: io.confluent.connect.protobuf.ProtobufData.toConnectData; DecimalUtils.toBigDecimal.
+Source: io.confluent.connect.protobuf.ProtobufData.toConnectData.
 """
 
 from __future__ import annotations
 
-import decimal
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
@@ -24,18 +22,14 @@ from penstock.converters.registry.protobuf_descriptors import (
     says_optional,
     union_field,
 )
-from penstock.converters.registry.protobuf_names import DATE, DECIMAL, TIME, TIMESTAMP, WRAPPED, ProtobufOptions
-from penstock.data import Schema, Struct, Time, Timestamp, Type
+from penstock.converters.registry.protobuf_logical import LOGICAL_READERS
+from penstock.converters.registry.protobuf_names import WRAPPED, ProtobufOptions
+from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 
 Read = Callable[[Any], Any]
 
 _UNSIGNED_64: Final = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
-_EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-_NANOS_A_MILLI: Final = 1_000_000
-#: The years 1 to 9999, in seconds since 1970.
-_FIRST_SECOND: Final = -62_135_596_800
-_LAST_SECOND: Final = 253_402_300_799
 
 
 def value_reader(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Read:
@@ -167,7 +161,7 @@ def _one_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions
         return _as_it_is if schema.type is Type.INT32 else _enum_reader(field.enum_type)
     if field.message_type is not None:
         name = field.message_type.full_name
-        special = _SPECIAL.get(name)
+        special = LOGICAL_READERS.get(name)
         if special is not None:
             return lambda value: special(schema, value)
         if schema.type is not Type.STRUCT and name in WRAPPED:
@@ -199,51 +193,3 @@ def _enum_reader(enum: EnumDescriptor) -> Read:
         return f"UNKNOWN_ENUM_VALUE_{name}_{number}" if found is None else found
 
     return read
-
-
-def _decimal(schema: Schema, value: Any) -> Any:
-    number = decimal.Decimal(int.from_bytes(value.value, "big", signed=True)).scaleb(-value.scale, _EXACT)
-    if value.precision and len(number.as_tuple().digits) > value.precision:
-        context = decimal.Context(prec=value.precision, rounding=decimal.ROUND_HALF_UP)
-        return context.plus(number)
-    return number
-
-
-def _date(schema: Schema, value: Any) -> Any:
-    try:
-        return date(value.year, value.month, value.day)
-    except ValueError as error:
-        raise DataException(f"{value.year}-{value.month}-{value.day} is no date from year 1 to 9999") from error
-
-
-def _time(schema: Schema, value: Any) -> Any:
-    hours, minutes, seconds, nanos = value.hours, value.minutes, value.seconds, value.nanos
-    if not (0 <= hours < 24 and 0 <= minutes < 60 and 0 <= seconds < 60 and 0 <= nanos < 1_000_000_000):
-        raise DataException(f"{hours}:{minutes}:{seconds} and {nanos} nanoseconds is no time of a day")
-    return Time.to_logical(schema, ((hours * 60 + minutes) * 60 + seconds) * 1000 + nanos // _NANOS_A_MILLI)
-
-
-def _timestamp(schema: Schema, value: Any) -> Any:
-    return Timestamp.to_logical(schema, timestamp_millis(value.seconds, value.nanos))
-
-
-def timestamp_millis(seconds: int, nanos: int) -> int:
-    """Milliseconds since 1970.
-
-    Raises:
-        DataException: Protobuf's own library takes no such timestamp.
-    """
-    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < 1_000_000_000):
-        raise DataException(
-            f"{seconds} seconds since 1970 and {nanos} nanoseconds is no Protobuf timestamp: those are of the "
-            "years 1 to 9999"
-        )
-    return seconds * 1000 + nanos // _NANOS_A_MILLI
-
-
-_SPECIAL: Final[Mapping[str, Callable[[Schema, Any], Any]]] = {
-    DECIMAL: _decimal,
-    DATE: _date,
-    TIME: _time,
-    TIMESTAMP: _timestamp,
-}

@@ -7,20 +7,19 @@ Record by record, in Python, with the protobuf library's messages in C: Spark's 
 not come with.
 
 Main function: ``message_writer``. Thread: the functions it returns have no state; any thread.
-Source: io.confluent.connect.protobuf.ProtobufData.fromConnectData; DecimalUtils.fromBigDecimal.
+Source: io.confluent.connect.protobuf.ProtobufData.fromConnectData.
 """
 
 from __future__ import annotations
 
-import decimal
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from penstock.converters.registry.protobuf_describing import enum_symbols
 from penstock.converters.registry.protobuf_descriptors import is_built_in_map
+from penstock.converters.registry.protobuf_fields import enum_symbols
+from penstock.converters.registry.protobuf_logical import LOGICAL_WRITERS
 from penstock.converters.registry.protobuf_names import (
     KEY,
     VALUE,
@@ -29,8 +28,7 @@ from penstock.converters.registry.protobuf_names import (
     is_enum,
     is_union,
 )
-from penstock.converters.registry.protobuf_reading import timestamp_millis
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
+from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 
 #: Puts a value into a message.
@@ -45,7 +43,6 @@ _UNSIGNED: Final = {
     FieldDescriptor.TYPE_UINT64: (1 << 64) - 1,
     FieldDescriptor.TYPE_FIXED64: (1 << 64) - 1,
 }
-_NANOS_A_MILLI: Final = 1_000_000
 
 
 def message_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
@@ -239,7 +236,7 @@ def _entries(value: Any) -> Any:
 def _into_message(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
     """Puts a value into a message of the field's type."""
     message = field.message_type
-    special = _SPECIAL.get(schema.name)
+    special = LOGICAL_WRITERS.get(schema.name)
     if special is not None:
         return lambda target, value: special(schema, target, value)
     if schema.type is Type.STRUCT:
@@ -254,7 +251,7 @@ def _into_message(schema: Schema, field: FieldDescriptor, options: ProtobufOptio
 
 def _scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
     kind = schema.type
-    if field.message_type is not None or kind in (Type.ARRAY, Type.MAP, Type.STRUCT) or schema.name in _SPECIAL:
+    if field.message_type is not None or kind in (Type.ARRAY, Type.MAP, Type.STRUCT) or schema.name in LOGICAL_WRITERS:
         raise DataException(f"The field {field.full_name} takes no values of {schema}")
     if field.enum_type is not None and kind is Type.STRING:
         return _enum_scalar(schema, field, options)
@@ -282,52 +279,3 @@ def _enum_scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOption
         return number
 
     return scalar
-
-
-def _write_decimal(schema: Schema, target: Any, value: Any) -> None:
-    if not isinstance(value, decimal.Decimal):
-        raise DataException(f"Invalid type for Decimal, expected BigDecimal but was {type(value).__name__}")
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        raise DataException(f"Decimal value {value} has no finite value and cannot be encoded")
-    unscaled = int(decimal.Decimal((sign, digits, 0)))
-    bits = (~unscaled if unscaled < 0 else unscaled).bit_length()
-    target.value = unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
-    target.precision = len(digits)
-    target.scale = -exponent
-
-
-def _write_date(schema: Schema, target: Any, value: Any) -> None:
-    if isinstance(value, int):
-        value = Date.to_logical(schema, value)
-    elif isinstance(value, datetime):
-        value = Date.to_logical(schema, Date.from_logical(schema, value))
-    if not isinstance(value, date):
-        raise DataException(f"Invalid date {value}: Protobuf's go from year 1 to 9999")
-    target.year, target.month, target.day = value.year, value.month, value.day
-
-
-def _write_time(schema: Schema, target: Any, value: Any) -> None:
-    if not isinstance(value, (time, int)):
-        raise DataException(f"Invalid type for Time, expected Date but was {type(value).__name__}")
-    seconds, millis = divmod(Time.from_logical(schema, value), 1000)
-    minutes, target.seconds = divmod(seconds, 60)
-    target.hours, target.minutes = divmod(minutes, 60)
-    target.nanos = millis * _NANOS_A_MILLI
-
-
-def _write_timestamp(schema: Schema, target: Any, value: Any) -> None:
-    if not isinstance(value, (datetime, int)):
-        raise DataException(f"Invalid type for Timestamp, expected Date but was {type(value).__name__}")
-    seconds, millis = divmod(Timestamp.from_logical(schema, value), 1000)
-    timestamp_millis(seconds, 0)
-    target.seconds = seconds
-    target.nanos = millis * _NANOS_A_MILLI
-
-
-_SPECIAL: Final[Mapping[str | None, Callable[[Schema, Any, Any], None]]] = {
-    Decimal.LOGICAL_NAME: _write_decimal,
-    Date.LOGICAL_NAME: _write_date,
-    Time.LOGICAL_NAME: _write_time,
-    Timestamp.LOGICAL_NAME: _write_timestamp,
-}

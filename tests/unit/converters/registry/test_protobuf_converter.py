@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import decimal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, time
 from functools import cache
@@ -182,14 +182,25 @@ def test_what_confluents_serializer_writes_is_read(client: SchemaRegistryClient,
     assert plain(converter(OPTIONAL).to_connect_data("u", again).value) == plain(value)
 
 
-def test_a_schema_that_was_registered_as_text_is_compiled(client: SchemaRegistryClient, converter: Make) -> None:
-    client.register_schema("t-value", WireSchema(ORDER, "PROTOBUF"))
-    order = message_class(ORDER, "Order")(id=5)
+def descriptor_of(text: str) -> str:
+    return base64.b64encode(message_class(text, "Order").DESCRIPTOR.file.serialized_pb).decode()
 
-    schema, value = converter().to_connect_data("t", b"\0\0\0\0\1\x02\x02" + order.SerializeToString())
+
+@pytest.mark.parametrize("form", [descriptor_of, None, lambda text: "\n\x05Other\x12\x03app"])
+def test_a_schema_in_text_is_taken_as_a_descriptor_or_else_compiled(
+    registry: RegistryStandIn, client: SchemaRegistryClient, converter: Make, form: Callable[[str], str] | None
+) -> None:
+    client.register_schema("t-value", WireSchema(ORDER, "PROTOBUF"))
+    registry.set_form("serialized", form)
+    order = message_class(ORDER, "Order")(id=5)
+    made = converter()
+
+    for _ in range(2):
+        schema, value = made.to_connect_data("t", b"\0\0\0\0\1\x02\x02" + order.SerializeToString())
 
     assert schema is not None
     assert (schema.name, value.get("id")) == ("Order", 5)  # type: ignore[attr-defined]
+    assert registry.requests[1:] == ["GET /schemas/ids/1", "GET /schemas/ids/1", "GET /schemas/ids/1/versions"]
 
 
 REFERENCES = (
@@ -252,8 +263,7 @@ def test_old_and_new_messages_are_read_by_old_and_new_readers(client: SchemaRegi
 def test_with_the_latest_version_values_fill_the_fields_of_the_same_names(
     client: SchemaRegistryClient, converter: Make
 ) -> None:
-    compiled = base64.b64encode(message_class(ORDER, "Order").DESCRIPTOR.file.serialized_pb).decode()
-    client.register_schema("t-value", WireSchema(compiled, "PROTOBUF"))
+    client.register_schema("t-value", WireSchema(descriptor_of(ORDER), "PROTOBUF"))
     latest = converter({"auto.register.schemas": "false", "use.latest.version": "true"})
     schema = SchemaBuilder.struct().name("Order").field("id", INT32_SCHEMA).field("state", STRING_SCHEMA).build()
 
