@@ -16,13 +16,22 @@ from typing import Protocol
 
 from penstock.api import Connector, SinkConnector
 from penstock.config import Config, ConfigDef, ConfigValue
-from penstock.errors import BadRequestException, ConnectException
+from penstock.errors import BadRequestException, ConfigException, ConnectException
 from penstock.herder.config_infos import ConfigInfos, Finding, groups_of
 from penstock.herder.converter_checks import check_converters
 from penstock.herder.override_checks import OverridePolicy, check_overrides
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
-from penstock.settings import SINK, SOURCE, InstalledPlugins, kind_of_setting, validate_connector
+from penstock.settings import (
+    SINK,
+    SOURCE,
+    InstalledPlugins,
+    SinkSettings,
+    SourceSettings,
+    kind_of_setting,
+    validate_connector,
+)
+from penstock.settings.topics import topic_creation_faults, uses_topic_creation
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,8 @@ class ConnectorValidator:
         errors = [f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None]
         for finding in examined.infos.findings:
             errors += [message for message in finding.value.error_messages if message not in errors]
+        given = {name: value for name, value in resolved.items() if value is not None}
+        errors += [message for message in self._faults_of_tasks(examined.type, given, errors) if message not in errors]
         if errors:
             raise invalid(errors)
         maximum, enforce = examined.values["tasks.max"].value, examined.values["tasks.max.enforce"].value
@@ -145,6 +156,25 @@ class ConnectorValidator:
         secrets = frozenset(finding.name for finding in examined.infos.findings if finding.secret)
         version = self._plugins.version(type(examined.connector))
         return Checked(examined.type, version, maximum, enforce is not False, secrets)
+
+    def _faults_of_tasks(
+        self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]
+    ) -> list[str]:
+        """What the validation leaves out, as Kafka's does, and every task would fail with."""
+        creates = self._worker.get("topic.creation.enable", "true").strip().lower() == "true"
+        faults: list[str] = []
+        if connector_type is ConnectorType.SOURCE and creates and uses_topic_creation(given):
+            faults = topic_creation_faults(given)
+        if faults or known:
+            return faults
+        try:
+            if connector_type is ConnectorType.SOURCE:
+                SourceSettings.parse(given, self._classes, topic_creation_enabled=creates)
+            else:
+                SinkSettings.parse(given, self._classes)
+        except ConfigException as error:
+            return [str(error)]
+        return []
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
         """See ``Validator``."""

@@ -111,6 +111,24 @@ def parse_topic_creation(properties: Mapping[str, object]) -> TopicCreation:
     return TopicCreation((*groups, last))
 
 
+def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
+    """What is wrong with the rules in a connector's configuration, in Kafka's words.
+
+    The groups are looked at when the default group, which they take their numbers from, is right.
+    """
+    definition = ConfigDef().embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, default_group_definition())
+    found = definition.validate_all(dict(properties))
+    if not any(value.error_messages for value in found.values()):
+        found = topic_creation_definition(ConfigDef(), properties).validate_all(dict(properties))
+    faults = []
+    for name, value in found.items():
+        short = name.removeprefix(PREFIX).partition(".")[2]
+        # What follows the first message of a setting is about the null that it left.
+        for message in value.error_messages[:1]:
+            faults.append(message.replace(f" for configuration {short}: ", f" for configuration {name}: "))
+    return faults
+
+
 def topic_creation_definition(base: ConfigDef, properties: Mapping[str, object]) -> ConfigDef:
     """A connector's definition with the settings of its topic creation groups.
 

@@ -44,6 +44,25 @@ def test_all_faults_are_told_at_once() -> None:
     assert "Must configure one of topics or topics.regex" in message
 
 
+def test_what_only_tasks_would_fail_with_is_refused_too() -> None:
+    rules = {"topic.creation.default.partitions": "0", "topic.creation.groups": "a", "topic.creation.a.include": "["}
+    message = refusal(connector_class=SOURCE, **rules)
+    assert "contains the following 2 error(s):\n" in message
+    assert 'Missing required configuration "topic.creation.default.replication.factor"' in message
+    assert (
+        "Invalid value 0 for configuration topic.creation.default.partitions: Number of partitions must be" in message
+    )
+    numbers = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    message = refusal(connector_class=SOURCE, **{**rules, **numbers})
+    assert "topic.creation.a.include: Syntax error in regular expression" in message
+    given = {"name": "a", "connector.class": SOURCE, **rules}
+    unused = ConnectorValidator(Plugins(), None, {"topic.creation.enable": "false"})
+    assert unused(given, given).type is ConnectorType.SOURCE
+    hoist = {"transforms": "x", "transforms.x.type": "HoistField$Value", "transforms.x.field": "f"}
+    message = refusal(connector_class=SINK, topics="t", **hoist, **{"transforms.x.predicate": "gone"})
+    assert "Invalid value gone for configuration transforms.x.predicate: No predicate has this alias" in message
+
+
 def test_names_are_neither_empty_nor_with_control_characters() -> None:
     assert "\nInvalid value  for configuration name: String may not be empty\n" in refusal(
         name="", connector_class=SOURCE
