@@ -92,6 +92,11 @@ class ConverterExample:
         """Whether the value cannot be written."""
         return _ERROR.match(self.message) is not None
 
+    @property
+    def fails_to_read(self) -> bool:
+        """Whether the message cannot be read."""
+        return _ERROR.match(self.read or "") is not None
+
 
 def transform_examples() -> list[TransformExample]:
     """The examples of transforms and predicates, in the order of the file."""

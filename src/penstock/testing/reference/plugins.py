@@ -167,12 +167,14 @@ def _transform_example(example: TransformExample) -> str:
 
 def _converter_example(example: ConverterExample) -> str:
     parts = [f"{example.title}:\n\n<!-- example -->\n```properties\n{example.config}\n```\n"]
+    outcome = "cannot be read:" if example.fails_to_read else "is read as"
     if example.value is None:
-        parts.append(f"The message\n\n```\n{example.message}\n```\n\nis read as\n\n```\n{example.read}\n```\n")
-    else:
-        parts.append(f"```\n{example.value}\n```\n\nis written as\n\n```\n{example.message}\n```\n")
-        if example.read is not None:
-            parts.append(f"and read as\n\n```\n{example.read}\n```\n")
+        parts.append(f"The message\n\n```\n{example.message}\n```\n\n{outcome}\n\n```\n{example.read}\n```\n")
+        return "\n".join(parts)
+    outcome = "cannot be written:" if example.fails else "is written as"
+    parts.append(f"```\n{example.value}\n```\n\n{outcome}\n\n```\n{example.message}\n```\n")
+    if example.read is not None:
+        parts.append(f"and read as\n\n```\n{example.read}\n```\n")
     return "\n".join(parts)
 
 

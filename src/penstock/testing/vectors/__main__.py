@@ -34,11 +34,13 @@ class Report:
     failed: list[Verdict] = field(default_factory=list)
     meant: list[tuple[Verdict, Deviation]] = field(default_factory=list)
     messages: Counter[bool] = field(default_factory=Counter)
+    passes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, verdict: Verdict) -> None:
         """Counts one and prints it when it failed."""
         if verdict.passed:
             self.passed += 1
+            self.passes[verdict.vector.kind, verdict.vector.cls] += 1
             if verdict.same_message is not None:
                 self.messages[verdict.same_message] += 1
             return
@@ -69,9 +71,13 @@ class Report:
         print(f"{self.passed} passed, {len(self.failed)} failed")
 
     def _classes(self) -> None:
+        """Prints the share of each class of which not every vector passed."""
         failed = Counter((one.vector.kind, one.vector.cls) for one in self.failed)
-        for (kind, cls), count in sorted(failed.items()):
-            print(f"{kind} {cls}: {count} failed")
+        meant = Counter((one.vector.kind, one.vector.cls) for one, _ in self.meant)
+        for kind, cls in sorted({*failed, *meant}):
+            passed, every = self.passes[kind, cls], self.passes[kind, cls] + failed[kind, cls] + meant[kind, cls]
+            share = 100 * passed / every
+            print(f"{kind} {cls}: {passed} of {every} passed ({share:.1f} %), {failed[kind, cls]} failed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

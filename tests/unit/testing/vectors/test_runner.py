@@ -231,6 +231,7 @@ def test_the_command_prints_failures_with_reasons_and_counts_last(
 
     assert status == 1
     assert printed[0].startswith("FAILED bad: failed with DataException at apply")
+    assert printed[1].endswith(": 1 of 2 passed (50.0 %), 1 failed")
     assert printed[-2:] == ["0 deviations on purpose", "1 passed, 1 failed"]
 
 
