@@ -1,7 +1,7 @@
 """A schema registry in memory, over HTTP: the part of Confluent's REST API that converters and serializers use.
 
 For tests of what a real registry cannot be asked for: outages, server errors, slow answers, refused credentials; and
-in place of a real one, because none is published where tests could install it from.
+in place of a real one: the one on Maven Central (Apicurio's) needs Java 21, and tests get along with 17.
 
 Main types: ``RegistryStandIn`` (the server), ``Judge`` (whether a schema is one, and fits older ones; one for each
 format).
