@@ -30,8 +30,9 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
         super().connection_made(transport)
-        # Then `pause_writing` comes as soon as the client does not take what is sent.
-        transport.set_write_buffer_limits(high=0)
+        # Then `pause_writing` comes as soon as the client does not take what is sent. With a limit of 0 a connection
+        # with TLS counts as full while it is empty.
+        transport.set_write_buffer_limits(high=1)
         self._watch_request()
 
     def data_received(self, data: bytes) -> None:

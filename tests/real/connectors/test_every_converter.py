@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import confluent_kafka
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.registry.base import RegistryConverter
+from penstock.converters.registry.json_schema import JsonSchemaConverter
+from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.data import STRING_SCHEMA
 from penstock.kafka.topic_reader import read_values
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
+from penstock.testing.schema_registry import RegistryStandIn
 from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -48,6 +55,19 @@ def number(kind: str, message: bytes, line: str) -> Expected:
     return Expected({}, f"Failed to serialize to {kind} (was class java.lang.String): ", message, line, b"123")
 
 
+def registered(message: bytes) -> Expected:
+    """What is expected of a converter with a schema registry."""
+    return Expected({"schema.registry.url": REGISTRY}, message, message, "hello", b"{")
+
+
+#: Stands for the address of the registry in settings.
+REGISTRY: Final = "http://registry"
+#: Those with a schema registry, in the order in which schemas for text get the ids 1, 2 and 3 in the registry.
+REGISTERED: Final[dict[type[RegistryConverter[Any]], bytes]] = {
+    AvroConverter: b"\0\0\0\0\x01" + b"\x0ahello",
+    JsonSchemaConverter: b"\0\0\0\0\x02" + b'"hello"',
+    ProtobufConverter: b"\0\0\0\0\x03" + b"\x02\x0e" + b"\x0a\x05hello",
+}
 EXPECTED: Final[dict[str, Expected]] = {
     "JsonConverter": Expected(
         {"schemas.enable": "true"},
@@ -69,6 +89,7 @@ EXPECTED: Final[dict[str, Expected]] = {
     "LongConverter": number("long", b"\xff" * 8, "-1"),
     "FloatConverter": number("float", b"\x3f\xc0\x00\x00", "1.5"),
     "DoubleConverter": number("double", b"\x3f\xf8\x00\x00\x00\x00\x00\x00", "1.5"),
+    **{converter.__name__: registered(message) for converter, message in REGISTERED.items()},
 }
 #: Connectors that read lines of text; where each finds them, below a directory.
 SOURCES: Final = {"FileStreamSourceConnector": "file", "DirectorySourceConnector": "directories"}
@@ -89,9 +110,10 @@ def test_every_stock_connector_and_converter_is_here() -> None:
 class Pairs:
     """Connectors of all pairs, each with a topic of its own."""
 
-    def __init__(self, worker: WorkerProcess, servers: str, directory: Path) -> None:
+    def __init__(self, worker: WorkerProcess, servers: str, registry: str, directory: Path) -> None:
         self.worker = worker
         self.servers = servers
+        self.registry = registry
         self.directory = directory
         self._run = uuid.uuid4().hex[:8]
 
@@ -120,7 +142,8 @@ class Pairs:
     def _request(self, connector: str, label: str) -> dict[str, object]:
         name = self.name(connector, label)
         config = {"connector.class": connector, "value.converter": label.partition(" ")[0], "tasks.max": "1"}
-        config |= {f"value.converter.{key}": value for key, value in EXPECTED[label].config.items()}
+        for key, value in EXPECTED[label].config.items():
+            config[f"value.converter.{key}"] = self.registry if value == REGISTRY else value
         if connector in SINKS:
             return {
                 "name": name,
@@ -149,12 +172,17 @@ class Pairs:
 def pairs(
     shared_worker: WorkerProcess, broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pairs]:
-    made = Pairs(shared_worker, broker.bootstrap_servers, tmp_path_factory.mktemp("pairs"))
-    made.start()
-    try:
-        yield made
-    finally:
-        made.end()
+    with RegistryStandIn() as registry:
+        for kind in REGISTERED:
+            with closing(kind()) as converter:
+                converter.configure({"schema.registry.url": registry.url}, False)
+                converter.from_connect_data("any", STRING_SCHEMA, "text")
+        made = Pairs(shared_worker, broker.bootstrap_servers, registry.url, tmp_path_factory.mktemp("pairs"))
+        made.start()
+        try:
+            yield made
+        finally:
+            made.end()
 
 
 @pytest.mark.parametrize("connector", SOURCES)

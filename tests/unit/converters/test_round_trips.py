@@ -123,7 +123,9 @@ def same(left: Any, right: Any) -> bool:
 
 
 def test_every_stock_converter_is_here() -> None:
-    targets = {one.target for one in STOCK if one.kind is PluginKind.CONVERTER}
+    """Those with a schema registry have such tests in ``registry``."""
+    own = {one.target for one in STOCK if one.kind is PluginKind.CONVERTER}
+    targets = {one for one in own if not one.startswith("penstock.converters.registry.")}
 
     here: list[type[Converter]] = [JsonConverter, *SINGLE]
     assert targets == {f"{one.__module__}:{one.__name__}" for one in here}
