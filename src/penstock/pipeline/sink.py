@@ -187,8 +187,8 @@ class SinkPipeline:
         for side in _SIDES:
             converter = self._converters[side]
             if isinstance(converter, ColumnConverter):
-                text = side == "value" and self._text_alone
-                found[side] = converter.sort(columns[side]) if text else converter.sort_values(columns[side])
+                # Without transforms values leave the plan as they came into it.
+                found[side] = converter.sort_values(columns[side]) if self._first else converter.sort(columns[side])
                 rewritten = found[side].column
                 columns[side] = columns[side] if rewritten is None else rewritten
             else:
@@ -216,15 +216,10 @@ class SinkPipeline:
         last = self._last if self._straight and short is None else ()
         return (*steps, *self._first, *last)
 
-    @property
-    def _text_alone(self) -> bool:
-        """Whether nothing has to see the values between their bytes and their text."""
-        return self._straight and not self._first and self._form is ValueForm.TEXT
-
     def _short_cut(self, hint: Hashable) -> Step | None:
         """Bytes to text in one step, where nothing has to see the values in between."""
         converter = self._converters["value"]
-        if not self._text_alone:
+        if not self._straight or self._first or self._form is not ValueForm.TEXT:
             return None
         return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
 

@@ -308,5 +308,5 @@ class ColumnConverter(ABC):
         return Sorted(hints=(None,))
 
     def sort_values(self, column: pa.ChunkedArray) -> Sorted:
-        """The same where ``reading`` follows: the values are wanted, not their text (``reading_text``)."""
+        """The same in front of transforms, which may work on other layouts than those that leave the plan at once."""
         return self.sort(column)
