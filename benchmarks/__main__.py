@@ -1,4 +1,7 @@
-"""The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report."""
+"""The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report.
+
+`bin/bench smt` measures transforms and converters by themselves instead; it has arguments of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from pathlib import Path
 
 from benchmarks.figures import median
 from benchmarks.runs import Contestant, RunResult, as_dict, measure_latency, run_once
-from benchmarks.workloads import CLIENT_SETTINGS, MAIN_SET, SECOND_SET, Environment, Workload
+from benchmarks.smt.command import main as smt
+from benchmarks.workloads import ALL_SETS, CLIENT_SETTINGS, Environment, Workload
 from penstock.broker import KAFKA_VERSION, EmbeddedBroker
 
 JAVA_BATCH_SIZES = (500, 10_000)
@@ -21,23 +25,20 @@ JAVA_BATCH_SIZES = (500, 10_000)
 
 def main() -> int:
     """Parses the arguments and runs; the exit code is 1 when a floor was missed or a run failed."""
+    if sys.argv[1:2] == ["smt"]:
+        return smt(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bin/bench", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000, help="records a run moves (2 million)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", default="", help="workloads whose name contains this text")
-    parser.add_argument("--set", choices=["main", "second", "all"], default="main")
+    parser.add_argument("--set", choices=list(ALL_SETS), help="main; all with --only")
     parser.add_argument("--latency", action="store_true", help="latency of lone lines and at half load")
     parser.add_argument("--no-java", action="store_true", help="Penstock alone, no ratios")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--keep", type=Path, help="use and keep this directory")
     options = parser.parse_args()
-    workloads = [
-        w
-        for w in (
-            MAIN_SET if options.set == "main" else SECOND_SET if options.set == "second" else MAIN_SET + SECOND_SET
-        )
-        if options.only in w.name
-    ]
+    chosen = ALL_SETS[options.set or ("all" if options.only else "main")]
+    workloads = [one for one in chosen if options.only in one.name]
     report: dict[str, object] = {"records": options.records, "workloads": []}
     _print_conditions(options.records)
     ok = True

@@ -8,17 +8,55 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.smt.cases import Data, messages
 
 LINE_BYTES = 95
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+#: Five transforms on a line of text, and five on an object.
+FIVE_ON_TEXT = {
+    "transforms": "a,b,c,d,e",
+    "transforms.a.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+    "transforms.a.field": "line",
+    "transforms.b.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+    "transforms.b.static.field": "data_source",
+    "transforms.b.static.value": "test-file-source",
+    "transforms.c.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+    "transforms.c.topic.field": "topic",
+    "transforms.d.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+    "transforms.d.renames": "line:text",
+    "transforms.e.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+    "transforms.e.fields": "topic",
+    "transforms.e.replacement": "***",
+}
+FIVE_ON_OBJECTS = {
+    "transforms": "a,b,c,d,e",
+    "transforms.a.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+    "transforms.a.static.field": "source",
+    "transforms.a.static.value": "bench",
+    "transforms.b.type": "org.apache.kafka.connect.transforms.Cast$Value",
+    "transforms.b.spec": "amount:string",
+    "transforms.c.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+    "transforms.c.fields": "name",
+    "transforms.c.replacement": "***",
+    "transforms.d.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+    "transforms.d.exclude": "code",
+    "transforms.d.renames": "city:town",
+    "transforms.e.type": "org.apache.kafka.connect.transforms.TimestampConverter$Value",
+    "transforms.e.field": "at",
+    "transforms.e.target.type": "string",
+    "transforms.e.format": "yyyy-MM-dd HH:mm:ss",
+}
 CHAIN = {
     "transforms": "MakeMap,InsertSource",
     "transforms.MakeMap.type": "org.apache.kafka.connect.transforms.HoistField$Value",
@@ -155,7 +193,7 @@ def json_settings(schemas: bool) -> dict[str, str]:
 STRING_SETTINGS = {"key.converter": STRING_CONVERTER, "value.converter": STRING_CONVERTER}
 
 
-def _file_source(environment: Environment, topic: str) -> list[dict[str, str]]:
+def _file_source(environment: Environment, topic: str, transforms: Mapping[str, str] = CHAIN) -> list[dict[str, str]]:
     return [
         {
             "name": "bench-source",
@@ -163,7 +201,7 @@ def _file_source(environment: Environment, topic: str) -> list[dict[str, str]]:
             "tasks.max": "1",
             "file": str(environment.lines_file()),
             "topic": topic,
-            **CHAIN,
+            **transforms,
         }
     ]
 
@@ -181,7 +219,11 @@ def _twenty_sources(environment: Environment, topic: str) -> list[dict[str, str]
 
 
 def _file_sink(
-    kind: str, messages: Callable[[int], Iterable[Message]], tasks: int = 1, partitions: int = 1
+    kind: str,
+    messages: Callable[[int], Iterable[Message]],
+    tasks: int = 1,
+    partitions: int = 1,
+    transforms: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Environment, str], list[dict[str, str]]]:
     def connectors(environment: Environment, path: str) -> list[dict[str, str]]:
         topic = environment.filled_topic(kind, messages, partitions)
@@ -194,6 +236,7 @@ def _file_sink(
                 "tasks.max": str(tasks),
                 "file": path,
                 "topics": topic,
+                **transforms,
             }
         ]
 
@@ -210,6 +253,10 @@ def _envelope_messages(count: int) -> Iterable[Message]:
     for i in range(count):
         payload = b'{"line":"%s","data_source":"test-file-source"}' % _line(i)
         yield None, b'{"schema":%s,"payload":%s}' % (schema, payload)
+
+
+def _order_messages(count: int) -> Iterable[Message]:
+    return ((None, message) for message in messages(Data.FLAT, typed=False, count=count))
 
 
 def _string_messages(count: int) -> Iterable[Message]:
@@ -267,3 +314,22 @@ SECOND_SET = [
         "20 file sources at once -> topic", 0.0, 0.0, json_settings(False), _twenty_sources, "topic", partitions=8
     ),
 ]
+SMT_SET = [
+    Workload(
+        "file -> chain of five -> JSON -> topic",
+        2.0,
+        4.0,
+        json_settings(False),
+        partial(_file_source, transforms=FIVE_ON_TEXT),
+        "topic",
+    ),
+    Workload(
+        "topic -> JSON -> chain of five -> file",
+        2.0,
+        4.0,
+        json_settings(False),
+        _file_sink("orders", _order_messages, transforms=FIVE_ON_OBJECTS),
+        "file",
+    ),
+]
+ALL_SETS = {"main": MAIN_SET, "second": SECOND_SET, "smt": SMT_SET, "all": MAIN_SET + SECOND_SET + SMT_SET}

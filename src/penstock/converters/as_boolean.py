@@ -45,6 +45,9 @@ class WriteBoolean(Step):
 
     side: SideName
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return not shape.side(self.side).is_object
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
         if known.absent:

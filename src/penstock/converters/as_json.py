@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
 from penstock.converters.json_envelope import Envelope, Envelopes, bad_syntax, lacks_envelope
+from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import first_json, parse_json, read_schema, read_value, schema_text, write_value
 from penstock.converters.json_texts import Guess, ReadEnvelopeText, ReadJsonText, guess
@@ -106,6 +107,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._content: Schema | None = None
         self._envelopes = Envelopes(1000, defaults=True)
         self._guesses: set[Guess] = set()
+        self._alike = AlikeObjects()
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
         values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
@@ -136,6 +138,8 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
+        if isinstance(hint, ObjectMessages):
+            return ReadObjects(side, hint)
         known = None if isinstance(hint, Guess) else hint
         return ReadJson(side, cast("Any", known), self._content, self._defaults)
 
@@ -149,6 +153,9 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         if self._schemas:
             return Sorted(hints=(None,)) if self._content is not None else self._envelopes.sort(column)
         return Sorted(hints=(self._guessed(column),))
+
+    def sort_values(self, column: pa.ChunkedArray) -> Sorted:
+        return self.sort(column) if self._schemas else Sorted(hints=(self._alike.find(column),))
 
     def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
         """The batch's guess, unless guesses change all the time: each costs a plan."""

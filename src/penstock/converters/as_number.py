@@ -101,6 +101,9 @@ class WriteNumber(Step):
     side: SideName
     kind: NumberKind
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return not shape.side(self.side).is_object
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
         if known.absent:

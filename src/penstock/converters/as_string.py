@@ -108,6 +108,9 @@ class WriteText(Step):
     side: SideName
     encoding: str
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
         if known.absent:

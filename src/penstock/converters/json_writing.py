@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from penstock.converters.json_schema import schema_text
 from penstock.errors import DataException
 from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, to_json
+from penstock.pipeline.objects import as_struct
 from penstock.pipeline.step import NOTHING, RAW_TEXT, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.text_bounds import lowest_bound, text_bound
 from penstock.pipeline.types import TextBound
@@ -41,6 +42,9 @@ class WriteJson(Step):
     schemas: bool
     numeric: bool
     defaults: bool
+
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
 
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
@@ -74,15 +78,18 @@ class WriteJson(Step):
         problem: Column | None = None
         if known.is_variant:
             text = java_map_text(keep(to_json(column)))
-            problem = unsupported_kind(column)
+            problem = unsupported_kind(keep(F.schema_of_variant(column)))
         else:
-            text = JsonText().value_text(column, known.carrier, known.physical)
+            text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
         if self.schemas:
             text = F.concat(F.lit('{"schema":null,"payload":'), text, F.lit("}"))
         # Null without schema is a null message, even with schemas.
         if known.is_variant or lowest_bound(known.physical) < TextBound.BMP:
             text = escaped(keep(text))
-        return Made({self.side: F.when(column.isNotNull(), text)}, _faults(problem))
+        present = column.isNotNull()
+        if known.is_variant:
+            present = present & ~F.is_variant_null(column)
+        return Made({self.side: F.when(present, text)}, _faults(problem))
 
 
 def _faults(problem: Column | None) -> Sequence[Fault]:

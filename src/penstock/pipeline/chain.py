@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -32,10 +32,13 @@ from penstock.pipeline.step import (
     Keep,
     Made,
     Shape,
+    Side,
+    SideName,
     Split,
     Step,
     StepPlan,
 )
+from penstock.pipeline.variant_building import variant_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -44,6 +47,7 @@ log = logging.getLogger(__name__)
 
 #: Columns of a group that are not part of the bag: which of the groups sharing a job a row belongs to.
 GROUP_COLUMN = "group"
+_SIDES: Final[tuple[SideName, ...]] = ("key", "value")
 #: The places of the group in slot n are numbered from n times this on.
 MAX_PLACES = 10_000
 
@@ -183,6 +187,8 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
 
 def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
     for index, (position, staged) in enumerate(steps):
+        if not staged.step.takes_objects(path.shape):
+            _end_objects(path)
         try:
             plan = staged.step.plan(path.shape)
         except Exception as error:
@@ -245,7 +251,21 @@ def _branch(split: Split, rest: list[tuple[int, Staged]], here: tuple[int, Stage
         _walk(rest, way)
 
 
+def _end_objects(path: _Path) -> None:
+    """Schemaless maps that are structs become VARIANT."""
+    for name in _SIDES:
+        known = path.shape.side(name)
+        if not known.is_object:
+            continue
+        column = path.keep(variant_of(path.bag.side(name), known.carrier, known.physical))
+        path.bag = replace(path.bag, **{name: column})
+        path.shape = path.shape.with_side(name, Side.of(None, present=known.present))
+        path.changed |= {name}
+        path.program.reads |= {name}
+
+
 def _end(path: _Path) -> None:
+    _end_objects(path)
     error = None
     if path.errors:
         # Built structs have required fields, which toArrow refuses beside a null struct: the cast makes them optional.
@@ -268,6 +288,13 @@ class Conditional(Step):
     @property
     def bounds_text(self) -> bool:  # type: ignore[override]
         return self.step.bounds_text
+
+    def takes_objects(self, shape: Shape) -> bool:
+        # What changes the members of objects would split the chain here, where VARIANT goes one way.
+        if not self.step.takes_objects(shape):
+            return False
+        inner = self.step.plan(shape)
+        return isinstance(inner, StepPlan) and inner.shape == shape
 
     def plan(self, shape: Shape) -> StepPlan | Split:
         inner = self.step.plan(shape)

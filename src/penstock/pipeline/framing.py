@@ -38,6 +38,7 @@ from penstock.pipeline.rebuild import columns_of, rebuilt_rows
 from penstock.pipeline.segments import Failures, Framed, exception_of
 from penstock.pipeline.step import Shape, Side, SideName
 from penstock.pipeline.types import HEADERS_SPARK, physical_of_spark, spark_type
+from penstock.pipeline.variant_building import variant_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -197,7 +198,7 @@ def _plan(segment: Framed, shape: Shape, data: DataFrame) -> tuple[DataFrame, Sh
     """The frame through the transform, and the shape of what comes out."""
     absent: dict[str, Column] = {side: F.lit(None).cast("variant") for side in _SIDES if shape.side(side).absent}
     schemaless: dict[str, Column] = {
-        side: F.col(side).cast("variant")
+        side: variant_of(F.col(side), shape.side(side).carrier, shape.side(side).physical)
         for side in _SIDES
         if not shape.side(side).absent and shape.side(side).schema is None and not shape.side(side).is_variant
     }

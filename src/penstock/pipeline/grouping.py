@@ -9,13 +9,14 @@ Thread: pure functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.data import Schema, Type
+from penstock.pipeline.objects import object_array
 from penstock.pipeline.records import to_arrow
 from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Shape, Side, SideName
 from penstock.pipeline.text_bounds import bounded
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
 _NONE_OR_TEXT: Final = frozenset((str, type(None)))
+_NONE_OR_DICT: Final = frozenset((dict, type(None)))
 
 #: Told of a value that fits no column: position in the batch, side, reason.
 OnBadValue = Callable[[int, SideName, Exception], None]
@@ -54,6 +56,10 @@ def side_column(values: Sequence[object], schema: Schema | None) -> tuple[Side, 
     if kinds <= _NONE_OR_TEXT:
         array, errors, _ = to_arrow(values, _TEXT_SCHEMA)
         return SCHEMALESS_TEXT, array, errors
+    objects = object_array(values) if kinds <= _NONE_OR_DICT else None
+    if objects is not None:
+        side, array = objects
+        return replace(side, physical=bounded(side.physical, array)), array, {}
     array, errors, physical = to_arrow(values, None)
     return Side.of(None, physical), array, errors
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.data import Date, Field, Schema, Time, Timestamp, Type
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.expressions import rare
 from penstock.pipeline.json_columns import to_json
@@ -53,6 +53,10 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
             return F.concat(F.lit("["), F.array_join(items, ", "), F.lit("]"))
         case Form.MAP | Form.ENTRIES:
             return _map_text(column, schema, physical)
+        case Form.OBJECT:
+            members = zip(schema.fields, physical.children, strict=True)
+            texts = [_member_text(column, field, child) for field, child in members]
+            return F.when(column.isNotNull(), F.concat(F.lit("{"), F.concat_ws(", ", *texts), F.lit("}")))
         case Form.STRUCT:
             parts = []
             for field, child in zip(schema.fields, physical.children, strict=True):
@@ -65,6 +69,10 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
 
 def _inner(column: Column, schema: Schema | None, physical: Physical) -> Column:
     return F.coalesce(java_text(column, schema, physical), F.lit("null"))
+
+
+def _member_text(column: Column, field: Field, physical: Physical) -> Column:
+    return F.concat(F.lit(f"{field.name}="), _inner(column.getField(field.name), field.schema, physical))
 
 
 def _map_text(column: Column, schema: Schema, physical: Physical) -> Column:
@@ -149,6 +157,9 @@ class AsText(Step):
     """Replaces one side by its text."""
 
     side: SideName
+
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
 
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)

@@ -187,7 +187,8 @@ class SinkPipeline:
         for side in _SIDES:
             converter = self._converters[side]
             if isinstance(converter, ColumnConverter):
-                found[side] = converter.sort(columns[side])
+                # Without transforms values leave the plan as they came into it.
+                found[side] = converter.sort_values(columns[side]) if self._first else converter.sort(columns[side])
                 rewritten = found[side].column
                 columns[side] = columns[side] if rewritten is None else rewritten
             else:

@@ -74,6 +74,11 @@ class Side:
         """Whether the column is a VARIANT."""
         return self.physical.form is Form.VARIANT and not self.absent
 
+    @property
+    def is_object(self) -> bool:
+        """Whether the column holds schemaless maps as a struct; see ``penstock.pipeline.objects``."""
+        return self.physical.form is Form.OBJECT and not self.absent
+
 
 #: Null without schema, in every record.
 NOTHING: Final = Side(None, SCALAR, None, absent=True)
@@ -221,6 +226,13 @@ class Step(ABC):
             ConnectException: No record of this shape can pass; each of them fails with this error.
         """
 
+    def takes_objects(self, shape: Shape) -> bool:
+        """Whether ``plan`` takes schemaless maps as a struct; otherwise they are made VARIANT in front of the step.
+
+        Asked only where one of the sides is such (``Side.is_object``).
+        """
+        return False
+
     def matching(self) -> Step | None:
         """A step that does the same for most values of its side in a much smaller plan; None = there is none.
 
@@ -294,3 +306,7 @@ class ColumnConverter(ABC):
     def sort(self, column: pa.ChunkedArray) -> Sorted:
         """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""
         return Sorted(hints=(None,))
+
+    def sort_values(self, column: pa.ChunkedArray) -> Sorted:
+        """The same in front of transforms, which may work on other layouts than those that leave the plan at once."""
+        return self.sort(column)

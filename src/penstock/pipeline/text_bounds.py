@@ -54,7 +54,7 @@ def _bounded(physical: Physical, chunks: list[pa.Array]) -> Physical:
                 return replace(physical, text=min(_bound_of(_bytes_of(chunk)) for chunk in chunks))
             # Numbers, and bytes in base64, are written without escapes; without rows nothing is there to escape.
             return replace(physical, text=TextBound.CLEAN)
-        case Form.STRUCT:
+        case Form.STRUCT | Form.OBJECT:
             parts = [
                 _bounded(child, [chunk.field(index) for chunk in chunks])
                 for index, child in enumerate(physical.children)

@@ -45,6 +45,8 @@ class Form(enum.Enum):
     ENTRIES = "entries"
     """``array<struct<key, value>>``: any other map."""
     STRUCT = "struct"
+    OBJECT = "object"
+    """Schemaless maps that have all the same keys, with values of the same kinds: a struct of them."""
     VARIANT = "variant"
     """No schema (or values that deny their schema): see ``penstock.pipeline.variant``."""
 
@@ -234,7 +236,7 @@ def arrow_type(schema: Schema | None, physical: Physical | None = None) -> pa.Da
             if layout.form is Form.MAP:
                 return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
             return pa.list_(pa.field("element", pa.struct([pa.field("key", key), pa.field("value", value)])))
-        case Form.STRUCT:
+        case Form.STRUCT | Form.OBJECT:
             pairs = zip(schema.fields, layout.children, strict=True)
             return pa.struct([pa.field(field.name, arrow_type(field.schema, child)) for field, child in pairs])
         case _:
@@ -260,7 +262,7 @@ def spark_type(schema: Schema | None, physical: Physical | None = None) -> T.Dat
             if layout.form is Form.MAP:
                 return T.MapType(key, value)
             return T.ArrayType(T.StructType([T.StructField("key", key), T.StructField("value", value)]))
-        case Form.STRUCT:
+        case Form.STRUCT | Form.OBJECT:
             pairs = zip(schema.fields, layout.children, strict=True)
             return T.StructType([T.StructField(field.name, spark_type(field.schema, child)) for field, child in pairs])
         case _:

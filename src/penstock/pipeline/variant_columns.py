@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from penstock.pipeline.expressions import rare
 from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TAGS, TIME_TAG
 
 if TYPE_CHECKING:
@@ -36,15 +37,26 @@ def java_map_text(text: Column) -> Column:
     return F.when(text.contains(_MAP_OPEN), undone).otherwise(text)
 
 
-def unsupported_kind(column: Column) -> Column:
-    """Why a schemaless value has no Connect schema type (it holds a decimal, date or time); null where it has."""
-    schema = F.schema_of_variant(column)
-    problem = F.lit(None).cast("string")
-    for kind, java in _KINDS.items():
-        found = schema.rlike(f"(?:^|[<:] ?){kind}\\b")
-        problem = F.when(found, F.lit(f"Java class class {java} {_NO_SCHEMA_TYPE}")).otherwise(problem)
-    tagged = schema.rlike("\\x00(?:struct|time|decimal)")
-    return F.when(tagged, F.lit(f"Java class class java.lang.Object {_NO_SCHEMA_TYPE}")).otherwise(problem)
+def unsupported_kind(schema: Column) -> Column:
+    """Why a schemaless value has no Connect schema type (it holds a decimal, date or time); null where it has.
+
+    Args:
+        schema: Its kind, ``schema_of_variant``, which is used several times: name it first.
+    """
+
+    def told(kinds: Column) -> Column:
+        problem = F.lit(None).cast("string")
+        for kind, java in _KINDS.items():
+            found = kinds.rlike(f"(?:^|[<:] ?){kind}\\b")
+            problem = F.when(found, F.lit(f"Java class class {java} {_NO_SCHEMA_TYPE}")).otherwise(problem)
+        tagged = kinds.rlike("\\x00(?:struct|time|decimal)")
+        return F.when(tagged, F.lit(f"Java class class java.lang.Object {_NO_SCHEMA_TYPE}")).otherwise(problem)
+
+    # Regular expressions cost more than all else here, and few values have a kind or a name with these letters.
+    suspect = schema.contains("\x00")
+    for kind in _KINDS:
+        suspect = suspect | schema.contains(kind)
+    return F.when(suspect, rare(schema, told))
 
 
 def object_of(fields: Mapping[str, Column]) -> Column:

@@ -17,10 +17,11 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
 from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
+from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.types import SCALAR, Form, Physical
 from penstock.pipeline.variant_columns import get_field, put_field
-from penstock.transforms.cast_columns import Casted, cast_typed, cast_variant
+from penstock.transforms.cast_columns import SPARK_TYPES, Casted, cast_typed, cast_variant
 from penstock.transforms.cast_values import cast_schema, cast_value, casts_of, parse_spec
 from penstock.transforms.requirements import require_map, require_struct
 from penstock.transforms.settings import define_null_replacement
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _PURPOSE: Final = "cast types"
+#: Schemaless integers have 64 bits.
+_SCHEMALESS: Final = {Type.INT8: Type.INT64, Type.INT16: Type.INT64, Type.INT32: Type.INT64}
 
 
 def _check_spec(name: str, value: object) -> None:
@@ -68,10 +71,20 @@ class CastTo(Step):
     def _whole(self) -> Type | None:
         return dict(self.casts).get(None)
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        if not known.is_object:
+            return True
+        members = members_of(known)
+        named = [members[name] for name, _ in self.casts if name is not None and name in members]
+        return self._whole is None and not any(one.is_object for one in named)
+
     def plan(self, shape: Shape) -> StepPlan | Split:
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is None:
             return self._plan_schemaless(shape, known)
         try:
@@ -120,6 +133,28 @@ class CastTo(Step):
         return self._demand.unless_null(shape, StepPlan(shape.with_side(self.side, side), make, names, names))
 
     # ------------------------------------------------------------------ without
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        before = members_of(known)
+        after = {**before, **{name or "": Member.of(_SCHEMALESS.get(target, target)) for name, target in self.casts}}
+        side = object_side(after, present=known.present)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns = {name: value.getField(name) for name in before}
+            faults: list[Fault] = []
+            for key, target in self.casts:
+                name = key or ""
+                if name not in before:
+                    columns[name] = F.lit(None).cast(SPARK_TYPES[_SCHEMALESS.get(target, target)])
+                    continue
+                casted = cast_typed(columns[name], before[name].schema, SCALAR, target)
+                columns[name] = casted.column.cast(SPARK_TYPES[_SCHEMALESS.get(target, target)])
+                faults += _faults(casted)
+            return Made({self.side: object_column(value, known, columns)}, faults)
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
     def _plan_schemaless(self, shape: Shape, known: Side) -> StepPlan:
         names = frozenset({self.side})
         plain = shape.with_side(self.side, Side.of(None))

@@ -33,6 +33,9 @@ class Drop(Step):
 
     keys: tuple[str, ...]
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         def make(bag: Bag, keep: Keep) -> Made:
             return Made({"headers": without_headers(bag.headers, self.keys)})

@@ -18,6 +18,7 @@ from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Field, Schema
 from penstock.errors import DataException, java_class_name
 from penstock.pipeline.java_classes import java_class
+from penstock.pipeline.objects import Member, members_of
 from penstock.pipeline.step import (
     NOTHING,
     Bag,
@@ -65,8 +66,23 @@ class Extract(Step):
     path: FieldPath
     defaults: bool
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        return not known.is_object or (bool(self.path.steps) and self._found(known) is not None)
+
+    def _found(self, known: Side) -> Member | None:
+        """The member at the end of the path; None = a step is missing, or leads into a scalar."""
+        found = Member(known.carrier, known.physical) if known.carrier is not None else None
+        for step in self.path.steps:
+            if found is None or not found.is_object:
+                return None
+            found = members_of(Side(None, found.physical, found.schema)).get(step)
+        return found
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is None:
             return self._plan_object(shape, known)
         try:
@@ -117,6 +133,20 @@ class Extract(Step):
             return Made(faults=(Fault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
 
         return StepPlan(shape, make, frozenset({self.side}))
+
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        found = self._found(known)
+        assert found is not None, "it takes no others"
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            inner = bag.side(self.side)
+            for step in self.path.steps:
+                inner = inner.getField(step)
+            return Made({self.side: inner})
+
+        names = frozenset({self.side})
+        side = Side(None, found.physical, found.schema)
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
         names = frozenset({self.side})

@@ -28,6 +28,9 @@ def _drop(bag: Bag, keep: Keep) -> Made:
 class DropAll(Step):
     """Drops every record."""
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         return StepPlan(shape, _drop)
 

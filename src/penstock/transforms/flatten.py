@@ -21,6 +21,7 @@ from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
 from penstock.pipeline.expressions import apart
+from penstock.pipeline.objects import Member, Members, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, spark_type
 from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
@@ -119,6 +120,17 @@ def _leaf_schema(schema: Schema, optional: bool, default: object) -> Schema:
     return builder.build()
 
 
+def _member_leaves(members: Members, delimiter: str, path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Leaf]:
+    """The leaves of schemaless maps; a map that may be null is one."""
+    for key, one in members.items():
+        name, here = _joined(prefix, delimiter, key), (*path, key)
+        if one.is_object and not one.schema.optional:
+            inner = members_of(Side(None, one.physical, one.schema))
+            yield from _member_leaves(inner, delimiter, here, name)
+        else:
+            yield Leaf(here, one.physical, one.schema, one.schema, name)
+
+
 @lru_cache(maxsize=256)
 def flattened(schema: Schema, physical: Physical | None, delimiter: str) -> tuple[Schema, tuple[Leaf, ...]]:
     """The flat schema of a struct schema, and its leaves.
@@ -145,12 +157,23 @@ class Flat(Step):
     def _demand(self) -> Demand:
         return Demand(_PURPOSE, self.side)
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        if not known.is_object:
+            return True
+        leaves = list(_member_leaves(members_of(known), self.delimiter))
+        names = {leaf.name for leaf in leaves}
+        # A map that is null is a leaf itself, so which leaves there are depends on the record.
+        return len(names) == len(leaves) and all(leaf.schema.type is not Type.STRUCT for leaf in leaves)
+
     def plan(self, shape: Shape) -> StepPlan | Split:
         unfit = self._demand.unfit(shape, null_passes=True)
         if unfit is not None:
             return unfit
         names = frozenset({self.side})
         known = shape.side(self.side)
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is None:
             return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, names, names)
         try:
@@ -185,6 +208,24 @@ class Flat(Step):
         return Made({self.side: F.struct(*columns)})
 
     # ------------------------------------------------------------------ without
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        leaves = list(_member_leaves(members_of(known), self.delimiter))
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns: dict[str, Column] = {}
+            for leaf in leaves:
+                column = value
+                for name in leaf.path:
+                    column = column.getField(name)
+                columns[leaf.name] = column
+            return Made({self.side: object_column(value, known, columns)})
+
+        names = frozenset({self.side})
+        members = {leaf.name: Member(leaf.schema, leaf.physical) for leaf in leaves}
+        side = object_side(members, present=known.present)
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = bag.side(self.side)
         top = _entries(value)

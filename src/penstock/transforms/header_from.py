@@ -19,14 +19,16 @@ from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, 
 from penstock.data import ConnectHeaders, Header, Schema, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
+from penstock.pipeline.objects import Members, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.pipeline.variant_building import variant_of
+from penstock.pipeline.variant_building import null_variant, variant_of
 from penstock.pipeline.variant_columns import get_field, without_fields
 from penstock.transforms.requirements import (
     NullPointerError,
     is_struct,
     map_fault,
+    no_map,
     require_map,
     require_struct,
     struct_fault,
@@ -102,8 +104,19 @@ class FieldsToHeaders(Step):
         """What needs a Struct or Map, for messages."""
         return "header move" if self.move else "header copy"
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        return not known.is_object or not self.move or bool(self._left(known))
+
+    def _left(self, known: Side) -> Members:
+        """The members that stay."""
+        gone = {field for field, _ in self.pairs} if self.move else set()
+        return {name: one for name, one in members_of(known).items() if name not in gone}
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
+        if known.is_object:
+            return self._plan_members(shape, known)
         names = frozenset({self.side, "headers"})
         if known.schema is not None and is_struct(known):
             return self._plan_struct(shape, known, known.schema)
@@ -125,6 +138,26 @@ class FieldsToHeaders(Step):
             return Made(columns, _some(map_fault(column, known, self.purpose)))
 
         return StepPlan(shape, make, names, names if self.move else frozenset({"headers"}))
+
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        members, left = members_of(known), self._left(known)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            entries = []
+            for field, key in self.pairs:
+                one = members.get(field)
+                found = null_variant() if one is None else variant_of(value.getField(field), one.schema, one.physical)
+                entries.append(header_entry(key, found, SCHEMALESS_HEADER))
+            columns = {"headers": with_headers(bag.headers, entries)}
+            if self.move:
+                columns[self.side] = object_column(value, known, {name: value.getField(name) for name in left})
+            fault = Fault(value.isNull(), f"{no_map(self.purpose)}null", DataException.java_name)
+            return Made(columns, () if known.present else (fault,))
+
+        names = frozenset({self.side, "headers"})
+        side = object_side(left, present=known.present) if self.move else known
+        return StepPlan(shape.with_side(self.side, side), make, names, names if self.move else frozenset({"headers"}))
 
     def _plan_struct(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
         for field, _ in self.pairs:

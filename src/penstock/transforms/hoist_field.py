@@ -18,6 +18,7 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.errors import SchemaBuilderException
+from penstock.pipeline.objects import members_of, object_member, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_columns import object_of
@@ -45,8 +46,13 @@ class Hoist(Step):
     field: str | None
     bounds_text: ClassVar[bool] = True
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
+        if known.is_object:
+            return self._plan_members(shape, known)
         reads = frozenset() if known.absent else frozenset({self.side})
         writes = frozenset({self.side})
         if known.schema is None:
@@ -54,6 +60,12 @@ class Hoist(Step):
         schema = _hoisted(known.schema, self.field)
         side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True)
         return StepPlan(shape.with_side(self.side, side), self._make_struct, reads, writes)
+
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        member = object_member(members_of(known), optional=not known.present)
+        names = frozenset({self.side})
+        side = object_side({self.field or "": member}, present=True)
+        return StepPlan(shape.with_side(self.side, side), self._make_struct, names, names)
 
     def _make_struct(self, bag: Bag, keep: Keep) -> Made:
         return Made({self.side: F.struct(bag.side(self.side).alias(self.field or ""))})

@@ -17,6 +17,7 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
+from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import (
     Bag,
     Branch,
@@ -121,10 +122,18 @@ class Insert(Step):
     defaults: bool
     bounds_text: ClassVar[bool] = True
 
+    def takes_objects(self, shape: Shape) -> bool:
+        # What may be null would not be a member of every object.
+        return not shape.side(self.side).is_object or all(
+            one.what in ("static", "topic", "offset") for one in self.insertions
+        )
+
     def plan(self, shape: Shape) -> StepPlan | Split:
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is None:
             return self._plan_object(shape, known)
         inserted = self._plan_struct(shape, known)
@@ -192,6 +201,24 @@ class Insert(Step):
         return cast("Column", getattr(bag, insertion.what))
 
     # ------------------------------------------------------------------ without
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        if self._needs_sink(shape):
+            return self._failing(shape, NOT_A_SINK, DataException.java_name)
+        before = members_of(known)
+        added = {
+            one.name: Member(Schema(_KINDS[one.what], optional=True), replace(SCALAR, text=self._text_bound(one)))
+            for one in self.insertions
+        }
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns = {name: value.getField(name) for name in before}
+            columns |= {one.name: self._value(bag, one) for one in self.insertions}
+            return Made({self.side: object_column(value, known, columns)})
+
+        side = object_side({**before, **added}, present=known.present)
+        return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
+
     def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
         if not known.is_variant:
             found = "java.lang.String" if known.carrier is None else java_class(known.carrier)

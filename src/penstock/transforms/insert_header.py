@@ -51,6 +51,9 @@ class AddHeader(Step):
     key: str
     literal: str
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         header = parse_literal(self.key, self.literal)
 

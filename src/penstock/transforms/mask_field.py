@@ -22,6 +22,7 @@ from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
 from penstock.pipeline.expressions import apart
 from penstock.pipeline.json_columns import literal
+from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import UNSCALED, Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
@@ -126,12 +127,20 @@ class Mask(Step):
     def _demand(self) -> Demand:
         return Demand(_PURPOSE, self.side)
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        return not known.is_object or not any(
+            one.is_object for name, one in members_of(known).items() if name in self.fields
+        )
+
     def plan(self, shape: Shape) -> StepPlan:
         unfit = self._demand.unfit(shape, null_passes=False)
         if unfit is not None:
             return unfit
         names = frozenset({self.side})
         known = shape.side(self.side)
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is None:
             return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, names, names)
         return self._plan_struct(shape, known, known.schema)
@@ -172,6 +181,31 @@ class Mask(Step):
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     # ------------------------------------------------------------------ without
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        before = members_of(known)
+        # A field that is not there is masked as null, and then it is there.
+        after = {**before, **{name: Member.of(Type.STRING) for name in self.fields if name not in before}}
+        side = object_side(after, present=known.present)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            faults = [] if known.present else [self._demand.null_fault(value, known)]
+            columns = {name: value.getField(name) for name in before}
+            for name in self.fields:
+                if name not in before:
+                    columns[name] = F.lit(None).cast("string")
+                    continue
+                column, schema = columns[name], before[name].schema
+                try:
+                    mask = literal(masked(schema, self.replacement), schema, before[name].physical)
+                    columns[name] = F.when(column.isNotNull(), mask)
+                except DataException as error:
+                    faults.append(Fault(column.isNotNull(), str(error), DataException.java_name))
+            return Made({self.side: object_column(value, known, columns)}, faults)
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = original = bag.side(self.side)
         faults: list[Fault] = []

@@ -85,6 +85,9 @@ class Route(Step):
     regex: str
     replacement: str | None
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         topic = frozenset({"topic"})
         return StepPlan(shape, self._make, topic, topic)

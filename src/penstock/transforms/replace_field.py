@@ -18,6 +18,7 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
 from penstock.data import Field, Schema, Struct, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
+from penstock.pipeline.objects import members_of, object_column, object_side
 from penstock.pipeline.step import (
     Bag,
     Branch,
@@ -142,10 +143,19 @@ class Replace(Step):
     choice: Choice
     defaults: bool
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        if not known.is_object:
+            return True
+        kept = [self.choice.renamed(name) for name in members_of(known) if self.choice.keeps(name)]
+        return 0 < len(kept) == len(set(kept))
+
     def plan(self, shape: Shape) -> StepPlan | Split:
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is None:
             return self._plan_object(shape, known)
         replaced = self._plan_struct(shape, known, known.schema)
@@ -194,6 +204,19 @@ class Replace(Step):
             return Made({self.side: F.struct(*fields)}, () if fault is None else (fault,))
 
         names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        kept = {name: one for name, one in members_of(known).items() if self.choice.keeps(name)}
+        members = {self.choice.renamed(name): one for name, one in kept.items()}
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns = {self.choice.renamed(name): value.getField(name) for name in kept}
+            return Made({self.side: object_column(value, known, columns)})
+
+        names = frozenset({self.side})
+        side = object_side(members, present=known.present)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     def _plan_object(self, shape: Shape, known: Side) -> StepPlan:

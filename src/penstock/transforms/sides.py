@@ -101,7 +101,7 @@ class Demand:
                 return StepPlan(shape)
             raise DataException(f"{no_map(self.purpose)}null")
         if known.schema is None:
-            if known.is_variant:
+            if known.is_variant or known.is_object:
                 return None
             found = java_class(known.carrier) if known.carrier is not None else "java.lang.Object"
             return self.failing(shape, f"{no_map(self.purpose)}{found}", null_passes=null_passes)

@@ -26,8 +26,9 @@ from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import CENTURY
+from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
-from penstock.pipeline.types import SCALAR, Form, Physical
+from penstock.pipeline.types import SCALAR, Form, Physical, spark_type
 from penstock.pipeline.variant import TIME_TAG
 from penstock.pipeline.variant_columns import get_field, java_class_of, object_of, put_field
 from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
@@ -147,10 +148,24 @@ class Convert(Step):
     def _demand(self) -> Demand:
         return Demand(_PURPOSE, self.side)
 
+    def takes_objects(self, shape: Shape) -> bool:
+        known = shape.side(self.side)
+        if not known.is_object:
+            return True
+        if not self.name or self.conversion.target not in (STRING, UNIX):
+            return False
+        found = members_of(known).get(self.name)
+        return found is None or found.schema.type is Type.INT64 or self._reads_text(found)
+
+    def _reads_text(self, member: Member) -> bool:
+        return member.schema.type is Type.STRING and self.conversion.parser is not None
+
     def plan(self, shape: Shape) -> StepPlan | Split:
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
+        if known.is_object and self.name:
+            return self._plan_members(shape, known, self.name)
         if known.schema is None:
             return self._plan_schemaless(shape, known)
         if self.name is None:
@@ -240,6 +255,24 @@ class Convert(Step):
         return StepPlan(shape, make, frozenset({self.side}))
 
     # ------------------------------------------------------------------ without
+    def _plan_members(self, shape: Shape, known: Side, name: str) -> StepPlan:
+        before = members_of(known)
+        converted = Member.of(Type.STRING if self.conversion.target == STRING else Type.INT64)
+        side = object_side({**before, name: converted}, present=known.present)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            columns = {one: value.getField(one) for one in before}
+            faults: list[Fault] = []
+            if name in before:
+                columns[name], faults = self._converted(keep, columns[name], before[name].schema)
+            else:
+                columns[name] = F.lit(None).cast(spark_type(converted.schema))
+            return Made({self.side: object_column(value, known, columns)}, faults)
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
     def _plan_schemaless(self, shape: Shape, known: Side) -> StepPlan:
         names = frozenset({self.side})
         plain = shape.with_side(self.side, Side.of(None))

@@ -72,6 +72,9 @@ class RouteByTime(Step):
     topic_format: str
     pattern: str
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         return StepPlan(shape, self._make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
 

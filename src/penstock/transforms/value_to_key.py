@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance, ValidList
-from penstock.data import Schema, SchemaBuilder, Struct
+from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
+from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_building import null_variant
 from penstock.pipeline.variant_columns import get_field, object_of
-from penstock.transforms.requirements import is_struct, map_fault, require_map, require_struct, struct_fault
+from penstock.transforms.requirements import is_struct, map_fault, no_map, require_map, require_struct, struct_fault
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.struct_copies import field_column, field_value, required_fault
 
@@ -56,8 +57,13 @@ class FieldsToKey(Step):
     names: tuple[str, ...]
     defaults: bool
 
+    def takes_objects(self, shape: Shape) -> bool:
+        return True
+
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.value
+        if known.is_object:
+            return self._plan_members(shape, known)
         if known.schema is not None and is_struct(known):
             return self._plan_struct(shape, known.schema)
         if known.is_variant:
@@ -102,6 +108,20 @@ class FieldsToKey(Step):
             )
             return Made({"key": F.struct(*copied)}, [fault for fault in faults if fault is not None])
 
+        return StepPlan(shape.with_side("key", key), make, frozenset({"value"}), frozenset({"key"}))
+
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        members = members_of(known)
+        chosen = {name: members.get(name, Member.of(Type.STRING)) for name in self.names}
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            copied = {
+                name: bag.value.getField(name) if name in members else F.lit(None).cast("string") for name in chosen
+            }
+            fault = Fault(bag.value.isNull(), f"{no_map(_PURPOSE)}null", DataException.java_name)
+            return Made({"key": object_column(bag.value, key, copied)}, () if known.present else (fault,))
+
+        key = object_side(chosen, present=True)
         return StepPlan(shape.with_side("key", key), make, frozenset({"value"}), frozenset({"key"}))
 
     def _make_object(self, known: Side) -> Callable[[Bag, Keep], Made]:

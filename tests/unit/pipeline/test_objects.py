@@ -1,0 +1,69 @@
+"""Which batches of dicts look alike, so that they travel as typed columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.pipeline import objects
+from penstock.pipeline.grouping import side_column
+from penstock.pipeline.objects import object_array
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 1)
+
+
+def test_values_and_nulls_are_kept_and_keys_are_in_the_order_of_variant() -> None:
+    values = [{"b": 1, "a": {"y": 1.5, "x": "t"}}, None, {"b": None, "a": {"y": None, "x": None}}]
+
+    made = object_array(values)
+
+    assert made is not None
+    side, array = made
+    assert array.to_pylist() == [{"a": {"x": "t", "y": 1.5}, "b": 1}, None, {"a": {"x": None, "y": None}, "b": None}]
+    assert side.is_object
+    assert (side.schema, side.present, side.is_variant) == (None, False, False)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"a": 1}, {"b": 1}],
+        [{"a": 1, "b": 1}, {"b": 1, "a": 1}],
+        [{"a": 1}, {"a": 1.0}],
+        [{"a": 1}, {"a": True}],
+        [{"a": 2**63}],
+        [{"a": "\ud800"}],
+        [{"a": None}],
+        [{"a": {"b": 1}}, {"a": None}],
+        [{"a": [1]}],
+        [{"a": b"x"}],
+        [{}],
+        [{1: 1}],
+        [{"": 1}],
+        [{"\x00map": 1}],
+        [None],
+    ],
+)
+def test_other_values_are_none(values: list[Any]) -> None:
+    assert object_array(values) is None
+
+
+def test_a_few_values_stay_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [{"a": 1}] * 3
+    monkeypatch.setattr(objects, "MIN_ROWS", 4)
+
+    assert side_column(values, None)[0].is_variant
+    assert side_column([*values, {"a": 2}], None)[0].is_object
+
+
+def test_so_many_sets_of_keys_are_laid_out_so_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_known", set())
+    monkeypatch.setattr(objects, "_MAX_KNOWN", 2)
+
+    laid_out = [object_array([{name: 1}]) is not None for name in ("a", "b", "c", "a")]
+
+    assert laid_out == [True, True, False, True]
