@@ -195,7 +195,7 @@ def explain(session: Session, name: str, settings: bool) -> None:
             [json.dumps(one["partition"]), json.dumps(one["offset"]), str(one.get("lag", "-"))]
             for one in found["offsets"]
         ]
-        table(["PARTITION", "OFFSET", "LAG"], places, "No offsets are committed.")
+        table(["PARTITION", "OFFSET", "LAG"], places, found.get("offsets_error", "No offsets are committed."))
         if settings:
             say("")
             origins = [[one["name"], one["value"], one["origin"]] for one in found["settings"]]

@@ -18,6 +18,8 @@ from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.model.payloads import ConnectorView
 from penstock.worker.waiting import connector_waiting, stacks, task_waiting
 
+#: How long Kafka may take to tell a sink's offsets: what a sink waits for is asked for when Kafka is away, too.
+_KAFKA_TIMEOUT_S: Final = 5.0
 #: Settings that a connector takes from the worker when it has none of its own.
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
 
@@ -51,11 +53,16 @@ def effective_settings(
 
 
 def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
-    """The committed offsets; for a sink with what is left to read."""
+    """The committed offsets; for a sink with what is left to read.
+
+    Raises:
+        KafkaException: Kafka does not answer; it is not asked for long.
+    """
     if changes.type is not ConnectorType.SINK:
         return [entry.to_json() for entry in changes.read()]
-    committed = changes.offsets.read_sink(changes.connector, changes.config)
-    plan = changes.offsets.plan_sink(changes.connector, changes.config, committed) if committed else None
+    kafka = changes.offsets.within(_KAFKA_TIMEOUT_S)
+    committed = kafka.read_sink(changes.connector, changes.config)
+    plan = kafka.plan_sink(changes.connector, changes.config, committed) if committed else None
     listed = []
     for at, offset in committed.items():
         assert plan is not None
@@ -88,10 +95,20 @@ def explain_waiting(
     busy_with: str | None,
     *,
     spark_up: bool,
+    kafka_up: bool,
     retry_at_ms: Callable[[ConnectorTaskId], int | None],
     round_began: Callable[[ConnectorTaskId], float | None],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
-    """What the connector and each of its tasks wait for."""
+    """What the connector and each of its tasks wait for.
+
+    Args:
+        view: The connector.
+        busy_with: What is being done to it.
+        spark_up: Whether there is a Spark session.
+        kafka_up: Whether Kafka has told the connector's offsets.
+        retry_at_ms: When a task puts records again.
+        round_began: When a task's loop last went on.
+    """
     threads = stacks()
     state = None if view.status is None else view.status.state
     connector = connector_waiting(view.name, state, threads).to_json()
@@ -106,6 +123,7 @@ def explain_waiting(
                 task.state,
                 threads,
                 spark_up=spark_up,
+                kafka_up=kafka_up,
                 retry_at_ms=retry_at_ms(task.id),
                 since=_time_of_day(round_began(task.id)),
             ).to_json(),

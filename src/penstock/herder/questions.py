@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from penstock.errors import KafkaException
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.explanation import effective_settings, explain_commit, explain_offsets, explain_waiting
 from penstock.herder.loop import HerderLoop
@@ -101,10 +102,17 @@ class Questions:
 
         def explain() -> dict[str, object]:
             infos = validator.infos(entry.config, changes.config)
+            offsets: list[dict[str, object]] = []
+            problem: dict[str, object] = {}
+            try:
+                offsets = explain_offsets(changes)
+            except KafkaException as error:
+                problem = {"offsets_error": str(error)}
             connector, tasks = explain_waiting(
                 view,
                 busy,
                 spark_up=worker.spark_up,
+                kafka_up=not problem,
                 retry_at_ms=worker.retry_at_ms,
                 round_began=worker.round_began,
             )
@@ -115,7 +123,8 @@ class Questions:
                 "target": view.target.value,
                 "waiting_for": connector,
                 "tasks": list(tasks),
-                "offsets": explain_offsets(changes),
+                "offsets": offsets,
+                **problem,
                 "next_commit": explain_commit(view.type, worker.settings),
                 "settings": effective_settings(infos, entry.config, worker.settings, secrets),
             }

@@ -168,7 +168,8 @@ SCHEMAS: Final[Json] = {
             "offsets": _list_of(_ANY_OBJECT),
             "next_commit": _ANY_OBJECT,
             "settings": _list_of(_object({"name": _TEXT, "value": _TEXT_OR_NULL, "origin": _TEXT})),
-        }
+        },
+        {"offsets_error": _TEXT},
     ),
     "Waiting": _object(
         {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT},

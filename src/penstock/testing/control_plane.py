@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from penstock.api import Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
-from penstock.errors import BadRequestException
+from penstock.errors import BadRequestException, KafkaRetriableException
 from penstock.herder import StandaloneHerder
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.validation import Checked, ConnectorValidator
@@ -97,8 +97,11 @@ class FakeGroups:
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.topics = {"t": 2}
         self.busy = False
+        self.away = False
 
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        if self.away:
+            raise KafkaRetriableException("No broker answers")
         return {at: OffsetAndMetadata(offset) for at, offset in self.groups.get(group, {}).items()}
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -182,7 +185,7 @@ class Setup:
             transformer=ConfigTransformer({"env": EnvVarConfigProvider(self.env)}),
             offset_reader=lambda name: EchoOffsets(OffsetReader(self.store, name)),
             make_task=self._make_task,
-            offsets=WorkerOffsets(self.store, _group, lambda group: self.groups),
+            offsets=WorkerOffsets(self.store, _group, lambda group, timeout_s: self.groups),
             preview=self._preview,
             settings={"value.converter": "org.example.Worker"},
             task_stop_timeout_s=0.3,

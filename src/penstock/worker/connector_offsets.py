@@ -92,6 +92,9 @@ class SinkPlan:
 class ConnectorOffsets(Protocol):
     """What the herder needs to serve requests about offsets. May block; any thread."""
 
+    def within(self, timeout_s: float) -> ConnectorOffsets:
+        """The same, but no question to Kafka takes longer than this."""
+
     def read_source(self, connector: str) -> list[tuple[SourcePartition, Mapping[str, object]]]:
         """All source partitions that have an offset, with it."""
 
@@ -129,18 +132,26 @@ class WorkerOffsets:
     Args:
         store: Where source offsets are.
         group_of: The consumer group of a sink connector, by its name and resolved configuration.
-        new_admin: Makes a client; closed here after each use.
+        new_admin: Makes a client whose calls take so many seconds at most (None: its own limit); closed here after
+            each use.
+        timeout_s: That limit.
     """
 
     def __init__(
         self,
         store: OffsetStore,
         group_of: Callable[[str, Mapping[str, str]], Group],
-        new_admin: Callable[[Group], GroupAdmin],
+        new_admin: Callable[[Group, float | None], GroupAdmin],
+        timeout_s: float | None = None,
     ) -> None:
         self._store = store
         self._group_of = group_of
         self._new_admin = new_admin
+        self._timeout_s = timeout_s
+
+    def within(self, timeout_s: float) -> WorkerOffsets:
+        """See ``ConnectorOffsets``."""
+        return WorkerOffsets(self._store, self._group_of, self._new_admin, timeout_s)
 
     def read_source(self, connector: str) -> list[tuple[SourcePartition, Mapping[str, object]]]:
         """See ``ConnectorOffsets``."""
@@ -203,7 +214,7 @@ class WorkerOffsets:
     @contextmanager
     def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, Group]]:
         group = self._group_of(connector, config)
-        admin = self._new_admin(group)
+        admin = self._new_admin(group, self._timeout_s)
         try:
             yield admin, group
         finally:

@@ -126,8 +126,8 @@ class TaskBuilder:
         admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
         return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
 
-    def _group_admin(self, group: Group) -> TopicAdmin:
-        return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=_OFFSETS_TIMEOUT_S)
+    def _group_admin(self, group: Group, timeout_s: float | None) -> TopicAdmin:
+        return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
 
     def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
         """Builds one task; undoes what it has made when a part fails.

@@ -136,6 +136,7 @@ def task_waiting(
     threads: Mapping[str, Sequence[Frame]],
     *,
     spark_up: bool,
+    kafka_up: bool = True,
     retry_at_ms: int | None = None,
     since: datetime | None = None,
 ) -> Waiting:
@@ -146,6 +147,7 @@ def task_waiting(
         state: What it says it is doing.
         threads: Where threads stand.
         spark_up: Whether there is a Spark session.
+        kafka_up: Whether Kafka answers: a sink without records cannot tell.
         retry_at_ms: When records that ``put`` refused for now are put again; milliseconds since the epoch.
         since: When its loop last went on, so since when a method of it runs that does.
     """
@@ -170,7 +172,9 @@ def task_waiting(
         return _because("back_pressure")
     if inside is not None and not _waits_for_data(own):
         return inside
-    return _because("no_data" if own else "not_started")
+    if not own:
+        return _because("not_started")
+    return _because("no_data" if kafka_up else "broker")
 
 
 def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:

@@ -42,6 +42,14 @@ def test_a_sink_tells_its_lag(api: Api) -> None:
     assert found["offsets"] == [{"partition": place, "offset": {"kafka_offset": 90}, "lag": 10}]
 
 
+def test_a_sink_is_explained_while_kafka_does_not_answer(api: Api) -> None:
+    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
+    api.setup.await_state("s", "RUNNING", ["RUNNING"])
+    api.setup.groups.away = True
+    status, found = api.call("GET", "/connectors/s/explain")
+    assert (status, found["offsets"], found["offsets_error"]) == (200, [], "No broker answers")
+
+
 def test_a_connector_blocked_in_start_says_where_and_since_when(api: Api) -> None:
     BOARD.block["a", "start"] = threading.Event()
     api.setup.herder.put_connector("a", {"connector.class": SOURCE})

@@ -145,6 +145,12 @@ def test_a_full_queue_is_back_pressure() -> None:
 
 def test_a_task_without_work_has_no_data() -> None:
     assert reason(task=[*POLLING, LIBRARY]) == "no_data"
+
+
+def test_a_sink_without_records_waits_for_the_broker_when_kafka_does_not_answer() -> None:
+    threads = {"task-thread-a-0": [ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]}
+    found = [task_waiting("a-0", State.RUNNING, threads, spark_up=True, kafka_up=up).reason for up in (True, False)]
+    assert found == ["no_data", "broker"]
     assert reason() == "not_started"
 
 
