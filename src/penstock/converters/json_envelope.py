@@ -61,7 +61,6 @@ class Refused:
 
     message: str
     exception: str
-    envelope: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,19 @@ NO_MESSAGE: Final = NoMessage()
 Hint = Envelope | Refused | NoMessage
 
 _REFUSED_SYNTAX: Final = Refused(BAD_SYNTAX, DataException.java_name)
-_REFUSED_SHAPE: Final = Refused(LACKS_ENVELOPE, DataException.java_name, envelope=True)
+_REFUSED_SHAPE: Final = Refused(LACKS_ENVELOPE, DataException.java_name)
+
+
+def advice_on(message: str, side: str) -> str | None:
+    """What to do about messages with this error: a sentence that comes behind Java's."""
+    if message == LACKS_ENVELOPE:
+        return f"To read them, set {side}.converter.schemas.enable=false if your records are plain JSON"
+    if message == BAD_SYNTAX:
+        return (
+            f"the message is not JSON. Set {side}.converter to the converter it was written with, or "
+            "errors.tolerance=all to pass over such messages"
+        )
+    return None
 
 
 def bad_syntax() -> DataException:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused
+from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
 from penstock.converters.json_lenient import Lenient, layout_of, lenient_numbers
 from penstock.converters.json_parsing import is_blank, parse_exactly, parse_quickly
 from penstock.data import Schema
@@ -61,17 +61,16 @@ class ReadJson(Step):
             return self._plan_plain(shape)
         return self._plan_typed(shape, schema, None if hint is None else hint.head)
 
-    @property
-    def _advice(self) -> str:
-        return f"set {self.side}.converter.schemas.enable=false if your records are plain JSON"
-
     def _refuse(self, shape: Shape, hint: Refused) -> StepPlan:
-        advice = self._advice if hint.envelope else None
+        fault = Fault(None, hint.message, hint.exception, advice_on(hint.message, self.side))
 
         def make(bag: Bag, keep: Keep) -> Made:
-            return Made({self.side: F.lit(None)}, (Fault(None, hint.message, hint.exception, advice),))
+            return Made({self.side: F.lit(None)}, (fault,))
 
         return StepPlan(shape.with_side(self.side, NOTHING), make, writes=frozenset({self.side}))
+
+    def _fault(self, condition: Column, message: str) -> Fault:
+        return Fault(condition, message, _DATA_EXCEPTION, advice_on(message, self.side))
 
     # ------------------------------------------------------------------ plain JSON
     def _plan_plain(self, shape: Shape) -> StepPlan:
@@ -81,7 +80,7 @@ class ReadJson(Step):
             exact = rare(text, lambda x: parse_exactly(x, "schemaless"))
             value = keep(F.when(quick.exact, quick.value).when(text.isNotNull(), exact))
             bad = text.isNotNull() & value.isNull() & ~is_blank(text)
-            return Made({self.side: value}, (Fault(bad, BAD_SYNTAX, _DATA_EXCEPTION),))
+            return Made({self.side: value}, (self._fault(bad, BAD_SYNTAX),))
 
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, Side.of(None)), make, names, names)
@@ -148,8 +147,8 @@ class ReadJson(Step):
         return Made(
             {self.side: value},
             (
-                Fault(fault == _SYNTAX, BAD_SYNTAX, _DATA_EXCEPTION),
-                Fault(fault == _SHAPE, LACKS_ENVELOPE, _DATA_EXCEPTION, self._advice),
+                self._fault(fault == _SYNTAX, BAD_SYNTAX),
+                self._fault(fault == _SHAPE, LACKS_ENVELOPE),
                 Fault(fault == _VALUE, found.getField("problem"), _DATA_EXCEPTION),
             ),
         )

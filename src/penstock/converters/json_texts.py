@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.converters.json_envelope import BAD_SYNTAX, Envelope
+from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, advice_on
 from penstock.converters.json_parsing import is_blank, parse_exactly, parse_quickly
 from penstock.converters.json_patterns import (
     BOOLEAN,
@@ -150,7 +150,7 @@ class ReadJsonText(Step):
             )
         fast = keep(fast)
         slow = keep(F.when(text.isNotNull() & fast.isNull(), rare(text, _by_itself)))
-        fault = Fault(slow.getField("bad"), BAD_SYNTAX, DataException.java_name)
+        fault = Fault(slow.getField("bad"), BAD_SYNTAX, DataException.java_name, advice_on(BAD_SYNTAX, self.side))
         return Made({self.side: F.coalesce(fast, slow.getField("text"))}, (fault,))
 
 

@@ -201,7 +201,7 @@ class Failures:
             before = self.errors.get(seq)
             if before is not None and place.stage == Stage.TRANSFORMATION:
                 continue
-            told = message if place.advice is None else f"{message} To read them, {place.advice}"
+            told = message if place.advice is None else f"{str(message).rstrip()} {place.advice}"
             self.errors[seq] = RecordError(
                 seq,
                 place.stage,

@@ -297,8 +297,12 @@ def test_a_line_that_is_too_long_for_a_request_fails_the_task_at_its_place_and_s
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (b"{not json", "Converting byte[] to Kafka Connect data failed due to serialization error"),
-        (b'{"plain": true}', "set schemas.enable=false"),
+        (
+            b"{not json",
+            "Converting byte[] to Kafka Connect data failed due to serialization error: the message is not JSON. Set "
+            "value.converter to the converter it was written with, or errors.tolerance=all to pass over such messages",
+        ),
+        (b'{"plain": true}', "To read them, set value.converter.schemas.enable=false if your records are plain JSON"),
     ],
 )
 def test_json_that_is_malformed_or_lacks_the_envelope_fails_the_task_at_its_offset_with_advice(
