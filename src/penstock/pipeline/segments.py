@@ -94,9 +94,9 @@ Segment = Columns | Framed | Classic
 
 
 def class_name(instance: object) -> str:
-    """What a class is called in errors: its Java name if it has one, else its Python path."""
+    """What a class is called in errors: the Java name if the instance has one, else the Python path of its class."""
     kind = type(instance)
-    java: str | None = getattr(kind, "java_name", None)
+    java: str | None = getattr(instance, "java_name", None)
     return java or f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -32,6 +32,7 @@ from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
+from penstock.pipeline.singly import are_many, singly
 from penstock.pipeline.sink_frames import frames_of
 from penstock.pipeline.step import NOTHING, RAW, ColumnConverter, Shape, SideName, Sorted, Step
 
@@ -94,6 +95,8 @@ class SinkPipeline:
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
         self._tries = QuickTries()
+        alone = singly(spec) if spec.value_form is None and len(self._own) < len(_SIDES) else None
+        self._singly = None if alone is None else SinkPipeline(runtime, alone, jobs, moved)
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -110,7 +113,10 @@ class SinkPipeline:
         failures = Failures()
         if not rows:
             return SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
-        outcomes = self._read(table, failures)
+        groups = self._sorted(table)
+        if self._singly is not None and are_many(len(groups), rows):
+            return self._singly._run(table)
+        outcomes = self._read(groups, table, failures)
         if self._straight:
             return self._frames(outcomes, table, failures)
         records = self._records(outcomes, table, failures)
@@ -136,9 +142,8 @@ class SinkPipeline:
         return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
 
     # ------------------------------------------------------------------ reading
-    def _read(self, table: pa.Table, failures: Failures) -> list[Outcome]:
+    def _read(self, groups: Sequence[Group], table: pa.Table, failures: Failures) -> list[Outcome]:
         rows = table.num_rows
-        groups = self._sorted(table)
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
         }

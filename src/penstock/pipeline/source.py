@@ -34,6 +34,7 @@ from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
+from penstock.pipeline.singly import many_schemas, singly
 from penstock.pipeline.step import ColumnConverter, SideName
 from penstock.pipeline.types import HEADERS_SPARK
 
@@ -89,6 +90,8 @@ class SourcePipeline:
         self._frames = FrameRunner(jobs)
         # Bytes that are made by a user's own converters alone have seen no plan when they are done.
         self._whole = spec.nothing_beside_spark or not self._last.steps
+        alone = singly(spec) if self._last.steps else None
+        self._singly = None if alone is None else SourcePipeline(alone, jobs, moved)
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -96,6 +99,8 @@ class SourcePipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
+        if self._singly is not None and not isinstance(batch, SourceFrame) and many_schemas(batch.records):
+            return self._singly.run(batch)
         made = self._run_frame(batch) if isinstance(batch, SourceFrame) else self._run_records(batch.records)
         if self._whole and made.table.num_rows:
             made = replace(made, table=self._jobs.through(made.table))

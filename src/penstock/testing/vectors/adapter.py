@@ -160,7 +160,8 @@ class PipelineAdapter:
             for one in inputs
         ]
         key, value = (made, Empty()) if is_key else (Empty(), made)
-        spec = PipelineSpec(key, value, EmptyHeader(), (), "vectors")
+        # Nothing beside Spark: what is judged are the columns, also where a batch has many schemas.
+        spec = PipelineSpec(key, value, EmptyHeader(), (), "vectors", nothing_beside_spark=True)
         result = self._run_source(spec, records)
         if isinstance(result, Failure):
             return [result] * len(inputs)
@@ -180,7 +181,7 @@ class PipelineAdapter:
         nothing: list[bytes | None] = [None] * len(inputs)
         data = [one.data for one in inputs]
         key, value = (made, LookUp([])) if is_key else (LookUp([]), made)
-        spec = PipelineSpec(key, value, LookUpHeader([]), (), "vectors")
+        spec = PipelineSpec(key, value, LookUpHeader([]), (), "vectors", nothing_beside_spark=True)
         records = [SinkRecord(one.topic, 0, seq, None) for seq, one in enumerate(inputs)]
         result = self._run_sink(spec, consumed(records, *((data, nothing) if is_key else (nothing, data))))
         if isinstance(result, Failure):

@@ -1,0 +1,108 @@
+"""Small batches of many schemas, record by record.
+
+A plan has one schema. Spark takes 100 ms and more to analyse what a schema adds to a plan, for each batch anew and
+whatever the number of rows; a record takes some 50 microseconds through the methods that stock classes have for one
+record. So a poll of fifty tables with a few rows each goes that way, and as bytes through one plan, like the records of
+a user's own converter. ``penstock.spark.bypass=never`` keeps such batches in their own plans.
+
+Main functions: ``singly`` (the same task without columns) and ``many_schemas`` (whether a batch is such). Thread: the
+task's pipeline thread; instances are those of the task, which has one batch at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, cast
+
+from penstock.api import ConnectRecord, Converter, Transformation
+from penstock.api.transform import R
+from penstock.config import ConfigDef
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue
+from penstock.pipeline.batches import PipelineSpec, TransformStage
+from penstock.pipeline.segments import class_name
+
+#: Fewer schemas are as quick in plans.
+MIN_SCHEMAS: Final = 6
+#: With more rows for each schema plans are quicker.
+ROWS_EACH: Final = 300
+#: Batches with more rows are not looked at.
+MAX_ROWS: Final = 10_000
+
+
+class _SinglyConverter(Converter):
+    """A converter without what it can do with columns."""
+
+    def __init__(self, converter: Converter) -> None:
+        self._converter = converter
+        self.java_name = class_name(converter)
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        return self._converter.from_connect_data(topic, schema, value, headers)
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        return self._converter.to_connect_data(topic, data, headers)
+
+
+class _SinglyTransformation(Transformation):
+    """A transform without what it can do with columns."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self._transformation = transformation
+        self.java_name = class_name(transformation)
+
+    def config(self) -> ConfigDef:
+        return self._transformation.config()
+
+    def apply(self, record: R) -> R | None:
+        return self._transformation.apply(record)
+
+
+def singly(spec: PipelineSpec) -> PipelineSpec | None:
+    """The pipeline that does the same record by record; None = it cannot be done so, or must not.
+
+    It shares converters and transforms with the other one: a batch goes through one of them.
+    """
+    transforms = [stage.transformation for stage in spec.transforms]
+    if spec.nothing_beside_spark or not all(isinstance(one, Transformation) for one in transforms):
+        return None
+    return replace(
+        spec,
+        key_converter=_SinglyConverter(spec.key_converter),
+        value_converter=_SinglyConverter(spec.value_converter),
+        transforms=[_stage(stage) for stage in spec.transforms],
+    )
+
+
+def _stage(stage: TransformStage) -> TransformStage:
+    return replace(stage, transformation=_SinglyTransformation(cast("Transformation", stage.transformation)))
+
+
+def are_many(schemas: int, rows: int) -> bool:
+    """Whether so many schemas in so many rows are quicker record by record.
+
+    >>> are_many(50, 1_000), are_many(50, 50_000), are_many(2, 4)
+    (True, False, False)
+    """
+    return schemas >= MIN_SCHEMAS and rows <= min(MAX_ROWS, schemas * ROWS_EACH)
+
+
+def many_schemas(records: Sequence[ConnectRecord]) -> bool:
+    """Whether a batch is quicker record by record. All of its maps have a schema then."""
+    rows = len(records)
+    if not MIN_SCHEMAS <= rows <= MAX_ROWS:
+        return False
+    sides = {(id(record.key_schema), id(record.value_schema)): record for record in records}
+    if len(sides) < MIN_SCHEMAS:
+        return False
+    schemas = {(record.key_schema, record.value_schema) for record in sides.values()}
+    return are_many(len(schemas), rows) and not any(map(_has_loose_maps, records))
+
+
+def _has_loose_maps(record: ConnectRecord) -> bool:
+    """Whether a map without a schema is in it: columns write those in an order of their own."""
+    return (record.key_schema is None and isinstance(record.key, (dict, list))) or (
+        record.value_schema is None and isinstance(record.value, (dict, list))
+    )

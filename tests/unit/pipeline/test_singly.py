@@ -1,0 +1,43 @@
+"""Which batches go record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.api import SinkRecord
+from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder
+from penstock.pipeline.singly import MIN_SCHEMAS, ROWS_EACH, many_schemas
+
+
+def schema(number: int) -> Schema:
+    return SchemaBuilder.struct().name(f"t{number}").field("id", INT32_SCHEMA).build()
+
+
+def batch(schemas: int, rows_each: int) -> list[SinkRecord]:
+    return [
+        SinkRecord("t", 0, row, None, value_schema=schema(number))
+        for number in range(schemas)
+        for row in range(rows_each)
+    ]
+
+
+LOOSE = SinkRecord("t", 0, 0, {"b": 1, "a": 2})
+TEXT = SinkRecord("t", 0, 0, None, key="text")
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (batch(MIN_SCHEMAS, 1), True),
+        (batch(MIN_SCHEMAS - 1, 2), False),
+        ([*batch(MIN_SCHEMAS - 1, 2), TEXT], True),
+        (batch(MIN_SCHEMAS, ROWS_EACH + 1), False),
+        ([*batch(MIN_SCHEMAS, 1), LOOSE], False),
+        (batch(1, 100), False),
+        ([], False),
+    ],
+)
+def test_small_batches_of_many_schemas_do(records: Sequence[SinkRecord], expected: bool) -> None:
+    assert many_schemas(records) is expected
