@@ -33,6 +33,9 @@ PYTHON_NODES: Final[dict[str, str]] = {}
 #: Stock classes that are no Spark columns at all, with the reason.
 NOT_IN_A_PLAN: Final = {
     "SimpleHeaderConverter": "the schema of each header depends on its text; each distinct header is converted once",
+    "AvroConverter": "Spark has no Avro without jars that the session does not have",
+    "JsonSchemaConverter": "the schema of each message has to be fetched from the registry",
+    "ProtobufConverter": "Spark has no Protobuf without jars that the session does not have",
 }
 
 VECTORS: Final = Path(__file__).parents[2] / "data" / "vectors"

@@ -215,7 +215,10 @@ def single(transform: Transformation, record: SinkRecord) -> Outcome:
     return Success({"record": None if made is None else encode_record(made)})
 
 
-CONVERTERS = [one.name for one in STOCK if one.kind is PluginKind.CONVERTER]
+#: Those with a schema registry have no columns.
+CONVERTERS = [
+    one.name for one in STOCK if one.kind is PluginKind.CONVERTER and ".converters.registry." not in one.target
+]
 JSON_SETTINGS = st.fixed_dictionaries(
     {"schemas.enable": switch},
     optional={"decimal.format": st.sampled_from(["BASE64", "NUMERIC"]), "replace.null.with.default": switch},
