@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.growth import grown, resident_mb
+from benchmarks.growth import grown
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess
+from penstock.testing.worker_process import WorkerProcess, resident_kb
 
 #: What a figure may differ by before it counts as growth: share, then amount.
 TOLERANCE: Final = {
@@ -102,10 +102,10 @@ class Churn:
             created,
             per_second,
             _heap_mb(_jcmd(jvm, "GC.heap_info")),
-            resident_mb(jvm),
+            resident_kb(jvm) / 1024,
             len(os.listdir(f"/proc/{jvm}/task")),
             len(os.listdir(f"/proc/{jvm}/fd")),
-            resident_mb(self._worker.pid),
+            self._worker.resident_kb() / 1024,
             len(os.listdir(f"/proc/{self._worker.pid}/task")),
             len(os.listdir(f"/proc/{self._worker.pid}/fd")),
             len(known),

@@ -1,12 +1,11 @@
 """Whether figures that are sampled during a long run grow.
 
-Main functions: `grown` (which ones do) and `resident_mb`. Thread: pure but for `resident_mb`.
+Main function: `grown` (which ones do). Thread: pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 _MIN_SAMPLES = 4
 
@@ -38,9 +37,3 @@ def grown(samples: Sequence[object], tolerance: Mapping[str, tuple[float, float]
         if after > before * (1 + share) + amount:
             found.append(f"{name}: from at most {before:.1f} to at least {after:.1f}")
     return found
-
-
-def resident_mb(pid: int) -> float:
-    """The memory of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024

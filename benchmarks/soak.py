@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from benchmarks.growth import grown, resident_mb
+from benchmarks.growth import grown
 from penstock.api import SourceRecord
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
@@ -42,6 +42,7 @@ from penstock.pipeline.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import SinkPipeline, build_sink_pipeline
 from penstock.pipeline.source import SourcePipeline, build_source_pipeline
+from penstock.testing.worker_process import resident_kb
 from penstock.transforms.hoist_field import HoistFieldValue
 from penstock.transforms.insert_field import InsertFieldValue
 
@@ -160,12 +161,12 @@ def _sample(runtime: SparkRuntime, jobs: SparkJobs, batches: int, per_second: fl
         batches,
         per_second,
         (memory.totalMemory() - memory.freeMemory()) / MEGABYTE,
-        resident_mb(pid),
+        resident_kb(pid) / 1024,
         beans.getThreadMXBean().getThreadCount(),
         len(os.listdir(f"/proc/{pid}/fd")),
         session._jsparkSession.sharedState().statusStore().executionsCount(),
         len(jobs._plans) + len(jobs._numbers),
-        resident_mb(os.getpid()),
+        resident_kb(os.getpid()) / 1024,
         threading.active_count(),
         len(os.listdir("/proc/self/fd")),
     )

@@ -1,6 +1,7 @@
 """A standalone worker as a process of its own, in a directory of its own, for tests that signal and kill it.
 
-Main type: `WorkerProcess`; `children` and `is_running` look at processes by their ids. Thread: the test's.
+Main type: `WorkerProcess`; `children`, `resident_kb` and `is_running` look at processes by their ids. Thread: the
+test's.
 """
 
 from __future__ import annotations
@@ -161,8 +162,7 @@ class WorkerProcess:
 
     def resident_kb(self) -> int:
         """Memory of the worker's own process, without the JVM."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+        return resident_kb(self.pid)
 
     def close(self) -> None:
         """Ends what still runs."""
@@ -223,6 +223,12 @@ def children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return found
+
+
+def resident_kb(pid: int) -> int:
+    """The memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 def is_running(pid: int) -> bool:

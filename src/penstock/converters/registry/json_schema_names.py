@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
 #: Parameters below this name are the converter's own; they are not written to ``connect.parameters``.
@@ -24,9 +25,7 @@ VALUE_FIELD: Final = "value"
 
 JSON_ENUM: Final = f"{NAMESPACE}.Enum"
 JSON_UNION: Final = f"{NAMESPACE}.OneOf"
-#: The same with ``generalized.sum.type.support``: names that Confluent's other converters know too.
-GENERAL_ENUM: Final = "org.apache.kafka.connect.data.Enum"
-GENERAL_UNION: Final = "org.apache.kafka.connect.data.Union"
+#: How unions are named with ``generalized.sum.type.support``.
 GENERAL_UNION_PREFIX: Final = "connect_union_"
 #: How a null among the symbols of an enum is named in parameters.
 NULL_SYMBOL: Final = "<NULL>"

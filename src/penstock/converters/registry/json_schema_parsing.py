@@ -14,13 +14,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from penstock.converters.registry.general_names import GENERAL_UNION
 from penstock.converters.registry.json_schema_criteria import Criteria, Criterion, parsed_schema, schemas_by_name
 from penstock.converters.registry.json_schema_names import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,
     CONNECT_VERSION,
-    GENERAL_UNION,
     GENERAL_UNION_PREFIX,
     JSON_UNION,
     KEY_FIELD,

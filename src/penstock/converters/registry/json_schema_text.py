@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.converters.registry.general_names import GENERAL_ENUM
 from penstock.converters.registry.json_schema_names import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,
     CONNECT_VERSION,
-    GENERAL_ENUM,
     JSON_ENUM,
     KEY_FIELD,
     NAMESPACE,

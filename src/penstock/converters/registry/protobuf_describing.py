@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
+from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
 from penstock.converters.registry.protobuf_fields import (
     element_schema,
     enum_symbols,
@@ -32,8 +33,6 @@ from penstock.converters.registry.protobuf_names import (
     DATE,
     DECIMAL,
     DEFAULT_NAME,
-    GENERAL_ENUM,
-    GENERAL_UNION,
     KEY,
     TIME,
     TIMESTAMP,

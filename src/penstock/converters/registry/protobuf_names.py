@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
 #: Names of structs that have none, with a number.
@@ -26,9 +27,6 @@ TAG: Final = "io.confluent.connect.protobuf.Tag"
 TYPE: Final = "io.confluent.connect.protobuf.Type"
 #: Parameter: the member of a oneof was a wrapper message.
 WRAPPER: Final = "io.confluent.connect.protobuf.Wrapper"
-#: The same for enums and unions with ``generalized.sum.type.support``.
-GENERAL_ENUM: Final = "org.apache.kafka.connect.data.Enum"
-GENERAL_UNION: Final = "org.apache.kafka.connect.data.Union"
 #: Parameter of a Decimal's schema; in Protobuf ``precision``.
 CONNECT_PRECISION: Final = "connect.decimal.precision"
 #: Said of a field in its options: ``int8`` or ``int16``.

@@ -16,13 +16,13 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
 
+from penstock.converters.registry.general_names import GENERAL_UNION
 from penstock.converters.registry.protobuf_descriptors import is_map, real_oneofs, says_optional, union_field
 from penstock.converters.registry.protobuf_names import (
     CONNECT_PRECISION,
     CONNECT_TYPE,
     DATE,
     DECIMAL,
-    GENERAL_UNION,
     TAG,
     TIME,
     TIMESTAMP,

@@ -2,12 +2,25 @@
 
 import decimal
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, round_to_float32
+from penstock.data import (
+    INT32_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Date,
+    Decimal,
+    Schema,
+    SchemaBuilder,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+    round_to_float32,
+)
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -91,3 +104,43 @@ def structs(draw: st.DrawFn, fields: st.SearchStrategy[Schema], name: Callable[[
     for field in draw(st.lists(NAMES, max_size=4, unique=True)):
         builder.field(field, draw(fields))
     return builder
+
+
+INNER = SchemaBuilder.struct().name("app.Inner").field("x", INT32_SCHEMA).build()
+
+
+def every_type(items: Schema) -> SchemaBuilder:
+    """A struct with a field of each type; its array holds ``items``."""
+    return (
+        SchemaBuilder.struct()
+        .name("app.Everything")
+        .field("i8", Schema(Type.INT8))
+        .field("i16", Schema(Type.INT16))
+        .field("i32", Schema(Type.INT32))
+        .field("i64", Schema(Type.INT64))
+        .field("f32", Schema(Type.FLOAT32))
+        .field("f64", Schema(Type.FLOAT64))
+        .field("b", Schema(Type.BOOLEAN))
+        .field("s", STRING_SCHEMA)
+        .field("raw", Schema(Type.BYTES))
+        .field("none", OPTIONAL_STRING_SCHEMA)
+        .field("fallback", SchemaBuilder.int32().optional().default_value(4).build())
+        .field("amount", Decimal.schema(2))
+        .field("day", Date.SCHEMA)
+        .field("clock", Time.SCHEMA)
+        .field("moment", Timestamp.SCHEMA)
+        .field("list", SchemaBuilder.array(items).build())
+        .field("named", SchemaBuilder.map(STRING_SCHEMA, INT32_SCHEMA).build())
+        .field("numbered", SchemaBuilder.map(INT32_SCHEMA, INNER).optional().build())
+        .field("inner", INNER)
+    )
+
+
+def every_value(texts: list[str | None] | list[str]) -> list[object]:
+    """A value for each field of ``every_type``; ``texts`` is that of the array."""
+    inner = Struct(INNER).put("x", 7)
+    return [
+        -128, 32767, -(2**31), 2**63 - 1, 0.5, 1e300, True, "grün \U0001f600", b"\x00\xff", None, 9,
+        decimal.Decimal("-12.30"), date(2024, 2, 29), time(23, 59, 59, 999000),
+        datetime(2024, 2, 29, 12, 0, 0, 123000, tzinfo=UTC), texts, {"one": 1}, {1: inner}, inner,
+    ]  # fmt: skip

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import decimal
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from datetime import UTC, date, datetime, time
 from typing import Any, Protocol
 
 import pytest
@@ -14,20 +12,15 @@ from confluent_kafka.schema_registry import Schema as WireSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.unit.converters.registry.connect_values import every_type, every_value
 
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
     STRING_SCHEMA,
-    Date,
-    Decimal,
-    Schema,
     SchemaBuilder,
     Struct,
-    Time,
-    Timestamp,
-    Type,
 )
 from penstock.errors import DataException
 from penstock.testing.schema_registry import RegistryStandIn
@@ -64,43 +57,11 @@ def converter(registry: RegistryStandIn) -> Iterator[Make]:
         yield make
 
 
-INNER = SchemaBuilder.struct().name("app.Inner").field("x", INT32_SCHEMA).build()
-EVERYTHING = (
-    SchemaBuilder.struct()
-    .name("app.Everything")
-    .version(1)
-    .doc("all types")
-    .field("i8", Schema(Type.INT8))
-    .field("i16", Schema(Type.INT16))
-    .field("i32", Schema(Type.INT32))
-    .field("i64", Schema(Type.INT64))
-    .field("f32", Schema(Type.FLOAT32))
-    .field("f64", Schema(Type.FLOAT64))
-    .field("b", Schema(Type.BOOLEAN))
-    .field("s", STRING_SCHEMA)
-    .field("raw", Schema(Type.BYTES))
-    .field("none", OPTIONAL_STRING_SCHEMA)
-    .field("fallback", SchemaBuilder.int32().optional().default_value(4).build())
-    .field("amount", Decimal.schema(2))
-    .field("day", Date.SCHEMA)
-    .field("clock", Time.SCHEMA)
-    .field("moment", Timestamp.SCHEMA)
-    .field("list", SchemaBuilder.array(OPTIONAL_STRING_SCHEMA).build())
-    .field("named", SchemaBuilder.map(STRING_SCHEMA, INT32_SCHEMA).build())
-    .field("numbered", SchemaBuilder.map(INT32_SCHEMA, INNER).optional().build())
-    .field("inner", INNER)
-    .build()
-)
+EVERYTHING = every_type(OPTIONAL_STRING_SCHEMA).version(1).doc("all types").build()
 
 
 def everything() -> Struct:
-    inner = Struct(INNER).put("x", 7)
-    values: list[object] = [
-        -128, 32767, -(2**31), 2**63 - 1, 0.5, 1e300, True, "grün \U0001f600", b"\x00\xff", None, 9,
-        decimal.Decimal("-12.30"), date(2024, 2, 29), time(23, 59, 59, 999000),
-        datetime(2024, 2, 29, 12, 0, 0, 123000, tzinfo=UTC), ["a", None], {"one": 1}, {1: inner}, inner,
-    ]  # fmt: skip
-    return Struct.unchecked(EVERYTHING, values)
+    return Struct.unchecked(EVERYTHING, every_value(["a", None]))
 
 
 @pytest.mark.parametrize("settings", [{}, {"decimal.format": "numeric"}, {"json.fail.invalid.schema": "true"}])
