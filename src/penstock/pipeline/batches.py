@@ -179,6 +179,8 @@ class PipelineSpec:
         task: Number of the task.
         value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
         nothing_beside_spark: Whether columns that no step reads go through Spark too.
+        without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
+            nobody's.
     """
 
     key_converter: Converter
@@ -190,3 +192,4 @@ class PipelineSpec:
     value_form: ValueForm | None = None
     spent: Callable[[str, float], None] = _spend_nothing
     nothing_beside_spark: bool = False
+    without_spark: bool = False

@@ -5,8 +5,9 @@ whatever the number of rows; a record takes some 50 microseconds through the met
 record. So a poll of fifty tables with a few rows each goes that way, and as bytes through one plan, like the records of
 a user's own converter. ``penstock.spark.bypass=never`` keeps such batches in their own plans.
 
-Main functions: ``singly`` (the same task without columns) and ``many_schemas`` (whether a batch is such). Thread: the
-task's pipeline thread; instances are those of the task, which has one batch at a time.
+Main functions: ``singly`` (the same task without columns), ``many_schemas`` (whether a batch is such) and
+``without_spark`` (for looks at a few records). Thread: the task's pipeline thread; instances are those of the task,
+which has one batch at a time.
 """
 
 from __future__ import annotations
@@ -74,6 +75,12 @@ def singly(spec: PipelineSpec) -> PipelineSpec | None:
         value_converter=_SinglyConverter(spec.value_converter),
         transforms=[_stage(stage) for stage in spec.transforms],
     )
+
+
+def without_spark(spec: PipelineSpec) -> PipelineSpec:
+    """The pipeline for a look at a few records: no Spark job, unless a transform of frames needs one."""
+    alone = singly(spec)
+    return spec if alone is None else replace(alone, without_spark=True)
 
 
 def _stage(stage: TransformStage) -> TransformStage:

@@ -76,6 +76,7 @@ class SinkPipeline:
         self._moved = moved
         self._spent = spec.spent
         self._whole = spec.nothing_beside_spark
+        self._without_spark = spec.without_spark
         self._form = spec.value_form
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
@@ -149,6 +150,8 @@ class SinkPipeline:
         }
         makers["headers"] = partial(self._headers_column, table, failures)
         shared = LazyColumns(makers)
+        if self._without_spark and not any(group.steps for group in groups):
+            return [Outcome(group.rows, group.shape, group.columns, None, None, {}) for group in groups]
         outcomes = self._quickly(groups, shared, rows, failures)
         if outcomes is None:
             outcomes = self._jobs.run(groups, shared, rows, apart=True)

@@ -89,7 +89,7 @@ class SourcePipeline:
         self._segments: list[Segment] = segments
         self._frames = FrameRunner(jobs)
         # Bytes that are made by a user's own converters alone have seen no plan when they are done.
-        self._whole = spec.nothing_beside_spark or not self._last.steps
+        self._whole = spec.nothing_beside_spark or (not self._last.steps and not spec.without_spark)
         alone = singly(spec) if self._last.steps else None
         self._singly = None if alone is None else SourcePipeline(alone, jobs, moved)
 

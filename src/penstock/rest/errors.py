@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
+from typing import Final
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -36,6 +37,9 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (AlreadyExistsException, 409),
     (ConflictException, 409),
 )
+
+#: The answer to requests that wait for something when the worker ends.
+SHUTTING_DOWN: Final = "Worker is shutting down"
 
 
 def status_of(error: Exception) -> int:
@@ -88,7 +92,7 @@ def on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestTimeout):
         return error_response(500, str(error))
     if isinstance(error, CancelledError):
-        return error_response(500, "Worker is shutting down")
+        return error_response(500, SHUTTING_DOWN)
     status = status_of(error)
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)

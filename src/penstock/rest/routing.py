@@ -5,6 +5,7 @@ Main names: ``build_routes``, ``RawPaths``. Runs on the REST thread.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.rest.errors import on_error
+from penstock.rest.errors import SHUTTING_DOWN, error_response, on_error
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Entry = tuple[str, str, Endpoint]
@@ -55,6 +56,9 @@ def _dispatch(methods: dict[str, Endpoint]) -> Endpoint:
             return await methods["GET" if request.method == "HEAD" else request.method](request)
         except HTTPException:
             raise
+        except asyncio.CancelledError:
+            # The server ends and does not wait any longer; it would answer with plain text.
+            return error_response(500, SHUTTING_DOWN)
         except Exception as error:
             return on_error(request, error)
 

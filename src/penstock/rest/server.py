@@ -22,6 +22,8 @@ from penstock.rest.connections import BoundedConnection
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0
+#: How long open requests may take when the worker ends.
+PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,14 @@ class RestServer:
 
     Args:
         parts: What is served where.
+        patience_s: How long open requests may take once it stops; what is left is answered with an error.
 
     Thread: made, started and stopped by the command's main thread; serves on the thread ``rest``.
     """
 
-    def __init__(self, parts: Sequence[Served]) -> None:
+    def __init__(self, parts: Sequence[Served], patience_s: float = PATIENCE_S) -> None:
         self._parts = list(parts)
-        self._servers = [_server(part) for part in self._parts]
+        self._servers = [_server(part, patience_s) for part in self._parts]
         self._thread = threading.Thread(target=self._serve, name="rest", daemon=True)
 
     @property
@@ -83,7 +86,7 @@ class RestServer:
         await asyncio.gather(*(server.serve(sockets=list(part.sockets)) for server, part in pairs))
 
 
-def _server(part: Served) -> uvicorn.Server:
+def _server(part: Served, patience_s: float) -> uvicorn.Server:
     config = uvicorn.Config(
         part.app,
         loop="asyncio",
@@ -93,7 +96,7 @@ def _server(part: Served) -> uvicorn.Server:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=3,
+        timeout_graceful_shutdown=patience_s,  # type: ignore[arg-type]  # only ever waited for
     )
     config.load()
     # Set after loading, because the library itself only takes names of files.

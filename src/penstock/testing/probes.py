@@ -69,6 +69,7 @@ class _Probe:
         BOARD.hit(self.name, "stop")
 
     def config(self) -> ConfigDef:
+        BOARD.hit(self.name, "config", record=False)
         return ConfigDef().define("must", ConfigType.STRING, default="", importance=Importance.LOW)
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[Any, Any]) -> bool:

@@ -37,6 +37,7 @@ from penstock.pipeline.batches import (
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.singly import without_spark
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
 from penstock.plugins import Plugins
@@ -98,7 +99,7 @@ class Previewer:
             read = FirstRecords([_source_record(one) for one in request.records[: request.limits.records]], "given")
         numbered = [_numbered(record, seq) for seq, record in enumerate(read.records)]
         looks, chain = _looking(parts)
-        spec = PipelineSpec(parts.key_converter, parts.value_converter, parts.header_converter, chain, "preview")
+        spec = _spec(parts, chain)
         shown: list[dict[str, object]] = []
         if numbered:
             batch = build_source_pipeline(self._runtime, spec, self._jobs).run(SourceRecords(numbered))
@@ -127,7 +128,7 @@ class Previewer:
         else:
             messages = [_message(one, seq) for seq, one in enumerate(request.records[: request.limits.records])]
         looks, chain = _looking(parts)
-        spec = PipelineSpec(parts.key_converter, parts.value_converter, parts.header_converter, chain, "preview")
+        spec = _spec(parts, chain)
         shown: list[dict[str, object]] = []
         if messages:
             seqs = {(one.topic, one.partition, one.offset): seq for seq, one in enumerate(messages)}
@@ -158,6 +159,13 @@ class Previewer:
         return sample(
             client.checked().librdkafka, topics, records=limits.records, size=limits.bytes, seconds=limits.seconds
         )
+
+
+def _spec(parts: TaskParts, chain: Sequence[TransformStage]) -> PipelineSpec:
+    # Ten records are not worth a plan for each step, and tasks need the cores.
+    return without_spark(
+        PipelineSpec(parts.key_converter, parts.value_converter, parts.header_converter, chain, "preview")
+    )
 
 
 class _Look(Transformation):

@@ -22,7 +22,7 @@ from penstock.testing.control_plane import SOURCE, Setup, running
 def serve(
     herder: StandaloneHerder, timeout_s: float = 90.0, options: AppOptions | None = None, **more: Any
 ) -> RestServer:
-    """A server on a free port of the loopback interface."""
+    """A server on a free port of the loopback interface; it does not wait for open requests when it ends."""
     services = Services(
         herder,
         "4.3.0",
@@ -32,7 +32,7 @@ def serve(
         **more,
     )
     sockets = open_listeners([Listener("127.0.0.1", 0)])
-    server = RestServer([Served(build_app(services, options), sockets)])
+    server = RestServer([Served(build_app(services, options), sockets)], patience_s=0.1)
     server.start()
     return server
 

@@ -6,15 +6,19 @@ import itertools
 import os
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
+import httpx
 import pytest
-from tests.unit.rest.api_client import serving
+from tests.unit.rest.api_client import serve, serving
 
 from penstock.rest.connections import BoundedConnection
-from penstock.testing.control_plane import await_true
+from penstock.testing.control_plane import SOURCE, await_true, running
+from penstock.testing.probes import BOARD
 
 
 @pytest.mark.slow
@@ -115,3 +119,16 @@ def drain(client: socket.socket) -> None:
     with suppress(ConnectionError):
         while client.recv(65536):
             pass
+
+
+def test_a_request_that_the_end_of_the_worker_cuts_off_is_answered_with_an_error_body() -> None:
+    with running() as setup:
+        server = serve(setup.herder)
+        BOARD.block["a", "start"] = leave = threading.Event()
+        body = {"name": "a", "config": {"connector.class": SOURCE}}
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(httpx.post, f"http://127.0.0.1:{server.ports[0]}/connectors", json=body, timeout=20)
+            await_true(lambda: ("a", "start") in BOARD.calls)
+            server.stop()
+            assert answer.result().json() == {"error_code": 500, "message": "Worker is shutting down"}
+        leave.set()

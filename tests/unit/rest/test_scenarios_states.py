@@ -257,6 +257,21 @@ def test_scenario_47_a_blocked_connector_ends_its_request_with_a_timeout_that_na
         leave.set()
 
 
+def test_scenario_47_a_connector_blocked_in_config_ends_its_request_with_a_timeout() -> None:
+    with serving(timeout_s=0.3) as api:
+        api.setup.validator.strict = True
+        # It has no name yet when it is asked what its settings are.
+        BOARD.block["", "config"] = leave = threading.Event()
+        status, message = api.error("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
+        assert status == 500
+        assert "validating the configuration of connector a, which began at 2" in message
+        del BOARD.block["", "config"]
+        assert api.create("b")[0] == 201
+        api.setup.await_state("b", "RUNNING", ["RUNNING"])
+        assert [one["status"]["name"] for one in api.call("GET", "/connectors?expand=status")[1].values()] == ["b"]
+        leave.set()
+
+
 def test_scenario_47_a_connector_blocked_in_stop_is_abandoned_and_others_go_on(api: Api) -> None:
     api.create("a")
     BOARD.block["a", "stop"] = threading.Event()
