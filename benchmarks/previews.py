@@ -1,8 +1,8 @@
 """`python -m benchmarks.previews`: what twenty previews at once cost a connector that runs.
 
-A source runs at full speed, or with `--rate` at a set pace. Windows without previews and windows in which twenty are
-asked for at once take turns; each is compared with the mean of its two neighbours, and the median of these ratios
-counts.
+A source runs at full speed, or with `--rate` at a set pace. Windows without previews and windows of the same length in
+which twenty are always under way take turns; each is compared with the mean of its two neighbours, and the median of
+these ratios counts.
 
 Thread: the main thread measures; each preview has a thread that waits for its answer.
 """
@@ -65,18 +65,19 @@ class Bench:
         took = time.monotonic() - began
         return Window((self.written() - before) / took, took, self._cpu() - cpu)
 
-    def busy(self) -> Window:
-        """The time that previews take which are asked for at once."""
+    def busy(self, seconds: float) -> Window:
+        """A stretch in which many previews are under way all the time: whoever has an answer asks again."""
         before, cpu, began = self.written(), self._cpu(), time.monotonic()
         found = Window(0, 0, 0)
-        threads = [threading.Thread(target=self._preview, args=(found,)) for _ in range(self._at_once)]
+        threads = [threading.Thread(target=self._previews, args=(found, began + seconds)) for _ in range(self._at_once)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        threading.Event().wait(seconds)
         found.seconds = time.monotonic() - began
         found.rate = (self.written() - before) / found.seconds
         found.cpu = self._cpu() - cpu
+        for thread in threads:
+            thread.join()
         return found
 
     def written(self) -> float:
@@ -85,7 +86,7 @@ class Bench:
             found = WRITTEN.search(answer.read().decode())
         return float(found[1]) if found else 0.0
 
-    def _preview(self, window: Window) -> None:
+    def _previews(self, window: Window, until: float) -> None:
         config = {
             "connector.class": "FileStreamSource",
             "file": str(self._file),
@@ -94,10 +95,10 @@ class Bench:
             "transforms.hoist.type": "HoistField$Value",
             "transforms.hoist.field": "line",
         }
-        began = time.monotonic()
-        answer = post(self._worker.url, "/connector-plugins/FileStreamSource/preview", {"config": config})
-        window.waits.append(time.monotonic() - began)
-        window.endings.append(answer["ended_by"])
+        while (began := time.monotonic()) < until:
+            answer = post(self._worker.url, "/connector-plugins/FileStreamSource/preview", {"config": config})
+            window.waits.append(time.monotonic() - began)
+            window.endings.append(answer["ended_by"])
 
     def _cpu(self) -> float:
         return sum(cpu_seconds(pid) for pid in process_tree(self._pid) if pid)
@@ -121,7 +122,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=0, help="records a second of the source; 0 for full speed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--at-once", type=int, default=20)
-    parser.add_argument("--window", type=float, default=6.0, help="seconds without previews between two rounds")
+    parser.add_argument("--window", type=float, default=10.0, help="seconds with, or without, previews")
     parser.add_argument("--most", type=float, default=0.05, help="the share of its speed that the source may lose")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-previews-") as scratch:
@@ -147,7 +148,7 @@ def _measure(directory: Path, options: argparse.Namespace) -> float:
             pause = threading.Event()
             while bench.written() < min(1_000_000, (options.rate or 100_000) * 10):
                 pause.wait(0.2)
-            bench.busy()  # the first ones compile their plan
+            bench.busy(1.0)  # the first one starts the process that reads sources
             return _rounds(bench, options)
         finally:
             worker.stop()
@@ -157,13 +158,13 @@ def _rounds(bench: Bench, options: argparse.Namespace) -> float:
     losses = []
     before = bench.quiet(options.window)
     for number in range(options.rounds):
-        busy = bench.busy()
+        busy = bench.busy(options.window)
         after = bench.quiet(options.window)
         usual = (before.rate + after.rate) / 2
         losses.append(1 - busy.rate / usual)
         waits = sorted(busy.waits)
         print(
-            f"round {number + 1}: {usual:,.0f} records/s, {busy.rate:,.0f} with previews for {busy.seconds:.1f} s"
+            f"round {number + 1}: {usual:,.0f} records/s, {busy.rate:,.0f} with {len(busy.waits)} previews"
             f" ({losses[-1]:+.1%} lost); CPU {before.cpu / before.seconds:.2f} and {busy.cpu / busy.seconds:.2f} s/s;"
             f" a preview took {waits[0]:.1f} to {waits[-1]:.1f} s, ended by {sorted(set(busy.endings))}",
             flush=True,

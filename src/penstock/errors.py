@@ -9,6 +9,7 @@ The reaction of the worker depends on the class, never on the text::
     ConnectException                   fatal for the task or connector that raises it
     |-- RetriableException             from ``poll`` or ``put``: try the same call again
     |   `-- SparkUnavailableException  the Spark session is gone or cannot start: the batch is run again
+    |       `-- SparkStoppedException  the worker is stopping: what was read is read again by the next one
     |-- DataException                  this record is bad: skipped when errors are tolerated, else fatal
     |   |-- SchemaBuilderException
     |   `-- SchemaProjectorException
@@ -49,6 +50,7 @@ __all__ = [
     "SchemaBuilderException",
     "SchemaProjectorException",
     "SerializationException",
+    "SparkStoppedException",
     "SparkUnavailableException",
     "ToleranceExceededException",
     "java_class_name",
@@ -138,6 +140,10 @@ class RetriableException(ConnectException):
 
 class SparkUnavailableException(RetriableException):
     """The Spark session cannot start, or its JVM is gone. The batch in hand is run again on the next session."""
+
+
+class SparkStoppedException(SparkUnavailableException):
+    """The worker is stopping, and its Spark session with it. What a task has read is read again by the next one."""
 
 
 class DataException(ConnectException):

@@ -26,7 +26,7 @@ from penstock.cli.file_limit import raise_file_limit
 from penstock.cli.signals import Ending, Events
 from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties
-from penstock.errors import ConfigException, ConnectException, KafkaException
+from penstock.errors import ConfigException, ConnectException, KafkaException, SparkUnavailableException
 from penstock.herder import Health, StandaloneHerder
 from penstock.herder.override_checks import parse_policy
 from penstock.herder.plugin_catalog import PluginCatalog
@@ -45,6 +45,7 @@ from penstock.worker.threads import OwnedThread
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
     from penstock.stores.file import FileOffsetStore
+    from penstock.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +171,7 @@ class StandaloneWorker:
         self._startup = OwnedThread("startup", self._start_rest_of_it)
         self._herder: StandaloneHerder | None = None
         self._runtime: SparkRuntime | None = None
+        self._worker: Worker | None = None
         self._store: FileOffsetStore | None = None
         self._connectors: FileConnectorStore | None = None
         self._stored: dict[str, StoredConnector] = {}
@@ -201,11 +203,14 @@ class StandaloneWorker:
         self._startup.start()
 
     def stop(self, ending: Ending | None = None) -> None:
-        """Stops REST, tasks, connectors, Spark and the offset store, in this order."""
+        """Stops REST, tasks, connectors, Spark and the offset store, in this order; Spark first while it boots."""
         if ending is not None:
             log.info("Stopping: %s", ending.reason)
         self._stopping.set()
         self._opened.close()
+        if self._runtime is not None and not self._runtime.generation:
+            # What was read waits for the first session; it is read again, and nobody has to wait for the session.
+            self._runtime.stop()
         if self._herder is not None:
             budget = self._settings.task_shutdown_graceful_timeout_ms / 1000 + _STOP_SLACK_S
             if not self._herder.stop(budget):
@@ -251,7 +256,9 @@ class StandaloneWorker:
 
         settings, herder = self._settings, self._herder
         assert herder is not None
-        self._runtime = runtime = SparkRuntime(settings.spark_settings())
+        if self._stopping.is_set():
+            return
+        self._runtime = runtime = SparkRuntime(settings.spark_settings(), on_failure=self._spark_failed)
         runtime.start()
         self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)
         store.start()
@@ -280,14 +287,20 @@ class StandaloneWorker:
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
             task_gone=builder.forget,
         )
+        self._worker = Worker(parts, herder, herder)
         herder.serve(
-            Worker(parts, herder, herder),
+            self._worker,
             ConnectorValidator(self._plugins, policy, settings.raw),
             cluster_id,
             store=self._connectors,
             except_for=[file.name for file in self._files],
         )
         log.info("The worker serves; Kafka cluster id %s", cluster_id)
+
+    def _spark_failed(self, error: SparkUnavailableException) -> None:
+        """Tasks that wait for data would not find out before there is some. Thread: the session's."""
+        if self._worker is not None:
+            self._worker.fail_tasks(error)
 
     def _warn_of_clients(self) -> None:
         """Says at once what tasks would fail with: which of them need such a client is not known yet."""

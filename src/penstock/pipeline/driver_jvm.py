@@ -66,6 +66,9 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
     "spark.task.maxDirectResultSize": "64m",
     "spark.rpc.message.maxSize": "512",
     "spark.cleaner.periodicGC.interval": "5min",
+    # PySpark would tell the JVM for every column which line of Python made it: four calls each, and a process has this
+    # or not by the thread that makes its first column.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
 JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 " + (

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import SparkUnavailableException
+from penstock.errors import SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
 from penstock.pipeline.remote_session import RemoteSession
 
@@ -44,9 +44,10 @@ class SparkRuntime:
     Args:
         conf: the worker's `spark.*` properties. `spark.remote` makes it a Spark Connect client.
         heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
-        on_change: called from the session thread with a short text when the session comes up or is lost.
+        on_failure: called from the session thread with the cause when no session can be started. Who waits for one is
+            told by an exception; this is for those who wait for data and would find out with their next batch.
 
-    Thread: created and stopped by the worker's owner; `run` and `session` from any thread.
+    Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.
     """
 
     def __init__(
@@ -54,12 +55,12 @@ class SparkRuntime:
         conf: Mapping[str, str],
         *,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
-        on_change: Callable[[str], None] = lambda _: None,
+        on_failure: Callable[[SparkUnavailableException], None] = lambda _: None,
     ) -> None:
         self._conf = {key: value for key, value in conf.items() if key.startswith("spark.")}
         self._remote = self._conf.get("spark.remote")
         self._heartbeat_timeout_s = heartbeat_timeout_s
-        self._on_change = on_change
+        self._on_failure = on_failure
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
@@ -152,14 +153,19 @@ class SparkRuntime:
                         "raise spark.driver.memory or lower batch.max.bytes"
                     ) from error
 
-    def _await(self, timeout_s: float | None) -> tuple[SparkSession, int]:
+    def want(self) -> None:
+        """Asks for a session, and returns at once: after a failed start it is tried again."""
         self.start()
         with self._changed:
             if self._failure is not None and self._session is None:
-                # A new try was asked for: the earlier failure was told to those who waited then.
+                # The earlier failure was told to those who waited then.
                 self._failure = None
                 self._wanted = True
                 self._changed.notify_all()
+
+    def _await(self, timeout_s: float | None) -> tuple[SparkSession, int]:
+        self.want()
+        with self._changed:
             settled = self._changed.wait_for(
                 lambda: self._stopping or self._failure is not None or self._usable() is not None, timeout_s
             )
@@ -167,10 +173,10 @@ class SparkRuntime:
             if session is not None:
                 return session, self._generation
             if self._stopping:
-                raise SparkUnavailableException("the worker is stopping")
+                raise SparkStoppedException("the worker is stopping")
             if not settled:
                 raise SparkUnavailableException(f"the Spark session is not up after {timeout_s} s")
-            raise SparkUnavailableException(f"the Spark session cannot start: {self._failure}") from self._failure
+            raise _cannot_start(self._failure)
 
     def _usable(self) -> SparkSession | None:
         return self._session if self._generation > self._lost_generation else None
@@ -227,13 +233,12 @@ class SparkRuntime:
                 self._failure = None
                 self._changed.notify_all()
             log.info("Spark session %d is up after %.1f s", self._generation, time.monotonic() - began)
-            self._on_change("up")
             return True
         with self._changed:
             self._failure = cause
             self._wanted = False
             self._changed.notify_all()
-        self._on_change("failed")
+        self._on_failure(_cannot_start(cause))
         return False
 
     def _tries_again(self, cause: BaseException, attempts: int, elapsed_s: float) -> bool:
@@ -284,7 +289,6 @@ class SparkRuntime:
 
     def _tear_down(self) -> None:
         with self._changed:
-            was_up = self._session is not None
             self._session = None
             self._lost_generation = self._generation
             driver, self._driver = self._driver, None
@@ -292,8 +296,12 @@ class SparkRuntime:
             self._changed.notify_all()
         if driver is not None:
             driver.close()
-        if was_up:
-            self._on_change("lost")
+
+
+def _cannot_start(cause: BaseException | None) -> SparkUnavailableException:
+    error = SparkUnavailableException(f"the Spark session cannot start: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def _not_by_py4j(record: logging.LogRecord) -> bool:

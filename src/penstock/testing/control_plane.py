@@ -69,6 +69,9 @@ class FakeTask:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def fail(self, error: Exception) -> None:
+        self.report(State.FAILED, str(error))
+
     def join(self, timeout_s: float | None = None) -> bool:
         return self._ended.wait(timeout_s)
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
@@ -43,6 +45,7 @@ from penstock.pipeline.source import build_source_pipeline
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
+from penstock.worker.preview_pace import Pace
 from penstock.worker.preview_source import FirstRecords, SourceReaders
 from penstock.worker.task_parts import TaskParts, make_parts
 
@@ -71,6 +74,7 @@ class Previewer:
         # they never stand in line before the batches of tasks.
         self._jobs = SparkJobs(runtime, Gate(1))
         self._turn = threading.BoundedSemaphore(_AT_ONCE)
+        self._pace = Pace(os.cpu_count() or 1)
         self._readers = SourceReaders()
 
     def close(self) -> None:
@@ -83,18 +87,30 @@ class Previewer:
         Raises:
             ConnectException: a part cannot be made, or the topics cannot be read.
         """
-        with self._turn, ExitStack() as made:
+        with self._turn, self._paced() as used, ExitStack() as made:
             if request.type is ConnectorType.SINK:
                 return self._sink(request, made)
-            return self._source(request, made)
+            return self._source(request, made, used)
+
+    @contextmanager
+    def _paced(self) -> Iterator[list[float]]:
+        """Waits until a preview may begin; takes what its processes have used, in CPU seconds."""
+        threading.Event().wait(self._pace.begins(time.monotonic()))
+        began = time.thread_time()
+        used: list[float] = []
+        try:
+            yield used
+        finally:
+            self._pace.ended(time.thread_time() - began + sum(used))
 
     # ------------------------------------------------------------------ sources
-    def _source(self, request: PreviewRequest, made: ExitStack) -> dict[str, object]:
+    def _source(self, request: PreviewRequest, made: ExitStack, used: list[float]) -> dict[str, object]:
         settings = SourceSettings.parse(request.config, self._classes, topic_creation_enabled=False)
         parts = make_parts(self._settings, settings, self._plugins, made)
         if request.records is None:
             cls = self._plugins.resolve_connector(request.config["connector.class"])
             read = self._readers.first_records(cls, request.config, request.limits)
+            used.append(read.cpu_s)
         else:
             read = FirstRecords([_source_record(one) for one in request.records[: request.limits.records]], "given")
         numbered = [_numbered(record, seq) for seq, record in enumerate(read.records)]

@@ -5,8 +5,8 @@ connectors that run would have to do without. This one imports them once, at a l
 
 Run as ``python -m penstock.worker.preview_server FD`` with a socket on FD. Commands and answers are JSON:
 ``{"fork": true}`` with two files, the request and the pipe for what is read, is answered by ``{"pid": ...}``;
-``{"end": pid}`` ends that process and all of its group, and is answered when it is gone. The server ends, and its
-children with it, when the other side closes the socket, and when nobody has asked for some time.
+``{"end": pid}`` ends that process and all of its group, and is answered with ``{"cpu_s": ...}`` when it is gone. The
+server ends, and its children with it, when the other side closes the socket, and when nobody has asked for some time.
 
 Main function: ``main``. Thread: this process's main thread; the worker's side is ``penstock.worker.preview_source``.
 """
@@ -58,8 +58,8 @@ def main() -> None:
                 channel.sendall(json.dumps({"pid": pid}).encode())
             else:
                 children.discard(command["end"])
-                _end(command["end"])
-                channel.sendall(b"{}")
+                used = _end(command["end"])
+                channel.sendall(json.dumps({"cpu_s": used}).encode())
     except ConnectionError:
         return
     finally:
@@ -92,13 +92,16 @@ def _fork(channel: socket.socket, files: list[int]) -> int:
         os._exit(0)
 
 
-def _end(pid: int) -> None:
+def _end(pid: int) -> float:
+    """Ends a process and its group; the CPU seconds it has used."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        _, _, usage = os.wait4(pid, 0)
+        return usage.ru_utime + usage.ru_stime
+    return 0.0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -43,11 +43,13 @@ class FirstRecords:
         records: In order.
         ended: What ended the reading: records, bytes, seconds, end or error.
         error: The text of the error.
+        cpu_s: What the process has used, in CPU seconds.
     """
 
     records: list[SourceRecord]
     ended: str
     error: str | None = None
+    cpu_s: float = 0.0
 
 
 class SourceReaders:
@@ -85,10 +87,12 @@ class SourceReaders:
                 pid = self._fork(json.dumps(request).encode(), write_end)
             finally:
                 os.close(write_end)
+            used = 0.0
             try:
-                return _collect(read_end, limits)
+                found = _collect(read_end, limits)
             finally:
-                self._end(pid)
+                used = self._end(pid)
+            return replace(found, cpu_s=used)
         finally:
             os.close(read_end)
 
@@ -114,13 +118,14 @@ class SourceReaders:
             os.close(asked)
         raise ConnectException("The process that reads sources for previews does not start; the memory may be used up")
 
-    def _end(self, pid: int) -> None:
+    def _end(self, pid: int) -> float:
         with self._lock:
             try:
-                self._ask({"end": pid})
+                return float(self._ask({"end": pid})["cpu_s"])
             except (OSError, ValueError):
                 # Without its channel the server ends, and all processes with it.
                 self._close()
+                return 0.0
 
     def _ask(self, command: Mapping[str, object], files: Sequence[int] = ()) -> dict[str, Any]:
         """Sends a command and waits for its answer. Caller holds the lock."""

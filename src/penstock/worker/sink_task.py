@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.api import AnySinkTask, SinkRecord
-from penstock.errors import stack_trace
+from penstock.errors import SparkStoppedException, stack_trace
 from penstock.kafka.consumer import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import BusyTimes, log_context
@@ -36,7 +36,7 @@ from penstock.worker.sink_committer import SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.sink_loop import SinkCounts, SinkLoop, SinkParts
 from penstock.worker.sink_partitions import SinkPartitions
-from penstock.worker.sink_stages import SinkConsumer, SinkStages, StageLimits
+from penstock.worker.sink_stages import SinkConsumer, SinkStages, StageFailed, StageLimits
 from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
 from penstock.worker.threads import OwnedThread
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
@@ -240,6 +240,10 @@ class SinkTaskRunner:
         self._stages.close()
         self._fetcher.interrupt()
 
+    def fail(self, error: Exception) -> None:
+        """See ``TaskRunner``."""
+        self._stages.post(StageFailed(error))
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end of the task; whether it came."""
         return self._thread.join(timeout_s)
@@ -280,19 +284,25 @@ class SinkTaskRunner:
             except BaseException as error:
                 was_stopping = self._stop_asked.is_set()
                 failure = error
-                logger.log(
-                    logging.INFO if self._cancelled.is_set() else logging.ERROR,
-                    "%s: ended by an error%s",
-                    self._name,
-                    " after it was asked to stop" if was_stopping else "; it stays FAILED until it is restarted",
-                    exc_info=error,
-                )
+                self._log_end(error, was_stopping=was_stopping)
             if self._cancelled.is_set():
                 return
             if failure is None or was_stopping:
                 self._callbacks.on_stopped()
             else:
                 self._callbacks.on_failure(failure)
+
+    def _log_end(self, error: BaseException, *, was_stopping: bool) -> None:
+        if isinstance(error, SparkStoppedException):
+            logger.info("%s: %s; what it had read and not yet delivered is read again", self._name, error)
+            return
+        logger.log(
+            logging.INFO if self._cancelled.is_set() else logging.ERROR,
+            "%s: ended by an error%s",
+            self._name,
+            " after it was asked to stop" if was_stopping else "; it stays FAILED until it is restarted",
+            exc_info=error,
+        )
 
     def _run_task(self) -> None:
         reporters: Sequence[ErrorReporter] = ()

@@ -48,7 +48,13 @@ from penstock.api import (
     SourceTask,
     SourceTaskContext,
 )
-from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, stack_trace
+from penstock.errors import (
+    ConnectException,
+    KafkaRetriableException,
+    RetriableException,
+    SparkStoppedException,
+    stack_trace,
+)
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import BusyTimes, log_context
@@ -254,6 +260,10 @@ class SourceTaskRunner:
                 return
             self._stop_asked = True
         self._end_polling()
+
+    def fail(self, error: Exception) -> None:
+        """See ``TaskRunner``."""
+        self._fail(error)
 
     def cancel(self) -> None:
         """Abandon the task: it commits and reports nothing more, and its producer gives up. Invariant 4."""
@@ -466,6 +476,8 @@ class SourceTaskRunner:
             late = self._stop_asked
         if self._cancelled.is_set():
             logger.debug("Task %s ended by an error after it was cancelled: %s", self.id, error)
+        elif isinstance(error, SparkStoppedException):
+            logger.info("Task %s: %s; what it had read and not yet delivered is read again", self.id, error)
         elif late:
             logger.error("Task %s had an error while it was stopping", self.id, exc_info=error)
         else:

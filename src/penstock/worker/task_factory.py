@@ -136,6 +136,7 @@ class TaskBuilder:
             ConnectException: a class cannot be found, made or configured.
             ConfigException: a setting is wrong.
         """
+        self._runtime.want()
         with ExitStack() as made:
             if request.connector_type is ConnectorType.SINK:
                 runner: TaskRunner = self._sink(request, report, made)

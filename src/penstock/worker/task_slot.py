@@ -58,6 +58,9 @@ class TaskRunner(Protocol):
     def cancel(self) -> None:
         """Abandons it: it must commit nothing more. Returns at once."""
 
+    def fail(self, error: Exception) -> None:
+        """Ends it with an error that is not its own, as FAILED. Returns at once."""
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Waits for the end of its thread; False when it still runs."""
 
@@ -92,6 +95,7 @@ class TaskSlot:
         self._runner: TaskRunner | None = None
         self._build_ended = False
         self._ended: Future[None] | None = None
+        self._broken: Exception | None = None
 
     @property
     def phase(self) -> TaskPhase:
@@ -122,6 +126,14 @@ class TaskSlot:
         """Asks the task to go on."""
         self._set_paused(False)
 
+    def fail(self, error: Exception) -> None:
+        """Ends the task as FAILED: something that it needs is not there. One that is being built fails when it is."""
+        with self._changed:
+            self._broken = error
+            runner = self._runner
+        if runner is not None:
+            runner.fail(error)
+
     def stop(self) -> Future[None]:
         """Asks the task to end; after its deadline it is abandoned.
 
@@ -150,7 +162,7 @@ class TaskSlot:
             with self._changed:
                 self._runner = runner
                 self._feed(Built())
-                phase, changed = self._phase, self._paused != paused
+                phase, changed, broken = self._phase, self._paused != paused, self._broken
             # Outside of the lock: the runner reports states from its own thread and may hold a lock of its own.
             if phase is TaskPhase.CANCELLED:
                 runner.cancel()
@@ -160,6 +172,8 @@ class TaskSlot:
                 (runner.resume if paused else runner.pause)()
             # Also a task that is to end is started: its thread closes what was built.
             runner.start()
+            if broken is not None:
+                runner.fail(broken)
             with self._changed:
                 self._build_ended = True
                 self._changed.notify_all()

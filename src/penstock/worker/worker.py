@@ -276,6 +276,11 @@ class Worker:
         if task in self._tasks:
             self._tasks[task].resume()
 
+    def fail_tasks(self, error: Exception) -> None:
+        """Ends all tasks as FAILED: something that they need is not there. Any thread."""
+        for slot in list(self._tasks.values()):
+            slot.fail(error)
+
     def stop_task(self, task: ConnectorTaskId) -> Future[None]:
         """Asks a task to end. Done when it has, or was abandoned after its deadline; at once when there is none."""
         slot = self._tasks.get(task)

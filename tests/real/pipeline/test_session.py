@@ -114,7 +114,7 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
         except Exception as error:
             print(type(error).__name__, error)
     """)
-    assert lines[:3] == ["3", "False", "SparkUnavailableException the worker is stopping"]
+    assert lines[:3] == ["3", "False", "SparkStoppedException the worker is stopping"]
 
 
 def test_a_session_that_cannot_start_tells_the_cause():

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.testing.file_flow import Feeder, FileFlow
-from penstock.testing.worker_process import is_running, wait_gone
+from penstock.testing.worker_process import WorkerProcess, is_running, wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -70,6 +70,28 @@ def test_a_jvm_that_is_killed_frozen_or_out_of_memory_is_replaced_and_nothing_is
     assert extra == (0, 0), "jobs run again, records are not sent or put again"
     with capsys.disabled():
         print("\nlines flow again after", ", ".join(f"{what}: {seconds:.0f} s" for what, seconds in back.items()))
+
+
+def test_tasks_that_wait_for_data_fail_too_when_spark_cannot_start(tmp_path: Path, broker: EmbeddedBroker) -> None:
+    worker = WorkerProcess(tmp_path, broker.bootstrap_servers, {"spark.master": "local[0]"})
+    topic = f"no-spark-{os.getpid()}"
+    source = {"name": "waits", "connector.class": "FileStreamSource", "file": str(tmp_path / "none"), "topic": topic}
+    sink = {"name": "idle", "connector.class": "FileStreamSink", "file": str(tmp_path / "out"), "topics": topic}
+    worker.add("source.properties", source)
+    worker.add("sink.properties", sink)
+    worker.start()
+    try:
+        for name in ("waits", "idle"):
+            worker.wait(lambda name=name: worker.states(name) == ["RUNNING", "FAILED"], f"{name} fails", 120)  # type: ignore[misc]
+            assert "the Spark session cannot start: Spark refused to start" in worker.trace(name)
+        # A restart tries again.
+        asked = worker.text().count("Spark session start, attempt")
+        assert worker.ask("POST", "/connectors/idle/tasks/0/restart")[0] == 204
+        worker.wait(lambda: worker.text().count("Spark session start, attempt") > asked, "Spark is tried again", 60)
+        worker.wait(lambda: worker.states("idle") == ["RUNNING", "FAILED"], "it fails again", 60)
+        assert worker.end() == 0
+    finally:
+        worker.close()
 
 
 def test_a_stalled_producer_costs_no_memory_and_goes_on_afterwards(

@@ -217,6 +217,19 @@ def test_a_task_that_cannot_be_built_fails_and_can_be_restarted(setup: Setup) ->
         setup.herder.restart_task("b", 0).result(10)
 
 
+def test_tasks_fail_with_what_they_all_need_and_can_be_restarted(setup: Setup) -> None:
+    setup.put("a", tasks_max="2")
+    setup.put("b")
+    setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
+    setup.await_state("b", "RUNNING", ["RUNNING"])
+    setup.worker.fail_tasks(ConnectException("no session"))
+    setup.await_state("a", "RUNNING", ["FAILED"] * 2)
+    setup.await_state("b", "RUNNING", ["FAILED"])
+    assert "no session" in str(setup.herder.connectors()["b"].tasks[0].trace)
+    setup.herder.restart_task("b", 0).result(10)
+    setup.await_state("b", "RUNNING", ["RUNNING"])
+
+
 def test_restart_of_failed_tasks_only_touches_those(setup: Setup) -> None:
     setup.put("a", tasks_max="2")
     setup.await_state("a", "RUNNING", ["RUNNING", "RUNNING"])
