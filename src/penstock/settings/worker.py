@@ -159,6 +159,11 @@ class WorkerSettings:
         prefixes = tuple(f"{client}." for client in _CLIENTS)
         return {name: value for name, value in self.raw.items() if not name.startswith((*prefixes, "spark."))}
 
+    @property
+    def all_through_spark(self) -> bool:
+        """Whether nothing may go around Spark (``penstock.spark.bypass=never``)."""
+        return self.values["penstock.spark.bypass"] == "never"
+
     def spark_settings(self) -> dict[str, str]:
         """The settings that are passed to Spark, `spark.` included."""
         return {name: value for name, value in self.raw.items() if name.startswith("spark.")}

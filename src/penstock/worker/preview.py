@@ -1,10 +1,11 @@
 """What a connector's configuration would do to some records: each step of its chain, before and after.
 
 Main type: ``Previewer``. Records come from the caller, from the source (``preview_source``), or from the sink's topics.
-They go through the connector's own converters and transforms in the real pipeline; looking transforms between the steps
-note what passes. Nothing is committed, nothing is written.
+They go through the connector's own converters and transforms, record by record unless a transform needs frames; looking
+transforms between the steps note what passes. Nothing is committed, nothing is written.
 
-Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once, others wait.
+Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once, at the pace that
+``preview_pace`` sets.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Previewer:
             read = FirstRecords([_source_record(one) for one in request.records[: request.limits.records]], "given")
         numbered = [_numbered(record, seq) for seq, record in enumerate(read.records)]
         looks, chain = _looking(parts)
-        spec = _spec(parts, chain)
+        spec = self._spec(parts, chain)
         shown: list[dict[str, object]] = []
         if numbered:
             batch = build_source_pipeline(self._runtime, spec, self._jobs).run(SourceRecords(numbered))
@@ -144,7 +145,7 @@ class Previewer:
         else:
             messages = [_message(one, seq) for seq, one in enumerate(request.records[: request.limits.records])]
         looks, chain = _looking(parts)
-        spec = _spec(parts, chain)
+        spec = self._spec(parts, chain)
         shown: list[dict[str, object]] = []
         if messages:
             seqs = {(one.topic, one.partition, one.offset): seq for seq, one in enumerate(messages)}
@@ -168,6 +169,13 @@ class Previewer:
             "records": shown,
         }
 
+    # ------------------------------------------------------------------ both
+    def _spec(self, parts: TaskParts, chain: Sequence[TransformStage]) -> PipelineSpec:
+        converters = parts.key_converter, parts.value_converter, parts.header_converter
+        spec = PipelineSpec(*converters, chain, "preview", nothing_beside_spark=self._settings.all_through_spark)
+        # Ten records are not worth a plan for each step, and tasks need the cores.
+        return without_spark(spec)
+
     def _sampled(self, request: PreviewRequest, settings: SinkSettings) -> list[SampledMessage]:
         client = consumer_settings(self._settings.raw, settings.raw, client_id="penstock-preview", group_id="preview")
         topics = compile_java(settings.topics_regex) if settings.topics_regex else settings.topics
@@ -175,13 +183,6 @@ class Previewer:
         return sample(
             client.checked().librdkafka, topics, records=limits.records, size=limits.bytes, seconds=limits.seconds
         )
-
-
-def _spec(parts: TaskParts, chain: Sequence[TransformStage]) -> PipelineSpec:
-    # Ten records are not worth a plan for each step, and tasks need the cores.
-    return without_spark(
-        PipelineSpec(parts.key_converter, parts.value_converter, parts.header_converter, chain, "preview")
-    )
 
 
 class _Look(Transformation):

@@ -318,7 +318,7 @@ class TaskBuilder:
             request.id.task,
             task.value_form if isinstance(task, FrameSinkTask) else None,
             spent=self._spent(request),
-            nothing_beside_spark=self._settings.values["penstock.spark.bypass"] == "never",
+            nothing_beside_spark=self._settings.all_through_spark,
         )
 
     def _spent(self, request: TaskRequest) -> Callable[[str, float], None]:
