@@ -118,7 +118,8 @@ class DriverJvm:
         self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
         self._heartbeat = Heartbeat(self._ask)
         settings = classic_settings(conf, self._scratch)
-        settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
+        if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
+            settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]

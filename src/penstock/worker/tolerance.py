@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from penstock.api import SourceRecord
-from penstock.converters.registry.client import RegistryUnavailableException
+from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
 from penstock.errors import ConnectException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batches import RecordError
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord, exception_of
@@ -117,11 +117,16 @@ def retry_delay_ms(
     return delay
 
 
+#: Whoever tolerates bad records does not want to lose all the good ones while the registry is away.
+_OF_NO_RECORD: Final = (RegistryUnavailableException, RegistryDeniedException)
+
+
 def verdict(policy: ErrorPolicy, error: RecordError) -> Verdict:
     """What an error that is not retried any more means."""
     if error.stage not in TOLERABLE_STAGES and not error.retriable:
         return Verdict.UNHANDLED
-    return Verdict.SKIP if policy.tolerance_all else Verdict.EXCEEDED
+    tolerated = policy.tolerance_all and not isinstance(error.exception, _OF_NO_RECORD)
+    return Verdict.SKIP if tolerated else Verdict.EXCEEDED
 
 
 class ErrorHandler:

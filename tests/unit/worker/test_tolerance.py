@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
 from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batches import RecordError
 from penstock.testing.sink_doubles import ListReporter, failure
@@ -71,6 +72,12 @@ def test_the_verdict_depends_on_stage_and_tolerance(
 ) -> None:
     error = failure(0, retriable=retriable, stage=stage)
     assert verdict(ErrorPolicy(tolerance_all=tolerance_all), error) is wanted
+
+
+@pytest.mark.parametrize("fault", [RegistryUnavailableException("down"), RegistryDeniedException("401")])
+def test_no_record_is_skipped_for_a_registry_that_does_not_answer(fault: Exception) -> None:
+    error = RecordError(0, "VALUE_CONVERTER", "AvroConverter", "E", "m", exception=fault)
+    assert verdict(ErrorPolicy(tolerance_all=True), error) is Verdict.EXCEEDED
 
 
 def test_without_tolerance_the_first_failed_record_ends_the_task_and_is_reported() -> None:

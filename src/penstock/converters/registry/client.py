@@ -39,6 +39,10 @@ class RegistryUnavailableException(RetriableException):
     """The registry cannot be reached, or cannot answer now. Tried again as ``errors.retry.timeout`` says."""
 
 
+class RegistryDeniedException(ConfigException):
+    """The registry wants other credentials: a fault of the settings, not of a record."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """A schema that another one refers to.
@@ -314,7 +318,9 @@ class RegistryClient:
         said += "" if error.error_code in (error.http_status_code, -1, None) else f", code {error.error_code}"
         text = f"Asked for {what}, {said}: {error.error_message}"
         if error.http_status_code in (401, 403):
-            return ConfigException(f"{text}. Check basic.auth.user.info, bearer.auth.* or the client's certificate")
+            return RegistryDeniedException(
+                f"{text}. Check basic.auth.user.info, bearer.auth.* or the client's certificate"
+            )
         if error.http_status_code == _MISSING:
             return DataException(f"{text}. Check that schema.registry.url is the registry that the schema is in")
         # As in Java, where a code of three digits is the client's fault: an incompatible schema, for one.

@@ -17,7 +17,13 @@ import pytest
 from penstock.config import ConfigDef
 from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.base import RegistryConverter
-from penstock.converters.registry.client import Reference, RegistryClient, RegistryUnavailableException, SchemaText
+from penstock.converters.registry.client import (
+    Reference,
+    RegistryClient,
+    RegistryDeniedException,
+    RegistryUnavailableException,
+    SchemaText,
+)
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.converters.registry.settings import define_registry, read_settings
@@ -267,7 +273,7 @@ def test_credentials_are_sent_and_a_refusal_says_what_to_check(registry: Registr
     known = {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": "me:secret"}
 
     assert converter(known).from_connect_data("t", STRING_SCHEMA, "a") is not None
-    with pytest.raises(ConfigException, match=r"answers 401: Unauthorized\. Check basic\.auth\.user\.info"):
+    with pytest.raises(RegistryDeniedException, match=r"answers 401: Unauthorized\. Check basic\.auth\.user\.info"):
         converter().from_connect_data("t", STRING_SCHEMA, "a")
 
 
