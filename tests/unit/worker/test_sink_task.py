@@ -10,6 +10,7 @@ from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import KafkaRetriableException, RetriableException, ToleranceExceededException
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
+from penstock.worker import sink_loop
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.tolerance import ErrorPolicy
 
@@ -47,6 +48,12 @@ def once(error: Exception) -> Callable[..., None]:
             raise left.pop()
 
     return hook
+
+
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task without records is called more often than once a second."""
+    monkeypatch.setattr(sink_loop, "IDLE_ROUND_MS", 200)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -114,6 +121,7 @@ class TestLife:
         assert str(sink.failure) == "not authorized"
         assert sink.consumer.sync_commits == [{T0: 1}]
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_an_idle_task_is_called_with_an_empty_list(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})
         sink.task.diary.wait_for_entry("empty put")
@@ -309,6 +317,7 @@ class TestErrors:
         assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k1", b"b")]
         assert sink.consumer.sync_commits == [{T0: 2}]
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_a_record_kept_over_a_retried_put_without_records_is_reported_with_its_original_bytes(
         self, run: Sinks
     ) -> None:
@@ -623,6 +632,7 @@ class TestRewindAndPause:
         sink.wait_values("a", "b")
         assert sink.consumer.seeks == []
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_records_of_a_partition_the_task_paused_come_after_resume_and_in_order(self, run: Sinks) -> None:
         sink = run(Sink(limits=StageLimits(max_records=1)))
 
@@ -647,6 +657,7 @@ class TestRewindAndPause:
         sink.wait_state("FAILED")
         assert "t-1: not assigned" in str(sink.failure)
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_a_paused_connector_delivers_nothing_commits_and_goes_on_where_it_was(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0, T1: 0})
         sink.consumer.add(T0, "a")
