@@ -66,6 +66,9 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
     "spark.task.maxDirectResultSize": "64m",
     "spark.rpc.message.maxSize": "512",
     "spark.cleaner.periodicGC.interval": "5min",
+    # The place in the code of every column that is built, at two more calls of the JVM each. PySpark looks once a
+    # process, and whether it then sees this session depends on the thread.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
 JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 " + (
