@@ -236,7 +236,7 @@ def _group(connector: str, config: Mapping[str, str]) -> Group:
     return Group(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
 
 
-def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 10) -> None:
+def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 30) -> None:
     """Waits for something to become true."""
     end = time.monotonic() + timeout_s
     pause = threading.Event()

@@ -101,7 +101,7 @@ class TestLife:
         sink.task.hooks["start"] = once(ValueError("no disk"))
         sink.runner.start()
         sink.wait_state("FAILED")
-        sink.runner.join(5)
+        sink.runner.join(WAIT_S)
         assert str(sink.failure) == "no disk"
         assert sink.task.diary.names == ["start", "stop"]
         assert sink.consumer.closed
@@ -132,14 +132,14 @@ class TestLife:
 
         def block(_: object) -> None:
             inside.set()
-            go_on.wait(5)
+            go_on.wait(WAIT_S)
 
         sink.task.hooks["put"] = block
         sink.consumer.add(T0, "a")
-        assert inside.wait(5)
+        assert inside.wait(WAIT_S)
         sink.runner.cancel()
         go_on.set()
-        assert sink.runner.join(5)
+        assert sink.runner.join(WAIT_S)
         assert sink.consumer.sync_commits == []
         assert sink.consumer.closed
         assert sink.states == ["RUNNING"]
@@ -161,11 +161,11 @@ class TestDelivery:
 
         def block(_: object) -> None:
             inside.set()
-            assert go_on.wait(5)
+            assert go_on.wait(WAIT_S)
 
         sink.task.hooks["put"] = block
         sink.consumer.add(T0, "a")
-        assert inside.wait(5)
+        assert inside.wait(WAIT_S)
         sink.consumer.add(T0, *"bcdefghijkl")
         eventually(lambda: len(sink.pipeline.runs) == 3)
         # Put: one; converted: one batch, and one without room; fetched: one batch, and one more message in a fetch that
@@ -290,7 +290,7 @@ class TestErrors:
         policy = ErrorPolicy(tolerance_all=True, retry_timeout_ms=-1)
         sink = run(Sink(pipeline=FakePipeline(flaky=1_000_000), policy=policy)).start({T0: 0})
         sink.consumer.add(T0, "flaky")
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.stop()
         assert sink.values == []
         assert sink.consumer.sync_commits == []
@@ -509,7 +509,7 @@ class TestRebalances:
         sink.pipeline.gate = threading.Event()
         sink.start({T0: 0, T1: 0})
         sink.consumer.add(T1, "x", "y")
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.add(T0, "a")
         sink.consumer.revoke(T1)
         sink.pipeline.gate.set()
@@ -525,7 +525,7 @@ class TestRebalances:
         sink.consumer.add(T1, "x", "bad", "y")
         sink.consumer.add(T0, "a", "bad", "b")
         sink.start({T0: 0, T1: 0})
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.revoke(T1)
         sink.pipeline.gate.set()
         sink.wait_values("a", "b")
@@ -538,7 +538,7 @@ class TestRebalances:
         sink.pipeline.gate = threading.Event()
         sink.consumer.add(T0, "a", "b", "c")
         sink.start({T0: 0})
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.revoke(T0)
         sink.consumer.assign({T0: 1})
         sink.pipeline.gate.set()
