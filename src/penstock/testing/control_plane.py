@@ -15,6 +15,7 @@ from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.errors import BadRequestException, KafkaRetriableException
 from penstock.herder import StandaloneHerder
 from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.interface import Health
 from penstock.herder.validation import Checked, ConnectorValidator
 from penstock.model import ConnectorType, State
 from penstock.model.preview import PreviewRequest
@@ -256,6 +257,8 @@ def running(connectors: ConnectorStore | None = None) -> Iterator[Setup]:
     setup = Setup(connectors)
     setup.herder.start()
     setup.serve()
+    # The herder's thread takes it in; whoever reads before that sees a worker that starts.
+    await_true(lambda: setup.herder.health()[0] is Health.HEALTHY)
     try:
         yield setup
     finally:
