@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: free ports, one broker and one Spark session for the whole run, both made on demand."""
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,23 @@ from penstock.broker import free_port as find_free_port
 
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Examples in docstrings are looked for in the sources alone: to look through every test takes a second."""
+    return [one for one in (yield) if type(one) is pytest.Module]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is made here stays to the end: the garbage collector would go through it again and again, for seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture

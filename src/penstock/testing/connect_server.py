@@ -20,6 +20,8 @@ import pyspark
 
 from penstock.broker import free_port
 from penstock.broker.guard import OwnerGuard
+from penstock.pipeline.class_archive import archive_option
+from penstock.testing.spark_settings import QUICK_START
 
 START_TIMEOUT_S: Final = 240.0
 _CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -100,6 +102,7 @@ class ConnectServer:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": " ".join([*QUICK_START.values(), archive_option()]).rstrip(),
             "spark.ui.enabled": "false",
             "spark.local.dir": str(self._directory),
             "spark.sql.warehouse.dir": str(self._directory / "warehouse"),

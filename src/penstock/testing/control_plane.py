@@ -15,6 +15,7 @@ from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.errors import BadRequestException, KafkaRetriableException
 from penstock.herder import StandaloneHerder
 from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.interface import Health
 from penstock.herder.validation import Checked, ConnectorValidator
 from penstock.model import ConnectorType, State
 from penstock.model.preview import PreviewRequest
@@ -239,7 +240,7 @@ def _group(connector: str, config: Mapping[str, str]) -> Group:
     return Group(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
 
 
-def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 10) -> None:
+def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 30) -> None:
     """Waits for something to become true."""
     end = time.monotonic() + timeout_s
     pause = threading.Event()
@@ -259,6 +260,8 @@ def running(connectors: ConnectorStore | None = None) -> Iterator[Setup]:
     setup = Setup(connectors)
     setup.herder.start()
     setup.serve()
+    # The herder's thread takes it in; whoever reads before that sees a worker that starts.
+    await_true(lambda: setup.herder.health()[0] is Health.HEALTHY)
     try:
         yield setup
     finally:

@@ -18,7 +18,7 @@ from penstock.worker.tolerance import ErrorPolicy
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 class FakeConsumer:

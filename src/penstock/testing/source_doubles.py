@@ -14,7 +14,7 @@ from penstock.errors import KafkaException
 from penstock.kafka.producer import FailedDelivery, ProducerClosedException, Receipts
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 def record(position: int, value: str = "v", *, source: str = "f", topic: str = "t") -> SourceRecord:

@@ -101,11 +101,16 @@ def test_a_corrupt_offsets_file_ends_the_worker_and_is_left_alone(
 
 
 @pytest.mark.java
-def test_without_a_broker_the_worker_says_so_and_a_signal_ends_it_within_seconds(tmp_path: Path) -> None:
+def test_without_a_broker_the_worker_answers_and_says_so_and_a_signal_ends_it_within_seconds(tmp_path: Path) -> None:
     worker = WorkerProcess(tmp_path, "127.0.0.1:1", {"config.providers": "env"} | ENV_PROVIDER)
     try:
         worker.start()
+        worker.wait(lambda: worker.get("/connectors") == (200, []), "it answers")
         worker.wait(lambda: "the worker keeps trying" in worker.text(), "it says so", timeout_s=120)
+        status, body = worker.get("/health")
+        assert status == 503
+        assert isinstance(body, dict)
+        assert body["status"] == "starting"
         began = time.monotonic()
         assert worker.end(signal.SIGINT) == 0
         assert time.monotonic() - began < 15, "Spark may still be starting; that must not be waited for"

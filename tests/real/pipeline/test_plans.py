@@ -72,8 +72,11 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
 
 
 def column_classes() -> Iterator[tuple[str, type]]:
-    """The stock classes that are columns, by the name that vectors have for them."""
-    for descriptor in STOCK:
+    """The stock classes that are columns, by the name that vectors have for them.
+
+    One that is both a converter and a header converter comes once.
+    """
+    for descriptor in {one.target: one for one in STOCK}.values():
         module, _, name = descriptor.target.partition(":")
         found = getattr(importlib.import_module(module), name) if name else None
         if found is None or not issubclass(found, (Converter, HeaderConverter, Transformation, Predicate)):

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(180)]
 
 ROWS = pa.table({"a": list(range(20))})
+#: A job of so many rows is under way when something happens to it, and one of so few is soon done.
+MANY, FEW = 400_000_000, 4_000_000
 
 
 def increment(session):
@@ -23,13 +25,14 @@ def increment(session):
 
 
 def run_while(runtime, disturb):
-    """Keeps a slow job running, disturbs the JVM under it, returns the job's result."""
+    """Keeps a slow job running, disturbs the JVM under it, returns the job's result, which tells its second run."""
     started = threading.Event()
     outcome: dict[str, object] = {}
 
     def job(session):
+        rows = FEW if started.is_set() else MANY
         started.set()
-        return session.range(400_000_000, numPartitions=2).selectExpr("sum(id % 7) as s").toArrow()["s"].to_pylist()
+        return session.range(rows, numPartitions=2).selectExpr("sum(id % 7) as s").toArrow()["s"].to_pylist()
 
     thread = threading.Thread(target=lambda: outcome.update(result=runtime.run(job)))
     thread.start()
@@ -46,7 +49,7 @@ def test_a_job_survives_a_killed_jvm(spark_runtime):
     before = runtime.generation
     killed = runtime.jvm_pid
     result = run_while(runtime, lambda: os.kill(killed, signal.SIGKILL))
-    assert result == [sum(i % 7 for i in range(7)) * (400_000_000 // 7) + sum(range(400_000_000 % 7))]
+    assert result == [sum(number % 7 for number in range(FEW))]
     assert runtime.generation == before + 1
     assert runtime.jvm_pid != killed
 
@@ -56,7 +59,8 @@ def test_a_job_survives_a_frozen_jvm(spark_runtime):
     runtime.session(60)
     before = runtime.generation
     frozen = runtime.jvm_pid
-    run_while(runtime, lambda: os.kill(frozen, signal.SIGSTOP))
+    result = run_while(runtime, lambda: os.kill(frozen, signal.SIGSTOP))
+    assert result == [sum(number % 7 for number in range(FEW))]
     assert runtime.generation == before + 1
     assert not os.path.exists(f"/proc/{frozen}/exe")
 
@@ -104,7 +108,8 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
     lines = run_python("""
         import os
         from penstock.pipeline.session import SparkRuntime
-        runtime = SparkRuntime({"spark.master": "local[1]"})
+        from penstock.testing.spark_settings import QUICK_START
+        runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
         print(runtime.run(lambda session: session.range(3).count()))
         pid = runtime.jvm_pid
         runtime.stop()
@@ -120,7 +125,8 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
 def test_a_session_that_cannot_start_tells_the_cause():
     lines = run_python("""
         from penstock.pipeline.session import SparkRuntime
-        runtime = SparkRuntime({"spark.master": "local[0]"})
+        from penstock.testing.spark_settings import QUICK_START
+        runtime = SparkRuntime({**QUICK_START, "spark.master": "local[0]"})
         try:
             runtime.session(90)
         except Exception as error:
@@ -134,7 +140,8 @@ def test_no_jvm_outlives_a_killed_process():
     script = """
         import os, signal
         from penstock.pipeline.session import SparkRuntime
-        runtime = SparkRuntime({"spark.master": "local[1]"})
+        from penstock.testing.spark_settings import QUICK_START
+        runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
         runtime.session()
         print(runtime.jvm_pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

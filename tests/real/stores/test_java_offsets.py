@@ -38,7 +38,7 @@ def java_worker(directory: Path, servers: str, offsets: Path, connector: dict[st
     with (directory / "java.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                *(str(find_java()), "-Xmx256m", "-cp", class_path),
+                *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path),
                 *("org.apache.kafka.connect.cli.ConnectStandalone", "worker.properties", "connector.properties"),
             ],
             cwd=directory,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import urllib.request
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,47 +20,64 @@ LINES = 12_345
 MORE = 7
 
 
-def counted(worker: WorkerProcess) -> dict[str, int]:
+def counted(worker: WorkerProcess, names: list[str]) -> dict[str, int]:
+    """The metric of these connectors, as far as they have one."""
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=30) as reply:
         text = reply.read().decode()
-    return {connector: int(count) for connector, count in SAMPLE.findall(text)}
+    return {connector: int(count) for connector, count in SAMPLE.findall(text) if connector in names}
 
 
 def lines_of(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize("bypass", ["columns", "never"])
-def test_the_metric_equals_the_lines_of_the_files(bypass: str, broker: EmbeddedBroker, tmp_path: Path) -> None:
+@pytest.fixture(params=["columns", "never"])
+def worker(request: pytest.FixtureRequest, broker: EmbeddedBroker, tmp_path: Path) -> Iterator[WorkerProcess]:
+    """A running worker with each value of `penstock.spark.bypass`."""
+    if request.param == "columns":
+        # As it is set by default.
+        yield request.getfixturevalue("shared_worker")
+        return
+    own = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers, {"penstock.spark.bypass": request.param})
+    own.start()
+    try:
+        own.wait(lambda: own.get("/connectors") == (200, []), "it answers")
+        yield own
+        assert own.end() == 0
+    finally:
+        own.close()
+
+
+def test_the_metric_equals_the_lines_of_the_files(worker: WorkerProcess, tmp_path: Path) -> None:
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     source.write_text("".join(f"line {number}\n" for number in range(LINES)))
-    names = [f"counted-source-{bypass}", f"counted-sink-{bypass}"]
+    run = uuid.uuid4().hex[:8]
+    names = [f"counted-source-{run}", f"counted-sink-{run}"]
     json = "org.apache.kafka.connect.json.JsonConverter"
-    settings = {"value.converter": json, "value.converter.schemas.enable": "true", "penstock.spark.bypass": bypass}
-    worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers, settings)
-    topic = {"topic": f"counted-{bypass}", "topics": f"counted-{bypass}"}
+    converter = {"value.converter": json, "value.converter.schemas.enable": "true"}
     hoist = "org.apache.kafka.connect.transforms.HoistField$Value"
     chain = {"transforms": "hoist", "transforms.hoist.type": hoist, "transforms.hoist.field": "line"}
-    for name, kind, path in ((names[0], "FileStreamSource", source), (names[1], "FileStreamSink", sink)):
-        used = {"topic" if path is source else "topics": topic["topic"]}
-        more = chain if path is source else {}
-        worker.add(f"{name}.properties", {"name": name, "connector.class": kind, "file": str(path), **used, **more})
+    for name, config in (
+        (names[0], {"connector.class": "FileStreamSource", "file": str(source), "topic": run, **chain}),
+        (names[1], {"connector.class": "FileStreamSink", "file": str(sink), "topics": run}),
+    ):
+        status, body = worker.ask("POST", "/connectors", {"name": name, "config": {**config, **converter}})
+        assert status == 201, body
     try:
-        worker.start()
         worker.wait(lambda: lines_of(sink) == LINES, "all lines", 200)
-        assert counted(worker) == dict.fromkeys(names, LINES)
+        assert counted(worker, names) == dict.fromkeys(names, LINES)
 
         status, _ = worker.ask("POST", f"/connectors/{names[0]}/tasks/0/restart")
         assert status == 204
         with source.open("a") as file:
             file.writelines(f"more {number}\n" for number in range(MORE))
         worker.wait(lambda: lines_of(sink) == LINES + MORE, "the lines after a restart", 100)
-        assert counted(worker) == dict.fromkeys(names, LINES + MORE)
+        assert counted(worker, names) == dict.fromkeys(names, LINES + MORE)
 
         assert worker.ask("DELETE", f"/connectors/{names[0]}")[0] == 204
-        worker.wait(lambda: names[0] not in counted(worker), "the metric of a deleted connector goes", 30)
-        assert counted(worker) == {names[1]: LINES + MORE}
-        assert worker.end() == 0
+        worker.wait(lambda: names[0] not in counted(worker, names), "the metric of a deleted connector goes", 30)
+        assert counted(worker, names) == {names[1]: LINES + MORE}
     finally:
-        worker.close()
+        for name in names:
+            worker.ask("DELETE", f"/connectors/{name}")
     assert sink.read_text().splitlines()[:2] == ["Struct{line=line 0}", "Struct{line=line 1}"]

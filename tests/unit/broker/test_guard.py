@@ -1,9 +1,9 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from penstock.broker.guard import OwnerGuard
+from penstock.testing.worker_process import is_running, wait_gone
 
 # An owner with a guarded child, that then dies as told.
 OWNER = """
@@ -33,27 +33,13 @@ def end(process: subprocess.Popen[str]) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def lives(pid: int) -> bool:
-    """Whether the process still runs (a zombie does not)."""
-    try:
-        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def ends_soon(pid: int) -> bool:
-    return subprocess.run(["timeout", "10", "tail", f"--pid={pid}", "-f", "/dev/null"], check=False).returncode == 0
-
-
 def test_the_child_of_a_killed_owner_is_killed() -> None:
     process, child = owner("die")
-    assert lives(child)
+    assert is_running(child)
 
     end(process)
 
-    assert ends_soon(child)
-    assert not lives(child)
+    assert wait_gone([child], 10) == []
 
 
 def test_a_released_child_outlives_its_owner() -> None:
@@ -61,7 +47,7 @@ def test_a_released_child_outlives_its_owner() -> None:
 
     end(process)
 
-    assert lives(child)
+    assert is_running(child)
     subprocess.run(["kill", "-KILL", str(child)], check=True)
 
 

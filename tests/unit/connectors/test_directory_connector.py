@@ -551,7 +551,7 @@ class TestMonitorThread:
             assert len(monitors()) == 1
             connector.task_configs(1)
             (tmp_path / name).write_text("x\n")
-            assert context.asked.acquire(timeout=5)
+            assert context.asked.acquire(timeout=30)
             connector.stop()
             assert monitors() == []
         connector.start(props)
@@ -568,14 +568,14 @@ class TestMonitorThread:
         (tmp_path / "a").write_text("x\n")
         connector.start(props)
         assert len(connector.task_configs(1)) == 1
-        assert context.restarted.wait(5)
+        assert context.restarted.wait(30)
 
     def test_offsets_that_cannot_be_read_are_one_warning_and_tried_again(self, tmp_path, live, caplog):
         context, connector, props = live
         (tmp_path / "a").write_text("x\n")
         context.offsets.broken = True
         connector.start(props)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while context.offsets.reads < 3 and time.monotonic() < deadline:
             threading.Event().wait(0.005)
         context.offsets.broken = False
@@ -590,7 +590,7 @@ class TestMonitorThread:
         connector.start(props)
         context.closed = True
         for thread in monitors():
-            thread.join(5)
+            thread.join(30)
         assert monitors() == []
         assert "No longer watching" in caplog.text
 
@@ -603,5 +603,5 @@ class TestMonitorThread:
         monkeypatch.setattr(DirectoryMonitor, "look", broken)
         connector.start(props)
         for thread in monitors():
-            thread.join(5)
+            thread.join(30)
         assert [type(error) for error in context.errors] == [ZeroDivisionError]

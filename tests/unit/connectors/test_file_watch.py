@@ -6,6 +6,9 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from penstock.connectors.file import watch as watch_module
 from penstock.connectors.file.watch import FileWatch, mark_of
 from penstock.testing.control_plane import await_true
 
@@ -55,7 +58,8 @@ def test_what_changed_between_the_look_and_the_wait_wakes_at_once(tmp_path: Path
     await_true(lambda: bool(took))
 
 
-def test_the_thread_ends_when_nobody_waits_and_comes_back(tmp_path: Path) -> None:
+def test_the_thread_ends_when_nobody_waits_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "LINGER_S", 0.5)
     watch = FileWatch()
 
     def running() -> int:

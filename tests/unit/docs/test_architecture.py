@@ -26,12 +26,11 @@ def thread_names() -> Iterator[str]:
     for path in SOURCE.rglob("*.py"):
         if "testing" in path.parts or "cli/quickstart" in str(path):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                "OwnedThread",
-                "threading.Thread",
-                "in_thread",
-            ):
+        text = path.read_text(encoding="utf-8")
+        if not any(maker in text for maker in MAKERS):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in MAKERS:
                 for part in [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "name")]:
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
                         yield part.value

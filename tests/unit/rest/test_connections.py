@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -42,7 +43,7 @@ def test_a_thousand_slow_and_broken_connections_keep_nobody_from_being_served(
             assert api.call("GET", f"/connectors/{name}/status")[0] == 200
             assert api.call("PUT", f"/connectors/{name}/pause")[0] == 202
             slowest = max(slowest, time.monotonic() - began)
-        assert slowest < 2, f"three requests took {slowest:.1f} s"
+        assert slowest < 5, f"three requests took {slowest:.1f} s"
         assert api.call("GET", "/connectors/running/status")[1]["connector"]["state"] == "RUNNING"
 
         # Those that neither sent a whole request nor went away are gone, without their doing.
@@ -58,9 +59,9 @@ def test_a_client_that_takes_no_answer_is_let_go(monkeypatch: pytest.MonkeyPatch
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(20)
         client.connect(("127.0.0.1", api.http.base_url.port or 0))
-        before = open_sockets()
+        await_true(lambda: served(client))
         client.sendall(b"GET /connectors/a HTTP/1.1\r\nHost: x\r\n\r\n")
-        await_true(lambda: open_sockets() < before)
+        await_true(lambda: not served(client))
 
 
 def test_a_request_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +72,7 @@ def test_a_request_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch)
                 client.sendall(first)
                 with pytest.raises(ConnectionError):
                     dribble(client)
+        monkeypatch.undo()
         assert api.call("GET", "/connectors") == (200, [])
 
 
@@ -103,6 +105,13 @@ def open_sockets() -> int:
         with suppress(OSError):
             found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
     return found
+
+
+def served(client: socket.socket) -> bool:
+    """Whether this process still has the server's end of the connection: the system knows it, with an inode."""
+    ends = f"{client.getpeername()[1]:04X}", f"{client.getsockname()[1]:04X}"
+    rows = [row.split() for row in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return any((row[1][-4:], row[2][-4:]) == ends and row[9] != "0" for row in rows)
 
 
 def dribble(client: socket.socket) -> None:

@@ -151,8 +151,7 @@ def test_scenario_21_classes_are_found_by_full_simple_and_short_names(
 )
 def test_scenario_23_names_that_java_refuses_are_refused(name: str, refusal: str) -> None:
     with serving() as api:
-        real = ConnectorValidator(Plugins())
-        api.setup.herder._parts = (api.setup.worker, real)
+        api.setup.validator.strict = True
         status, message = api.error("POST", "/connectors", {"name": name, "config": {"connector.class": SINK}})
         assert status == 400
         assert refusal in message

@@ -235,6 +235,11 @@ def test_scenario_46_a_new_configuration_gets_through_when_the_old_one_cannot_be
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
 
 
+def create_in_time(api: Api, name: str) -> None:
+    """Creates a connector, in another try when the busy machine lets a request take longer than it may here."""
+    await_true(lambda: api.create(name)[0] in (201, 409))
+
+
 @pytest.mark.parametrize(
     ("method", "words"),
     [
@@ -245,20 +250,20 @@ def test_scenario_46_a_new_configuration_gets_through_when_the_old_one_cannot_be
 def test_scenario_47_a_blocked_connector_ends_its_request_with_a_timeout_that_names_the_step(
     method: str, words: str
 ) -> None:
-    with serving(timeout_s=0.3) as api:
+    with serving(timeout_s=0.5) as api:
         BOARD.block["a", method] = leave = threading.Event()
         status, message = api.error("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
         assert status == 500
         assert message.startswith("Request timed out. The worker is currently ")
         assert f"{words} of connector a, which began at 2" in message
-        assert api.create("b")[0] == 201
+        create_in_time(api, "b")
         api.setup.await_state("b", "RUNNING", ["RUNNING"])
         assert api.call("GET", "/connectors?expand=status&expand=info")[0] == 200
         leave.set()
 
 
 def test_scenario_47_a_connector_blocked_in_config_ends_its_request_with_a_timeout() -> None:
-    with serving(timeout_s=0.3) as api:
+    with serving(timeout_s=0.5) as api:
         api.setup.validator.strict = True
         # It has no name yet when it is asked what its settings are.
         BOARD.block["", "config"] = leave = threading.Event()
@@ -266,7 +271,7 @@ def test_scenario_47_a_connector_blocked_in_config_ends_its_request_with_a_timeo
         assert status == 500
         assert "validating the configuration of connector a, which began at 2" in message
         del BOARD.block["", "config"]
-        assert api.create("b")[0] == 201
+        create_in_time(api, "b")
         api.setup.await_state("b", "RUNNING", ["RUNNING"])
         assert [one["status"]["name"] for one in api.call("GET", "/connectors?expand=status")[1].values()] == ["b"]
         leave.set()

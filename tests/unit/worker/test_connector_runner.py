@@ -43,14 +43,14 @@ def run() -> Iterator[Run]:
     yield made
     for event in BOARD.block.values():
         event.set()
-    made.runner.shut_down().result(5)
+    made.runner.shut_down().result(30)
 
 
 def test_calls_run_on_the_connectors_thread(run: Run) -> None:
-    assert run.runner.start().result(5) is TargetState.STARTED
-    plan = run.runner.task_plan(3).result(5)
+    assert run.runner.start().result(30) is TargetState.STARTED
+    plan = run.runner.task_plan(3).result(30)
     assert [config["part"] for config in plan.configs] == ["0", "1", "2"]
-    run.runner.shut_down().result(5)
+    run.runner.shut_down().result(30)
     assert run.states == [State.RUNNING, State.UNASSIGNED]
     assert BOARD.of("a") == ["start", "task_configs", "stop"]
 
@@ -62,18 +62,18 @@ def test_a_newer_request_pre_empts_one_that_has_not_begun(run: Run) -> None:
     pause = run.runner.transition(TargetState.PAUSED)
     stop = run.runner.transition(TargetState.STOPPED)
     with pytest.raises(ConnectException, match="to PAUSED before another request to change it to STOPPED"):
-        pause.result(5)
+        pause.result(30)
     BOARD.block["a", "start"].set()
-    assert started.result(5) is TargetState.STARTED
-    assert stop.result(5) is TargetState.STOPPED
+    assert started.result(30) is TargetState.STARTED
+    assert stop.result(30) is TargetState.STOPPED
     assert run.states == [State.RUNNING, State.STOPPED]
 
 
 def test_tasks_are_not_configured_by_a_connector_that_is_not_running(run: Run) -> None:
-    run.runner.start().result(5)
-    run.runner.transition(TargetState.PAUSED).result(5)
+    run.runner.start().result(30)
+    run.runner.transition(TargetState.PAUSED).result(30)
     with pytest.raises(ConnectException, match="not running"):
-        run.runner.task_plan(1).result(5)
+        run.runner.task_plan(1).result(30)
 
 
 def test_a_cancelled_instance_says_nothing_more_and_its_callers_are_told(run: Run) -> None:
@@ -83,12 +83,12 @@ def test_a_cancelled_instance_says_nothing_more_and_its_callers_are_told(run: Ru
     plan = run.runner.task_plan(1)
     ended = run.runner.shut_down()
     with pytest.raises(ConnectException, match="shutting down"):
-        plan.result(5)
+        plan.result(30)
     assert not ended.done()
     run.runner.cancel()
-    ended.result(5)
+    ended.result(30)
     with pytest.raises(ConnectException, match="abandoned"):
-        started.result(5)
+        started.result(30)
     BOARD.block["a", "start"].set()
     await_true(lambda: BOARD.of("a") == ["start", "stop"])
     assert run.states == [State.UNASSIGNED]
@@ -101,9 +101,9 @@ def test_a_constructor_that_raises_fails_the_connector() -> None:
 
     made = Run(Broken)
     with pytest.raises(ConnectException, match="no licence"):
-        made.runner.start().result(5)
+        made.runner.start().result(30)
     assert made.states == [State.FAILED]
-    made.runner.shut_down().result(5)
+    made.runner.shut_down().result(30)
 
 
 def test_a_connector_that_failed_to_initialize_is_initialized_again_when_stopped_and_resumed() -> None:
@@ -118,8 +118,8 @@ def test_a_connector_that_failed_to_initialize_is_initialized_again_when_stopped
 
     made = Run(Flaky)
     with pytest.raises(ConnectException, match="not yet"):
-        made.runner.start().result(5)
-    made.runner.transition(TargetState.STOPPED).result(5)
-    made.runner.transition(TargetState.STARTED).result(5)
+        made.runner.start().result(30)
+    made.runner.transition(TargetState.STOPPED).result(30)
+    made.runner.transition(TargetState.STARTED).result(30)
     assert made.states == [State.FAILED, State.STOPPED, State.RUNNING]
-    made.runner.shut_down().result(5)
+    made.runner.shut_down().result(30)

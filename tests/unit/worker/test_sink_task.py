@@ -10,6 +10,7 @@ from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import KafkaRetriableException, RetriableException, ToleranceExceededException
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
+from penstock.worker import sink_loop
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.tolerance import ErrorPolicy
 
@@ -47,6 +48,12 @@ def once(error: Exception) -> Callable[..., None]:
             raise left.pop()
 
     return hook
+
+
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task without records is called more often than once a second."""
+    monkeypatch.setattr(sink_loop, "IDLE_ROUND_MS", 200)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -94,7 +101,7 @@ class TestLife:
         sink.task.hooks["start"] = once(ValueError("no disk"))
         sink.runner.start()
         sink.wait_state("FAILED")
-        sink.runner.join(5)
+        sink.runner.join(WAIT_S)
         assert str(sink.failure) == "no disk"
         assert sink.task.diary.names == ["start", "stop"]
         assert sink.consumer.closed
@@ -114,6 +121,7 @@ class TestLife:
         assert str(sink.failure) == "not authorized"
         assert sink.consumer.sync_commits == [{T0: 1}]
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_an_idle_task_is_called_with_an_empty_list(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})
         sink.task.diary.wait_for_entry("empty put")
@@ -124,14 +132,14 @@ class TestLife:
 
         def block(_: object) -> None:
             inside.set()
-            go_on.wait(5)
+            go_on.wait(WAIT_S)
 
         sink.task.hooks["put"] = block
         sink.consumer.add(T0, "a")
-        assert inside.wait(5)
+        assert inside.wait(WAIT_S)
         sink.runner.cancel()
         go_on.set()
-        assert sink.runner.join(5)
+        assert sink.runner.join(WAIT_S)
         assert sink.consumer.sync_commits == []
         assert sink.consumer.closed
         assert sink.states == ["RUNNING"]
@@ -153,11 +161,11 @@ class TestDelivery:
 
         def block(_: object) -> None:
             inside.set()
-            assert go_on.wait(5)
+            assert go_on.wait(WAIT_S)
 
         sink.task.hooks["put"] = block
         sink.consumer.add(T0, "a")
-        assert inside.wait(5)
+        assert inside.wait(WAIT_S)
         sink.consumer.add(T0, *"bcdefghijkl")
         eventually(lambda: len(sink.pipeline.runs) == 3)
         # Put: one; converted: one batch, and one without room; fetched: one batch, and one more message in a fetch that
@@ -282,7 +290,7 @@ class TestErrors:
         policy = ErrorPolicy(tolerance_all=True, retry_timeout_ms=-1)
         sink = run(Sink(pipeline=FakePipeline(flaky=1_000_000), policy=policy)).start({T0: 0})
         sink.consumer.add(T0, "flaky")
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.stop()
         assert sink.values == []
         assert sink.consumer.sync_commits == []
@@ -309,6 +317,7 @@ class TestErrors:
         assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k1", b"b")]
         assert sink.consumer.sync_commits == [{T0: 2}]
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_a_record_kept_over_a_retried_put_without_records_is_reported_with_its_original_bytes(
         self, run: Sinks
     ) -> None:
@@ -500,7 +509,7 @@ class TestRebalances:
         sink.pipeline.gate = threading.Event()
         sink.start({T0: 0, T1: 0})
         sink.consumer.add(T1, "x", "y")
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.add(T0, "a")
         sink.consumer.revoke(T1)
         sink.pipeline.gate.set()
@@ -516,7 +525,7 @@ class TestRebalances:
         sink.consumer.add(T1, "x", "bad", "y")
         sink.consumer.add(T0, "a", "bad", "b")
         sink.start({T0: 0, T1: 0})
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.revoke(T1)
         sink.pipeline.gate.set()
         sink.wait_values("a", "b")
@@ -529,7 +538,7 @@ class TestRebalances:
         sink.pipeline.gate = threading.Event()
         sink.consumer.add(T0, "a", "b", "c")
         sink.start({T0: 0})
-        assert sink.pipeline.entered.wait(5)
+        assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.revoke(T0)
         sink.consumer.assign({T0: 1})
         sink.pipeline.gate.set()
@@ -623,6 +632,7 @@ class TestRewindAndPause:
         sink.wait_values("a", "b")
         assert sink.consumer.seeks == []
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_records_of_a_partition_the_task_paused_come_after_resume_and_in_order(self, run: Sinks) -> None:
         sink = run(Sink(limits=StageLimits(max_records=1)))
 
@@ -647,6 +657,7 @@ class TestRewindAndPause:
         sink.wait_state("FAILED")
         assert "t-1: not assigned" in str(sink.failure)
 
+    @pytest.mark.usefixtures("short_rounds")
     def test_a_paused_connector_delivers_nothing_commits_and_goes_on_where_it_was(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0, T1: 0})
         sink.consumer.add(T0, "a")
