@@ -3,7 +3,9 @@
 ``{"schema":S,"payload":`` is the beginning of every message of one topic as writers make them. The first message that
 has no known beginning is scanned in Python for where its schema text ends; Arrow then finds all others that begin so.
 What is written in another order (payload first) is put into this form, one message at a time. So a batch of one
-schema costs one scan and one pass in C, and no Spark job has to find the groups.
+schema costs one scan and one pass in C, and no Spark job has to find the groups. The beginning says the same in every
+message, and is often longer than the payload: it is cut off, and what Spark is given is the payload with the closing
+brace of the envelope, whatever else stands there.
 
 Main type: ``Envelopes`` (one converter's memory of schema texts). Hints: ``Envelope``, ``Refused``, ``NO_MESSAGE``.
 
@@ -44,15 +46,13 @@ _DECODER: Final = json.JSONDecoder()
 
 @dataclass(frozen=True)
 class Envelope:
-    """Messages that begin with the same schema.
+    """Messages of one schema, cut off behind ``"payload":``.
 
     Attributes:
         schema: The schema; None = schemaless.
-        head: How many bytes come before the payload.
     """
 
     schema: Schema | None
-    head: int
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def lacks_envelope() -> DataException:
 
 @dataclass(frozen=True)
 class _Scan:
-    """What one message begins with, in the common form, and the message itself when it had to be put into it."""
+    """What one message begins with, in the common form, and what follows when it had to be put into it."""
 
     head: bytes
     schema_text: str
@@ -120,10 +120,11 @@ class Envelopes:
         self._known: OrderedDict[bytes, Hint] = OrderedDict()
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
-        """Gives each message its hint."""
+        """Gives each message its hint, and cuts off what comes before the payload."""
         rows = len(column)
         hints: dict[Hint, int] = {}
         codes = np.full(rows, -1, dtype=np.int32)
+        heads = np.zeros(rows, dtype=np.int32)
         rewritten: dict[int, bytes] = {}
         if column.null_count:
             codes[column.is_null().to_numpy()] = hints.setdefault(NO_MESSAGE, 0)
@@ -137,25 +138,27 @@ class Envelopes:
                 passes += 1
                 same = pc.starts_with(rest, scan.head).to_numpy()
                 codes[left[same]] = hints.setdefault(self._hint(scan), len(hints))
+                heads[left[same]] = len(scan.head)
                 if same.all():
                     break
                 keep = np.flatnonzero(~same)
                 left, rest = left[keep], rest.take(pa.array(keep))
                 continue
-            left, rest = self._one_by_one(left, rest, passes >= MAX_PASSES, codes, hints, rewritten)
-        changed = _replaced(column, rewritten) if rewritten else None
-        return Sorted(tuple(hints), codes if len(hints) > 1 else None, changed)
+            left, rest = self._one_by_one(left, rest, passes >= MAX_PASSES, (codes, heads), hints, rewritten)
+        payloads = _replaced(without_heads(column, heads), rewritten)
+        return Sorted(tuple(hints), codes if len(hints) > 1 else None, payloads)
 
     def _one_by_one(
         self,
         left: np.ndarray,
         rest: pa.ChunkedArray,
         to_the_end: bool,
-        codes: np.ndarray,
+        found: tuple[np.ndarray, np.ndarray],
         hints: dict[Hint, int],
         rewritten: dict[int, bytes],
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
         """Scans messages until one begins as most do; returns what is left from there on."""
+        codes, heads = found
         for index, row in enumerate(left.tolist()):
             scan = _scan(rest[index].as_py())
             if isinstance(scan, Refused):
@@ -165,6 +168,8 @@ class Envelopes:
                 rewritten[row] = scan.rewritten
             elif not to_the_end:
                 return left[index:], rest.slice(index)
+            else:
+                heads[row] = len(scan.head)
             codes[row] = hints.setdefault(self._hint(scan), len(hints))
         return left[:0], rest
 
@@ -186,7 +191,7 @@ class Envelopes:
             return _REFUSED_SYNTAX
         except Exception as error:  # the schema is the message's, so the message is at fault
             return Refused(str(error), java_class_name(error))
-        return Envelope(schema, len(scan.head))
+        return Envelope(schema)
 
 
 def _scan(data: bytes) -> _Scan | Refused:
@@ -219,7 +224,7 @@ def _scan_any(text: str) -> _Scan | Refused:
     if members is None or members.keys() != {"schema", "payload"}:
         return _REFUSED_SHAPE
     head = f'{{"schema":{members["schema"]},"payload":'
-    return _Scan(head.encode(), members["schema"], f"{head}{members['payload']}}}".encode())
+    return _Scan(head.encode(), members["schema"], f"{members['payload']}}}".encode())
 
 
 def _skip(text: str, at: int) -> int:
@@ -259,8 +264,36 @@ def _members(text: str, at: int) -> dict[str, str] | None:
         at = _skip(text, at + 1)
 
 
+def without_heads(column: pa.ChunkedArray, heads: np.ndarray) -> pa.ChunkedArray:
+    """Each message without so many of its first bytes; null stays null.
+
+    >>> without_heads(pa.chunked_array([[b"ab:1", None, b"c:2"]], pa.binary()), np.array([3, 0, 2])).to_pylist()
+    [b'1', None, b'2']
+    """
+    ends = np.cumsum([0, *map(len, column.chunks)])
+    parts = [_cut(chunk, heads[ends[index] : ends[index + 1]]) for index, chunk in enumerate(column.chunks)]
+    return pa.chunked_array(parts, column.type)
+
+
+def _cut(chunk: pa.BinaryArray, heads: np.ndarray) -> pa.BinaryArray:
+    if not heads.any():
+        return chunk
+    size = len(chunk)
+    _, offsets, data = chunk.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset : chunk.offset + size + 1]
+    # The same bytes as an array twice as long, head and rest in turn: every other entry is what stays.
+    halves = np.empty(2 * size + 1, dtype=np.int32)
+    halves[::2] = bounds
+    halves[1::2] = bounds[:-1] + heads
+    both = pa.Array.from_buffers(chunk.type, 2 * size, [None, pa.py_buffer(halves), data])
+    gone = chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else None
+    return both.take(pa.array(np.arange(1, 2 * size, 2), mask=gone))
+
+
 def _replaced(column: pa.ChunkedArray, rewritten: dict[int, bytes]) -> pa.ChunkedArray:
-    values = column.to_pylist()
-    for row, data in rewritten.items():
-        values[row] = data
-    return pa.chunked_array([pa.array(values, pa.binary())])
+    if not rewritten:
+        return column
+    order = np.arange(len(column))
+    order[list(rewritten)] = len(column) + np.arange(len(rewritten))
+    both = pa.chunked_array([*column.chunks, pa.array(rewritten.values(), column.type)])
+    return both.take(pa.array(order))

@@ -26,7 +26,9 @@ PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: More members are left to the parser: a pattern with many groups is slow.
 MAX_MEMBERS: Final = 40
 
-STRING: Final = '"([^"\\\\\\x00-\\x1f]*)"'
+# Java looks single characters up in a table; a range among them would be one more call for each character.
+_CONTROLS: Final = "".join(f"\\x{code:02x}" for code in range(32))
+STRING: Final = f'"([^"\\\\{_CONTROLS}]*)"'
 BOOLEAN: Final = "(true|false)"
 _SPACE: Final = "[ \\t\\r\\n]*"
 #: Digits that any number of the type may have; minus zero is zero to Java, so it is not among these numbers.

@@ -59,7 +59,7 @@ class ReadJson(Step):
         schema = self.content if hint is None else hint.schema
         if hint is None and schema is None:
             return self._plan_plain(shape)
-        return self._plan_typed(shape, schema, None if hint is None else hint.head)
+        return self._plan_typed(shape, schema)
 
     def _refuse(self, shape: Shape, hint: Refused) -> StepPlan:
         fault = Fault(None, hint.message, hint.exception, advice_on(hint.message, self.side))
@@ -86,10 +86,10 @@ class ReadJson(Step):
         return StepPlan(shape.with_side(self.side, Side.of(None)), make, names, names)
 
     # ------------------------------------------------------------------ with a schema
-    def _plan_typed(self, shape: Shape, schema: Schema | None, head: int | None) -> StepPlan:
+    def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})
-        make = partial(self._make_content, schema) if head is None else partial(self._make_payload, schema, head)
+        make = partial(self._make_content if self.hint is None else self._make_payload, schema)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     def _make_content(self, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
@@ -104,10 +104,9 @@ class ReadJson(Step):
 
         return self._typed(text, schema, "$", by_itself, keep)
 
-    def _make_payload(self, schema: Schema | None, head: int, bag: Bag, keep: Keep) -> Made:
-        """What comes before the payload is known; the rest of the message is read as ``{"payload":...}``."""
-        rest = F.substring(bag.side(self.side), head + 1, _ALL).cast("string")
-        text = keep(F.concat(F.lit('{"payload":'), rest))
+    def _make_payload(self, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
+        """What comes before the payload is cut off; the rest of the message is read as ``{"payload":...}``."""
+        text = keep(F.concat(F.lit('{"payload":'), bag.side(self.side).cast("string")))
 
         def by_itself(x: Column, lenient: Lenient) -> Column:
             def judged(document: Column) -> Column:
@@ -164,6 +163,3 @@ def _judged(syntax: Column, shape: Column | None, payload: Column, lenient: Leni
         fault = fault.when(shape, F.lit(_SHAPE))
     fault = fault.when(problem.isNotNull(), F.lit(_VALUE))
     return F.struct(value.alias("value"), fault.alias("fault"), problem.alias("problem"))
-
-
-_ALL: Final = 2_147_483_647

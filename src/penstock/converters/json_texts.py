@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _KINDS: Final[dict[type, str]] = {str: "STRING", int: "BIGINT", bool: "BOOLEAN"}
 _PATTERNS: Final = {"STRING": STRING, "BIGINT": whole(), "BOOLEAN": BOOLEAN}
-_ALL: Final = 2_147_483_647
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ class MatchEnvelopeText(Step):
         names = frozenset({side})
 
         def make(bag: Bag, keep: Keep) -> Made:
-            payload = keep(F.substring(bag.side(side), self.full.envelope.head + 1, _ALL).cast("string"))
+            payload = keep(bag.side(side).cast("string"))
             template = ",".join(f"{one.name}=${number}" for number, one in enumerate(self.members, 1))
             rewritten = keep(rewrite(payload, self.members, f"Struct{{{template}}}", end="\\}"))
             return Made({side: _matched(payload, rewritten)})
@@ -185,7 +184,7 @@ class ReadEnvelopeText(Step):
 
     Attributes:
         side: Key or value.
-        envelope: The schema of these messages and where their payload begins.
+        envelope: The schema of these messages.
         defaults: Whether nulls are replaced by defaults.
     """
 

@@ -180,9 +180,12 @@ class SinkStages:
     def room(self) -> int:
         """How many records may be fetched now. Thread: fetch."""
         with self._changed:
-            if self._quiet or self._waiting_bytes >= self.limits.max_bytes:
-                return 0
-            return max(0, self.limits.max_records - self._waiting_records)
+            return self._room()
+
+    def _room(self) -> int:
+        if self._quiet or self._waiting_bytes >= self.limits.max_bytes:
+            return 0
+        return max(0, self.limits.max_records - self._waiting_records)
 
     def add_fetched(self, chunk: FetchedChunk) -> None:
         """Hand messages to the conversion; does not wait. Thread: fetch."""
@@ -213,7 +216,7 @@ class SinkStages:
                 return True
             if until is not None:
                 return until.answered
-            return not self._quiet and self._waiting_records < self.limits.max_records
+            return self._room() > 0
 
         with self._changed:
             self._changed.wait_for(ready, timeout_s)
