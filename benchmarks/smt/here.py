@@ -29,6 +29,7 @@ from penstock.converters.as_bytes import ByteArrayConverter
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import ConnectHeaders, Schema, SchemaBuilder, Struct, Type
+from penstock.kafka.collector import collect_rarely
 from penstock.pipeline.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
@@ -81,6 +82,7 @@ class Pipelines:
         self._jobs = SparkJobs(runtime)
         self._plugins = Plugins.discover()
         runtime.session(300)
+        collect_rarely()  # as a worker does
 
     # ------------------------------------------------------------------ measuring
     def warm(self, batches: Sequence[Batch], size: int) -> None:

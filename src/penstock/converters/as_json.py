@@ -191,7 +191,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             return SchemaAndValue(self._content, read_value(self._content, node, defaults=self._defaults))
         if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
             raise lacks_envelope()
-        schema = read_schema(node["schema"], defaults=self._defaults)
+        schema = self._envelopes.schema_of(node["schema"])
         return SchemaAndValue(schema, read_value(schema, node["payload"], defaults=self._defaults))
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:

@@ -118,6 +118,23 @@ class Envelopes:
         self._size = max(1, size)
         self._defaults = defaults
         self._known: OrderedDict[bytes, Hint] = OrderedDict()
+        self._schemas: OrderedDict[str, Schema | None] = OrderedDict()
+
+    def schema_of(self, node: object) -> Schema | None:
+        """The schema of one message, by its JSON: the same object for equal ones, which makes them quick to compare.
+
+        Raises:
+            DataException: it is no schema.
+        """
+        text = repr(node)
+        if text in self._schemas:
+            self._schemas.move_to_end(text)
+            return self._schemas[text]
+        schema = read_schema(node, defaults=self._defaults)
+        self._schemas[text] = schema
+        if len(self._schemas) > self._size:
+            self._schemas.popitem(last=False)
+        return schema
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
         """Gives each message its hint, and cuts off what comes before the payload."""

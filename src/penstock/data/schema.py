@@ -8,6 +8,7 @@ Owning thread: none; schemas are immutable and may be shared by threads.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -73,6 +74,18 @@ class Type(Enum):
 
 
 _COMPOSITE: Final = frozenset({Type.ARRAY, Type.MAP, Type.STRUCT})
+_STRUCT: Final = Type.STRUCT
+_WIDTHS: Final = {Type.INT8: 7, Type.INT16: 15, Type.INT32: 31, Type.INT64: 63}
+_RANGES: Final = {kind: (-(1 << bits), (1 << bits) - 1) for kind, bits in _WIDTHS.items()}
+_EXACT: Final[Mapping[Type, type]] = {
+    **dict.fromkeys(_RANGES, int),
+    Type.FLOAT32: float,
+    Type.FLOAT64: float,
+    Type.BOOLEAN: bool,
+    Type.STRING: str,
+    Type.BYTES: bytes,
+}
+_LOGICAL_PREFIX: Final = "org.apache.kafka.connect.data."
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +123,12 @@ class Schema:
 
     __slots__ = (
         "_by_name",
+        "_exact",
         "_fields",
         "_hash",
         "_key_schema",
+        "_range",
+        "_same",
         "_value_schema",
         "default",
         "doc",
@@ -135,6 +151,13 @@ class Schema:
     _fields: tuple[Field, ...]
     _by_name: Mapping[str, Field]
     _hash: int
+    #: An instance of exactly this class fits without a further look, if it is in the range; None = there is no such
+    #: class, or all of its instances fit.
+    _exact: builtins.type | None
+    _range: tuple[int, int] | None
+    #: An equal schema that stands for this one, so that schemas that are made for each record are compared once each.
+    #: None = this one does.
+    _same: Schema | None
 
     def __init__(
         self,
@@ -162,6 +185,10 @@ class Schema:
         put(self, "_value_schema", value_schema)
         put(self, "_fields", tuple(fields))
         put(self, "_by_name", {field.name: field for field in fields})
+        logical = name is not None and name.startswith(_LOGICAL_PREFIX)
+        put(self, "_exact", None if logical else _EXACT.get(type))
+        put(self, "_range", _RANGES.get(type))
+        put(self, "_same", None)
         # The default is left out: it may be a list or dict. Equal schemas still have equal hashes.
         parts = (type, optional, name, version, doc, key_schema, value_schema, self._fields)
         put(self, "_hash", hash((*parts, None if parameters is None else frozenset(parameters.items()))))
@@ -201,7 +228,7 @@ class Schema:
         Raises:
             DataException: This is not a struct.
         """
-        if self.type is not Type.STRUCT:
+        if self.type is not _STRUCT:
             raise DataException("Cannot list fields on non-struct type")
         return self._fields
 
@@ -211,7 +238,7 @@ class Schema:
         Raises:
             DataException: This is not a struct.
         """
-        if self.type is not Type.STRUCT:
+        if self.type is not _STRUCT:
             raise DataException("Cannot look up fields on non-struct type")
         return self._by_name.get(name)
 
@@ -220,9 +247,20 @@ class Schema:
             return True
         if not isinstance(other, Schema):
             return NotImplemented
+        if self._hash != other._hash:
+            return False
+        same = self._same or self
+        if same is (other._same or other):
+            return True
+        if not self._says_the_same(other):
+            return False
+        for one in (self, other):
+            object.__setattr__(one, "_same", None if one is same else same)
+        return True
+
+    def _says_the_same(self, other: Schema) -> bool:
         return (
-            self._hash == other._hash
-            and self.type is other.type
+            self.type is other.type
             and self.optional == other.optional
             and self.name == other.name
             and self.version == other.version

@@ -8,7 +8,7 @@ from __future__ import annotations
 import decimal
 from collections.abc import Sequence
 from datetime import date, datetime, time
-from typing import cast
+from typing import Final, cast
 
 from penstock.data.schema import Field, Schema, Type
 from penstock.data.text import to_java_text
@@ -16,6 +16,8 @@ from penstock.data.validate import check_value
 from penstock.errors import DataException
 
 __all__ = ["Struct"]
+
+_STRUCT: Final = Type.STRUCT
 
 
 class Struct:
@@ -50,10 +52,10 @@ class Struct:
     values: list[object]
 
     def __init__(self, schema: Schema) -> None:
-        if schema.type is not Type.STRUCT:
+        if schema.type is not _STRUCT:
             raise DataException(f"Not a struct schema: {schema}")
         self.schema = schema
-        self.values = [None] * len(schema.fields)
+        self.values = [None] * len(schema._fields)
 
     @classmethod
     def unchecked(cls, schema: Schema, values: Sequence[object]) -> Struct:
@@ -73,11 +75,17 @@ class Struct:
             DataException: There is no such field, or the value does not fit its schema (null fits a field that is
                 optional or has a default).
         """
-        found = self._field(field)
-        if value is None and found.schema.default is not None:
-            self.values[found.index] = None
-            return self
-        check_value(found.schema, value, f'field: "{found.name}"')
+        try:
+            found = self.schema._by_name[field if isinstance(field, str) else field.name]
+        except KeyError:
+            raise _no_field(field) from None
+        schema = found.schema
+        # This is what a transform in Python does most: what fits by its class alone is looked at no further.
+        fits = type(value) is schema._exact and (
+            not (ends := schema._range) or ends[0] <= value <= ends[1]  # type: ignore[operator]
+        )
+        if not fits and (value is not None or schema.default is None):
+            check_value(schema, value, f'field: "{found.name}"')
         self.values[found.index] = value
         return self
 
@@ -87,7 +95,10 @@ class Struct:
         Raises:
             DataException: There is no such field.
         """
-        found = self._field(field)
+        try:
+            found = self.schema._by_name[field if isinstance(field, str) else field.name]
+        except KeyError:
+            raise _no_field(field) from None
         value = self.values[found.index]
         return found.schema.default if value is None else value
 
@@ -164,10 +175,9 @@ class Struct:
             check_value(field.schema, value, f'field: "{field.name}"')
 
     def _field(self, field: str | Field) -> Field:
-        name = field if isinstance(field, str) else field.name
-        found = self.schema._by_name.get(name)
+        found = self.schema._by_name.get(field if isinstance(field, str) else field.name)
         if found is None:
-            raise DataException(f"{name} is not a valid field name")
+            raise _no_field(field)
         return found
 
     def _typed(self, name: str, kind: Type) -> object:
@@ -191,3 +201,7 @@ class Struct:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _no_field(field: str | Field) -> DataException:
+    return DataException(f"{field if isinstance(field, str) else field.name} is not a valid field name")

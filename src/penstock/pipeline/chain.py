@@ -294,7 +294,7 @@ class Conditional(Step):
         if not self.step.takes_objects(shape):
             return False
         inner = self.step.plan(shape)
-        return isinstance(inner, StepPlan) and inner.shape == shape
+        return isinstance(inner, StepPlan) and _one_shape(inner.shape, shape) is not None
 
     def plan(self, shape: Shape) -> StepPlan | Split:
         inner = self.step.plan(shape)
@@ -304,13 +304,22 @@ class Conditional(Step):
         if isinstance(inner, Split):
             branches = [Branch(_both(holds, one.condition), one.plan, reads | one.reads) for one in inner.branches]
             return Split([*branches, unchanged])
-        if inner.shape != shape:
+        both = _one_shape(inner.shape, shape)
+        if both is None:
             return Split([Branch(holds, inner, reads), unchanged])
-        return _chosen(inner, holds, reads)
+        return _chosen(replace(inner, shape=both), holds, reads)
 
     def _holds(self, shape: Shape, bag: Bag) -> Column:
         condition = self.predicate.condition(bag, shape)
         return ~condition if self.negate else condition
+
+
+def _one_shape(one: Shape, other: Shape) -> Shape | None:
+    """What two shapes have in common that differ at most in what is known of their text; None where they do not."""
+    if one == other:
+        return one
+    bare = one.without_bounds(_SIDES)
+    return bare if bare == other.without_bounds(_SIDES) else None
 
 
 def _both(first: Callable[[Bag], Column], second: Callable[[Bag], Column] | None) -> Callable[[Bag], Column]:

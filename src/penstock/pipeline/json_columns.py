@@ -101,14 +101,21 @@ class JsonText:
         if schema.type is Type.STRUCT and physical.form is Form.STRUCT:
             pairs = list(zip(schema.fields, physical.children, strict=True))
             return 0 < len(pairs) <= _MAX_PIECES and all(self._is_clean(field.schema, child) for field, child in pairs)
-        if physical.form is not Form.SCALAR or logical_name(schema) is not None:
+        if physical.form is not Form.SCALAR:
             return False
-        return schema.type in _WHOLE or (schema.type is Type.STRING and physical.text is TextBound.CLEAN)
+        if schema.type is Type.STRING:
+            return physical.text is TextBound.CLEAN
+        # Temporal types are the integers they are written as.
+        return schema.type in _WHOLE or schema.type in _FLOATS
 
     def _clean_parts(self, column: Column, schema: Schema, physical: Physical) -> list[Column]:
         """Texts that make up a value; one of them is null where the value is."""
         if schema.type is Type.STRING:
             return [F.lit('"'), column, F.lit('"')]
+        if schema.type in _FLOATS:
+            text = column.cast("string")
+            infinite = F.isnan(column) | (F.abs(column) == float("inf"))
+            return [F.when(infinite, F.concat(F.lit('"'), text, F.lit('"'))).otherwise(text)]
         if schema.type is not Type.STRUCT:
             return [column.cast("string")]
         parts: list[Column] = []
@@ -288,6 +295,7 @@ class JsonText:
 #: A struct of more fields is written by Jackson: generated code has a limit.
 _MAX_PIECES: Final = 50
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN))
+_FLOATS: Final = frozenset((Type.FLOAT32, Type.FLOAT64))
 _TEXT: Final = Schema(Type.STRING, optional=True)
 _TEXT_LAYOUT: Final = default_physical(_TEXT)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, SinkRecord
@@ -66,19 +67,25 @@ def _with(record: ConnectRecord, names: Sequence[str], values: Sequence[Any]) ->
 
 def apply_classic(
     classic: Classic, live: list[ConnectRecord], positions: list[int] | None, failures: Failures
-) -> tuple[list[ConnectRecord], list[int]]:
+) -> tuple[list[ConnectRecord], list[int] | None]:
+    """Runs a user's transform over records, in order; what it drops, or fails for, is not among its results."""
     kept: list[ConnectRecord] = []
-    places: list[int] = []
-    for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
+    gone: list[int] = []
+    apply = classic.apply
+    for index, record in enumerate(live):
         try:
-            result = classic.apply(record)
+            result = apply(record)
         except Exception as error:
-            failures.raised(seq, Stage.TRANSFORMATION, classic.name, error)
-            continue
-        if result is not None:
+            failures.raised(index if positions is None else positions[index], Stage.TRANSFORMATION, classic.name, error)
+            result = None
+        if result is None:
+            gone.append(index)
+        else:
             kept.append(result)
-            places.append(seq)
-    return kept, places
+    if not gone:
+        return kept, positions
+    left = np.delete(np.arange(len(live)) if positions is None else np.asarray(positions, dtype=np.int64), gone)
+    return kept, left.tolist()
 
 
 def columns_of(

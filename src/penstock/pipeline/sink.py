@@ -318,7 +318,8 @@ class SinkPipeline:
         for segment in self._segments:
             started = time.perf_counter()
             if isinstance(segment, Classic):
-                live, positions = apply_classic(segment, live, positions, failures)
+                live, kept = apply_classic(segment, live, positions, failures)
+                positions = positions if kept is None else kept
                 self._spent(segment.alias, time.perf_counter() - started)
                 continue
             if isinstance(segment, Framed):

@@ -80,6 +80,8 @@ class Physical:
 
 
 SCALAR: Final = Physical(Form.SCALAR)
+#: One plain column of what JSON writes as it is: numbers, say.
+CLEAN_SCALAR: Final = Physical(Form.SCALAR, text=TextBound.CLEAN)
 DECIMAL: Final = Physical(Form.DECIMAL)
 UNSCALED: Final = Physical(Form.UNSCALED)
 VARIANT: Final = Physical(Form.VARIANT)

@@ -19,14 +19,14 @@ from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
-from penstock.pipeline.types import SCALAR, Form, Physical
+from penstock.pipeline.types import CLEAN_SCALAR, SCALAR, Form, Physical
 from penstock.pipeline.variant_columns import get_field, put_field
-from penstock.transforms.cast_columns import SPARK_TYPES, Casted, cast_typed, cast_variant
+from penstock.transforms.cast_columns import SPARK_TYPES, Casted, cast_typed, cast_variant, casted_layout
 from penstock.transforms.cast_values import cast_schema, cast_value, casts_of, parse_spec
 from penstock.transforms.requirements import require_map, require_struct
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.sides import Demand, null_variant, side_of, with_side
-from penstock.transforms.struct_copies import field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -62,6 +62,7 @@ class CastTo(Step):
     side: SideName
     casts: tuple[tuple[str | None, Type], ...]
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     @property
     def _demand(self) -> Demand:
@@ -104,15 +105,15 @@ class CastTo(Step):
             casted = cast_typed(bag.side(self.side), before, known.physical, target)
             return Made({self.side: casted.column}, _faults(casted))
 
-        side = Side.of(schema, SCALAR, present=True)
+        side = Side.of(schema, casted_layout(before, known.physical, target), present=True)
         return self._demand.unless_null(shape, StepPlan(shape.with_side(self.side, side), make, names, names))
 
     def _plan_struct(self, shape: Shape, known: Side, before: Schema, schema: Schema) -> StepPlan | Split:
         wanted = dict(self.casts)
-        layouts = [
-            child if one.name not in wanted else SCALAR
-            for one, child in zip(before.fields, known.physical.children, strict=True)
-        ]
+        layouts = []
+        for one, child in zip(before.fields, known.physical.children, strict=True):
+            copied = copied_layout(one, child, defaults=self.defaults)
+            layouts.append(casted_layout(one.schema, copied, wanted[one.name]) if one.name in wanted else copied)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
@@ -135,7 +136,11 @@ class CastTo(Step):
     # ------------------------------------------------------------------ without
     def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
         before = members_of(known)
-        after = {**before, **{name or "": Member.of(_SCHEMALESS.get(target, target)) for name, target in self.casts}}
+        after = dict(before)
+        for name, target in self.casts:
+            old = before.get(name or "")
+            layout = CLEAN_SCALAR if old is None else casted_layout(old.schema, old.physical, target)
+            after[name or ""] = Member(Schema(_SCHEMALESS.get(target, target), optional=True), layout)
         side = object_side(after, present=known.present)
 
         def make(bag: Bag, keep: Keep) -> Made:

@@ -24,7 +24,7 @@ from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import ascii_digits_column
 from penstock.pipeline.java_text import java_text
 from penstock.pipeline.step import Keep
-from penstock.pipeline.types import Form, Physical, logical_name
+from penstock.pipeline.types import CLEAN_SCALAR, Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import java_class_of
 from penstock.transforms.sides import scalar, with_kind
@@ -78,6 +78,11 @@ class Casted:
 
     column: Column
     problem: Column | None = None
+
+
+def casted_layout(schema: Schema, physical: Physical, target: Type) -> Physical:
+    """The layout of ``cast_typed``: text stays what it is, the text of all else needs no escapes."""
+    return CLEAN_SCALAR if target is not Type.STRING or schema.type is not Type.STRING else physical
 
 
 # --------------------------------------------------------------------------------------------------------- with schema

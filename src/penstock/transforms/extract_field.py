@@ -32,6 +32,7 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
+from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import Physical
 from penstock.pipeline.variant_columns import get_field, is_map, java_class_of
 from penstock.transforms.field_path import NESTED, SYNTAX_CONFIG, FieldPath, define_syntax, parse_path
@@ -65,6 +66,7 @@ class Extract(Step):
     side: SideName
     path: FieldPath
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     def takes_objects(self, shape: Shape) -> bool:
         known = shape.side(self.side)
@@ -101,7 +103,7 @@ class Extract(Step):
             physical = physical.children[field.index]
             layouts.append(physical)
         # A null in a required field, or on the way to it, is possible: nothing is known of the field's nulls.
-        side = Side.of(fields[-1].schema, physical)
+        side = Side.of(fields[-1].schema, unbounded(physical) if self._may_default(fields) else physical)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)

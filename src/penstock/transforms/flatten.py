@@ -23,6 +23,7 @@ from penstock.errors import DataException
 from penstock.pipeline.expressions import apart
 from penstock.pipeline.objects import Member, Members, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
+from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import Form, Physical, spark_type
 from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import java_class_of
@@ -152,6 +153,7 @@ class Flat(Step):
 
     side: SideName
     delimiter: str
+    bounds_text: ClassVar[bool] = True
 
     @property
     def _demand(self) -> Demand:
@@ -180,7 +182,9 @@ class Flat(Step):
             schema, leaves = flattened(known.schema, known.physical, self.delimiter)
         except DataException as error:
             return self._demand.failing(shape, str(error), error.java_name, null_passes=True)
-        physical = Physical(Form.STRUCT, tuple(leaf.physical for leaf in leaves))
+        # A default that takes the place of null is not what was seen of the text.
+        layouts = [leaf.physical if leaf.original.default is None else unbounded(leaf.physical) for leaf in leaves]
+        physical = Physical(Form.STRUCT, tuple(layouts))
         side = Side.of(schema, physical, present=True)
         after = shape.with_side(self.side, side)
         return self._demand.unless_null(

@@ -34,7 +34,7 @@ from penstock.transforms.requirements import (
     struct_fault,
 )
 from penstock.transforms.settings import define_null_replacement
-from penstock.transforms.struct_copies import field_column, field_value, required_fault, schema_like
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -98,6 +98,7 @@ class FieldsToHeaders(Step):
     pairs: tuple[tuple[str, str], ...]
     move: bool
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     @property
     def purpose(self) -> str:
@@ -167,8 +168,8 @@ class FieldsToHeaders(Step):
         kept = [field for field in schema.fields if field.name not in gone]
         side = known
         if self.move:
-            physical = Physical(Form.STRUCT, tuple(known.physical.children[field.index] for field in kept))
-            side = Side.of(_moved(schema, gone), physical, present=True)
+            layouts = [copied_layout(one, known.physical.children[one.index], defaults=self.defaults) for one in kept]
+            side = Side.of(_moved(schema, gone), Physical(Form.STRUCT, tuple(layouts)), present=True)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)

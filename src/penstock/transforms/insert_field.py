@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from penstock.api import ConnectRecord, SinkRecord, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance
-from penstock.data import Field, Schema, SchemaBuilder, Struct, Timestamp, Type
+from penstock.data import Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import (
@@ -32,11 +32,11 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
-from penstock.pipeline.text_bounds import text_bound, unbounded
+from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound
 from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
 from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
-from penstock.transforms.struct_copies import field_column, field_value, schema_like
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -172,7 +172,8 @@ class Insert(Step):
         except SchemaBuilderException as error:
             return self._failing(shape, str(error), SchemaBuilderException.java_name)
         inserted = [replace(SCALAR, text=self._text_bound(one)) for one in self.insertions]
-        copied = [self._copied_bound(*pair) for pair in zip(schema.fields, known.physical.children, strict=True)]
+        pairs = zip(schema.fields, known.physical.children, strict=True)
+        copied = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
         physical = Physical(Form.STRUCT, (*copied, *inserted))
         side = Side.of(extended, physical, present=True)
 
@@ -190,10 +191,6 @@ class Insert(Step):
     def _text_bound(self, insertion: Insertion) -> TextBound:
         # The names of topics are ASCII letters, digits, dots, underscores and hyphens; the others are numbers.
         return text_bound(self.static or "") if insertion.what == "static" else TextBound.CLEAN
-
-    def _copied_bound(self, field: Field, physical: Physical) -> Physical:
-        """What is known of a field's text does not hold for the default that takes the place of null."""
-        return unbounded(physical) if self.defaults and field.schema.default is not None else physical
 
     def _value(self, bag: Bag, insertion: Insertion) -> Column:
         if insertion.what == "static":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
@@ -24,13 +24,14 @@ from penstock.pipeline.expressions import apart
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
-from penstock.pipeline.types import UNSCALED, Form, Physical, logical_name
+from penstock.pipeline.text_bounds import text_bound
+from penstock.pipeline.types import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import get_field, put_field
 from penstock.transforms.requirements import java_class, java_class_of_value, require_map, require_struct
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.sides import Demand, null_variant, side_of, with_side
-from penstock.transforms.struct_copies import field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -114,6 +115,10 @@ def _no_number(replacement: str) -> DataException:
     return DataException(f"Unable to convert {replacement} (class java.lang.String) to a number")
 
 
+def _masked_layout(layout: Physical, mask: object) -> Physical:
+    return replace(layout, text=text_bound(mask)) if isinstance(mask, str) else layout
+
+
 @dataclass(frozen=True)
 class Mask(Step):
     """Masks fields of one side."""
@@ -122,6 +127,7 @@ class Mask(Step):
     fields: tuple[str, ...]
     replacement: str | None
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     @property
     def _demand(self) -> Demand:
@@ -147,7 +153,8 @@ class Mask(Step):
 
     # ------------------------------------------------------------------ with schema
     def _plan_struct(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
-        layouts = list(known.physical.children)
+        pairs = zip(schema.fields, known.physical.children, strict=True)
+        layouts = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
         values: dict[str, object] = {}
         problems: dict[str, str] = {}
         for one in schema.fields:
@@ -161,6 +168,8 @@ class Mask(Step):
             if layouts[one.index].form is Form.DECIMAL:
                 # The mask has a scale of its own.
                 layouts[one.index] = UNSCALED
+            else:
+                layouts[one.index] = _masked_layout(layouts[one.index], values[one.name])
         side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=True)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -184,7 +193,7 @@ class Mask(Step):
     def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
         before = members_of(known)
         # A field that is not there is masked as null, and then it is there.
-        after = {**before, **{name: Member.of(Type.STRING) for name in self.fields if name not in before}}
+        after = {**before, **{name: self._masked_member(before.get(name)) for name in self.fields}}
         side = object_side(after, present=known.present)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -205,6 +214,15 @@ class Mask(Step):
 
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _masked_member(self, member: Member | None) -> Member:
+        if member is None:
+            return Member(Schema(Type.STRING, optional=True), CLEAN_SCALAR)
+        try:
+            mask = masked(member.schema, self.replacement)
+        except DataException:
+            return member
+        return replace(member, physical=_masked_layout(member.physical, mask))
 
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = original = bag.side(self.side)

@@ -37,7 +37,7 @@ from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_columns import without_fields
 from penstock.transforms.requirements import is_struct, map_fault, require_map, require_struct, struct_fault
 from penstock.transforms.settings import define_null_replacement
-from penstock.transforms.struct_copies import field_column, field_value, required_fault, schema_like
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -142,6 +142,7 @@ class Replace(Step):
     side: SideName
     choice: Choice
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     def takes_objects(self, shape: Shape) -> bool:
         known = shape.side(self.side)
@@ -192,7 +193,11 @@ class Replace(Step):
                 return self._failing(shape, Fault(None, problem or "", DataException.java_name))
             sources.append((field.name, source))
         layouts = [known.physical.children[source.index] for _, source in sources]
-        side = Side.of(chosen, Physical(Form.STRUCT, tuple(layouts)), present=True)
+        copied = [
+            copied_layout(source, layout, defaults=self.defaults)
+            for (_, source), layout in zip(sources, layouts, strict=True)
+        ]
+        side = Side.of(chosen, Physical(Form.STRUCT, tuple(copied)), present=True)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)

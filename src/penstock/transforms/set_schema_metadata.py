@@ -7,7 +7,7 @@ pipeline thread. Source: org.apache.kafka.connect.transforms.SetSchemaMetadata.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, cast
 
 from pyspark.sql import functions as F
@@ -18,10 +18,10 @@ from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
-from penstock.pipeline.types import Form
+from penstock.pipeline.types import Form, Physical
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.sides import is_null, side_of, with_side
-from penstock.transforms.struct_copies import field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 
 _NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
 #: Java lists the fields of every schema, which only structs have.
@@ -42,6 +42,7 @@ class SetMetadata(Step):
     name: str | None
     version: int | None
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
@@ -56,12 +57,19 @@ class SetMetadata(Step):
 
             return StepPlan(shape, refuse, names)
         schema = self.updated(known.schema)
-        side = Side.of(schema, known.physical, present=known.present)
+        side = Side.of(schema, self._copied(known, schema), present=known.present)
         if known.physical.form is not Form.STRUCT:
             return StepPlan(shape.with_side(self.side, side))
         return StepPlan(
             shape.with_side(self.side, side), lambda bag, keep: self._make(bag, known, schema), names, names
         )
+
+    def _copied(self, known: Side, schema: Schema) -> Physical:
+        if known.physical.form is not Form.STRUCT:
+            return known.physical
+        pairs = zip(schema.fields, known.physical.children, strict=True)
+        layouts = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
+        return replace(known.physical, children=tuple(layouts))
 
     def updated(self, schema: Schema) -> Schema:
         """The schema with its new name and version.

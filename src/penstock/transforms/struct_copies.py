@@ -19,6 +19,7 @@ from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.step import Fault
+from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import Physical
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def field_column(value: Column, field: Field, physical: Physical, *, defaults: b
     if defaults and field.schema.default is not None:
         return F.coalesce(column, literal(field.schema.default, field.schema, physical))
     return column
+
+
+def copied_layout(field: Field, physical: Physical, *, defaults: bool) -> Physical:
+    """The layout of ``field_column``: what is known of a text does not hold for the default in place of null."""
+    return unbounded(physical) if defaults and field.schema.default is not None else physical
 
 
 def field_value(value: Struct, field: str | Field, *, defaults: bool) -> object:

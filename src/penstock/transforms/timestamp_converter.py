@@ -28,13 +28,13 @@ from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import CENTURY
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
-from penstock.pipeline.types import SCALAR, Form, Physical, spark_type
+from penstock.pipeline.types import Form, Physical, spark_type
 from penstock.pipeline.variant import TIME_TAG
 from penstock.pipeline.variant_columns import get_field, java_class_of, object_of, put_field
 from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.sides import Demand, copy_basics, is_null, null_variant, scalar, side_of, with_kind, with_side
-from penstock.transforms.struct_copies import field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 from penstock.transforms.timestamp_formats import (
     DATE,
     NO_FORMAT,
@@ -143,6 +143,7 @@ class Convert(Step):
     name: str | None
     conversion: Conversion
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     @property
     def _demand(self) -> Demand:
@@ -201,7 +202,8 @@ class Convert(Step):
     def _plan_whole(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
         kind_of(schema)
         names = frozenset({self.side})
-        side = Side.of(schema_of(self.conversion.target, optional=schema.optional), SCALAR, present=known.present)
+        converted = schema_of(self.conversion.target, optional=schema.optional)
+        side = Side.of(converted, self.conversion.layout, present=known.present)
 
         def make(bag: Bag, keep: Keep) -> Made:
             column, faults = self._converted(keep, bag.side(self.side), schema)
@@ -214,7 +216,7 @@ class Convert(Step):
             return self._no_struct(shape, before)
         schema = converted_schema(before, name, self.conversion, self.defaults)
         layouts = [
-            SCALAR if one.name == name else child
+            self.conversion.layout if one.name == name else copied_layout(one, child, defaults=self.defaults)
             for one, child in zip(before.fields, known.physical.children, strict=True)
         ]
         side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=known.present)
@@ -257,7 +259,8 @@ class Convert(Step):
     # ------------------------------------------------------------------ without
     def _plan_members(self, shape: Shape, known: Side, name: str) -> StepPlan:
         before = members_of(known)
-        converted = Member.of(Type.STRING if self.conversion.target == STRING else Type.INT64)
+        kind = Type.STRING if self.conversion.target == STRING else Type.INT64
+        converted = Member(Schema(kind, optional=True), self.conversion.layout)
         side = object_side({**before, name: converted}, present=known.present)
 
         def make(bag: Bag, keep: Keep) -> Made:

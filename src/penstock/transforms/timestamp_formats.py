@@ -10,7 +10,7 @@ Source: org.apache.kafka.connect.transforms.TimestampConverter; java.util.concur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,8 @@ from penstock.errors import ConnectException, DataException
 from penstock.pipeline.java_dates import DateParser, Token, compile_pattern, print_column, print_millis
 from penstock.pipeline.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
 from penstock.pipeline.temporal import date_of_days, datetime_of_millis, time_of_millis
-from penstock.pipeline.types import logical_name
+from penstock.pipeline.text_bounds import text_bound
+from penstock.pipeline.types import CLEAN_SCALAR, SCALAR, Physical, logical_name
 from penstock.transforms.requirements import NullPointerError, java_class, java_class_of_value
 
 if TYPE_CHECKING:
@@ -97,6 +98,13 @@ class Conversion:
     def _tokens(self) -> Sequence[Token]:
         assert self.parser is not None, "text is the target only where there is a pattern"
         return compile_pattern(self.parser.pattern)
+
+    @property
+    def layout(self) -> Physical:
+        """The layout of what is converted: text holds digits, English names and the text of the pattern."""
+        if self.target != STRING:
+            return CLEAN_SCALAR
+        return replace(SCALAR, text=text_bound("".join(token.text for token in self._tokens)))
 
     def _unreadable(self, text: str) -> str:
         pattern = "" if self.parser is None else self.parser.pattern

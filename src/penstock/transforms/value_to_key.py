@@ -25,7 +25,7 @@ from penstock.pipeline.variant_building import null_variant
 from penstock.pipeline.variant_columns import get_field, object_of
 from penstock.transforms.requirements import is_struct, map_fault, no_map, require_map, require_struct, struct_fault
 from penstock.transforms.settings import define_null_replacement
-from penstock.transforms.struct_copies import field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 
 _PURPOSE: Final = "copying fields from value to key"
 CONFIG: Final = define_null_replacement(
@@ -56,6 +56,7 @@ class FieldsToKey(Step):
 
     names: tuple[str, ...]
     defaults: bool
+    bounds_text: ClassVar[bool] = True
 
     def takes_objects(self, shape: Shape) -> bool:
         return True
@@ -95,7 +96,9 @@ class FieldsToKey(Step):
             return StepPlan(shape, fail, frozenset({"value"}))
         fields = [field for field in map(schema.field, self.names) if field is not None]
         layouts = [known.physical.children[field.index] for field in fields]
-        key = Side.of(key_schema, Physical(Form.STRUCT, tuple(layouts)), present=True)
+        pairs = zip(fields, layouts, strict=True)
+        copied = [copied_layout(field, layout, defaults=self.defaults) for field, layout in pairs]
+        key = Side.of(key_schema, Physical(Form.STRUCT, tuple(copied)), present=True)
 
         def make(bag: Bag, keep: Keep) -> Made:
             copied = [

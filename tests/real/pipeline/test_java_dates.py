@@ -20,6 +20,9 @@ PATTERNS = [
     "HH:mm",
     "yyyy z X",
     "EEE, dd MMM yy",
+    "EEEE d MMMM h:m:s a K k u",
+    "MM/yyyy",
+    "HH:mm:ss.SSS",
 ]
 MOMENTS = [
     0,
@@ -54,6 +57,7 @@ TEXTS = [
         "2024-01-01 00:00:61",
         "2024-01-01 +1:00:00",
     ),
+    *("02/2024", "13/2024", "23:59", "25:61", "01:02:03.004", "2024-01-01 99:00:00"),
     *("2024-01-01T01:02:03.004Z", "2024-01-01T01:02:03.4Z", "01012024", "31042024", "004 03 02 01 29 02 2024"),
 ]
 
@@ -70,7 +74,7 @@ def test_moments_are_printed_as_one_by_one(spark_runtime: SparkRuntime) -> None:
 
 
 def test_texts_are_read_as_one_by_one(spark_runtime: SparkRuntime) -> None:
-    parsers = [DateParser(one) for one in PATTERNS[:5]]
+    parsers = [DateParser(one) for one in [*PATTERNS[:6], *PATTERNS[-2:]]]
     frame = spark_runtime.session(180).createDataFrame([(text,) for text in [*TEXTS, None]], "t string")
 
     rows = frame.select(*[parser.column(F.col("t")) for parser in parsers]).collect()

@@ -221,3 +221,21 @@ def test_a_converter_of_single_values_gives_back_values_of_its_type(
 
     assert found[0] == Schema(kind, optional=True)
     assert found[1] == value or (floating and math.isnan(value) and math.isnan(found[1]))  # type: ignore[arg-type]
+
+
+def test_messages_with_one_schema_are_read_with_the_same_schema_object() -> None:
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "true", "schemas.cache.size": "1"}, False)
+    one, two = (
+        b'{"schema":{"type":"%s","optional":%s},"payload":1}' % pair
+        for pair in ((b"int32", b"true"), (b"int64", b"false"))
+    )
+
+    first, again = (converter.to_connect_data("t", one).schema for _ in range(2))
+    other = converter.to_connect_data("t", two).schema
+    forgotten = converter.to_connect_data("t", one).schema
+
+    assert first is again
+    assert other == Schema(Type.INT64)
+    assert forgotten == first
+    assert forgotten is not first

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from penstock.data import INT8_SCHEMA, INT32_SCHEMA, STRING_SCHEMA, Decimal, Field, Schema, SchemaBuilder, Struct, Type
+from penstock.data import (
+    INT8_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    Decimal,
+    Field,
+    Schema,
+    SchemaBuilder,
+    Struct,
+    Type,
+)
 from penstock.errors import DataException, SchemaBuilderException
 
 
@@ -175,3 +186,20 @@ def test_a_struct_default_is_checked_against_the_schema_without_it() -> None:
     assert isinstance(schema.default, Struct)
     with pytest.raises(SchemaBuilderException):
         SchemaBuilder.struct().field("b", INT8_SCHEMA).default_value(Struct(plain).put("a", 1))
+
+
+def test_equal_schemas_stay_equal_to_each_other_and_to_nothing_else() -> None:
+    # given schemas as a source makes them that builds one for each record
+    first, second, third = (
+        SchemaBuilder.struct().field("a", STRING_SCHEMA).field("b", INT32_SCHEMA).build() for _ in range(3)
+    )
+    other = SchemaBuilder.struct().field("a", STRING_SCHEMA).field("b", INT64_SCHEMA).build()
+
+    # when they are compared in any order, again and again
+    for _ in range(2):
+        assert third == first
+        assert second == third
+        assert first == second == third == first
+
+        # then what differs still does
+        assert other not in (first, second, third)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates.arithmetic import CUTOVER, Arithmetic, Named, Value, sunday_before
 from penstock.pipeline.java_dates.pattern import Token
-from penstock.pipeline.java_dates.printing import MONTHS, WEEKDAYS
+from penstock.pipeline.java_dates.words import MONTHS, WEEKDAYS
 from penstock.pipeline.java_dates.zones import ISO_ZONES, zone_expression, zone_minutes, zone_minutes_column
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.expressions import apart
-from penstock.pipeline.java_dates.arithmetic import COLUMNS, CUTOVER, MILLIS_PER_DAY, PLAIN, Arithmetic, Named, Value
+from penstock.pipeline.java_dates.arithmetic import COLUMNS, PLAIN, Arithmetic, Named, Value
 from penstock.pipeline.java_dates.fields import (
     Fields,
     day_of,
@@ -27,8 +27,8 @@ from penstock.pipeline.java_dates.fields import (
     value_of_column,
     value_of_text,
 )
-from penstock.pipeline.java_dates.pattern import Token, compile_pattern
-from penstock.pipeline.java_dates.printing import strict_pattern
+from penstock.pipeline.java_dates.pattern import Token, compile_pattern, quoted
+from penstock.pipeline.java_dates.usual import read_usual
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -65,7 +65,7 @@ class DateParser:
         parts: list[str] = []
         for index, token in enumerate(self._tokens):
             following = self._tokens[index + 1] if index + 1 < len(self._tokens) else None
-            parts.append(group_pattern(token, following) if token.letter else _quoted(token.text))
+            parts.append(group_pattern(token, following) if token.letter else quoted(token.text))
         return "".join(parts)
 
     @cached_property
@@ -96,13 +96,9 @@ class DateParser:
         if not self._fields:
             fits = text.startswith("".join(token.text for token in self._tokens))
             return F.when(fits, F.lit(0).cast("bigint"))
-        strict = strict_pattern(self._tokens)
-        if strict is None:
+        usual = read_usual(self._tokens, text)
+        if usual is None:
             return apart(text, self._lenient)
-        # Text of full width that Spark reads says the same to both.
-        width = sum(token.count or len(token.text) for token in self._tokens)
-        quick = F.unix_millis(F.try_to_timestamp(F.when(F.length(text) == width, text), F.lit(strict)))
-        usual = F.when(quick >= CUTOVER * MILLIS_PER_DAY, quick)
         return F.coalesce(usual, F.when(text.isNotNull(), apart(text, self._lenient)))
 
     def _lenient(self, text: Column) -> Column:
@@ -154,11 +150,6 @@ class DateParser:
         clock = fields.clock()
         days = day_of(math, fields)
         return math.moment(days, clock)
-
-
-def _quoted(text: str) -> str:
-    """Text that stands for itself, in Java's and in Python's expressions."""
-    return "".join(char if char.isalnum() or ord(char) > 127 else f"\\x{ord(char):02x}" for char in text)
 
 
 def _ascii_digits(text: str) -> str:

@@ -73,3 +73,8 @@ def _add_text(tokens: list[Token], text: str) -> None:
         tokens[-1] = Token(text=tokens[-1].text + text)
     else:
         tokens.append(Token(text=text))
+
+
+def quoted(text: str) -> str:
+    """Text that stands for itself, in Java's and in Python's expressions."""
+    return "".join(char if char.isalnum() or ord(char) > 127 else f"\\x{ord(char):02x}" for char in text)

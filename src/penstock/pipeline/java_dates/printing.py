@@ -1,7 +1,7 @@
 """Moments as text: ``SimpleDateFormat.format`` in UTC and en_US.
 
-Main functions: ``print_millis`` (one value) and ``print_column``. Columns take Spark's ``date_format`` where pattern
-and moment are such that it prints the same, and calendar arithmetic otherwise.
+Main functions: ``print_millis`` (one value) and ``print_column``. Columns take what ``usual`` has for a pattern and a
+moment, and calendar arithmetic otherwise.
 
 Thread: pure functions; columns are built on a pipeline thread.
 Source: java.text.SimpleDateFormat.format.
@@ -9,16 +9,14 @@ Source: java.text.SimpleDateFormat.format.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates.arithmetic import (
     COLUMNS,
-    CUTOVER,
     MILLIS_PER_DAY,
     PLAIN,
     Arithmetic,
@@ -27,30 +25,11 @@ from penstock.pipeline.java_dates.arithmetic import (
     sunday_before,
 )
 from penstock.pipeline.java_dates.pattern import Token
+from penstock.pipeline.java_dates.usual import FIRST, LAST, print_usual
+from penstock.pipeline.java_dates.words import MONTHS, WEEKDAYS, constant_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-MONTHS: Final = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
-WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-#: Moments that Spark's formatter prints as Java's old one: from 15 October 1582 to the end of 9999.
-_FIRST: Final = CUTOVER * MILLIS_PER_DAY
-_LAST: Final = 253_402_300_799_999
-#: Fields that Spark's formatter prints as Java's old one, and up to which count.
-_SAME: Final = {"M": 4, "d": 2, "H": 2, "h": 2, "k": 2, "K": 2, "m": 2, "s": 2, "E": 4, "a": 1}
 
 
 def print_millis(tokens: Sequence[Token], millis: int) -> str:
@@ -72,64 +51,11 @@ def print_column(tokens: Sequence[Token], millis: Column) -> Column:
         text: Column = _text(COLUMNS, tokens, moment)
         return text
 
-    same = _spark_pattern(tokens)
-    if same is None:
+    usual = print_usual(tokens, millis)
+    if usual is None:
         return apart(millis, slow)
-    inside = (millis >= _FIRST) & (millis <= _LAST)
-    quick = F.date_format(F.timestamp_millis(F.when(inside, millis)), same)
-    return F.when(inside, quick).when(millis.isNotNull(), apart(millis, slow))
-
-
-def _spark_pattern(tokens: Sequence[Token]) -> str | None:
-    """The pattern for ``date_format``, None where it would print something else."""
-    pattern, text = "", ""
-    for token in tokens:
-        constant = _constant(token)
-        if constant is not None:
-            text += constant
-            continue
-        pattern, text = pattern + _quoted(text), ""
-        if token.letter == "y" and token.count in (2, 4):
-            pattern += "y" * token.count
-        elif token.count <= _SAME.get(token.letter, 0) or (token.letter, token.count) == ("S", 3):
-            pattern += token.letter * token.count
-        else:
-            return None
-    return pattern + _quoted(text)
-
-
-def strict_pattern(tokens: Sequence[Token]) -> str | None:
-    """The pattern by which Spark reads some of what Java reads, and the same of it; None where there is none.
-
-    Dates of full-width numbers, with whatever time there is.
-    """
-    fields = {token.letter: token.count for token in tokens if token.letter}
-    widths = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
-    dates = fields.keys() >= {"y", "M", "d"}
-    once = len(fields) == sum(1 for token in tokens if token.letter)
-    if not dates or not once or any(widths.get(letter) != count for letter, count in fields.items()):
-        return None
-    return _spark_pattern(tokens)
-
-
-def _quoted(text: str) -> str:
-    # Quotation marks stand outside of the others, doubled.
-    return "".join(f"'{part}'" if part.strip("'") else "''" * len(part) for part in re.findall("'+|[^']+", text))
-
-
-def _constant(token: Token) -> str | None:
-    """The text of what does not depend on the moment."""
-    match token.letter:
-        case "":
-            return token.text
-        case "z":
-            return "UTC" if token.count < 4 else "Coordinated Universal Time"
-        case "Z":
-            return "+0000"
-        case "X":
-            return "Z"
-        case _:
-            return None
+    inside = (millis >= FIRST) & (millis <= LAST)
+    return F.when(inside, usual).when(millis.isNotNull(), apart(millis, slow))
 
 
 def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:
@@ -162,7 +88,7 @@ def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:
 
 
 def _field(math: Arithmetic, token: Token, known: Named) -> Value:
-    constant = _constant(token)
+    constant = constant_text(token)
     if constant is not None:
         return constant
     if token.letter in "ML" and token.count >= 3:
