@@ -60,7 +60,8 @@ class WriteJson(Step):
         schema = known.schema
         assert schema is not None
         writer = JsonText(self.numeric, self.defaults)
-        column = bag.side(self.side)
+        # It is used once for each field: a chain of transforms in front of it would be written out as often.
+        column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
         text = writer.value_text(column, schema, known.physical)
         bound = lowest_bound(known.physical)
         if has_struct_default(schema):
@@ -75,7 +76,7 @@ class WriteJson(Step):
         return Made({self.side: text if bound >= TextBound.BMP else escaped(keep(text))}, _faults(problem))
 
     def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:
-        column = bag.side(self.side)
+        column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
         problem: Column | None = None
         if known.is_variant:
             text = java_map_text(keep(to_json(column)))

@@ -211,7 +211,12 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
     if made.drops is not None:
         drops = F.coalesce(made.drops, F.lit(False))
         path.dropped = drops if path.dropped is None else path.dropped | drops
-    path.bag = replace(bag, **made.columns)
+    columns = dict(made.columns)
+    for name in _SIDES:
+        # A struct of fields of a struct of fields ... would be written out once for each field at each depth.
+        if name in columns and name in path.changed and plan.shape.side(name).physical.children:
+            columns[name] = path.keep(columns[name])
+    path.bag = replace(bag, **columns)
     path.changed |= plan.writes
     path.shape = plan.shape if staged.step.bounds_text else plan.shape.without_bounds(plan.writes)
 
