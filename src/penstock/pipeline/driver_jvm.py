@@ -75,8 +75,7 @@ JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTim
     # A long chain is one method of more than 8,000 bytes, which the JVM would only ever interpret.
     "-XX:-DontCompileHugeMethods "
     # A batch calls what it does with each record 100,000 times; Spark's planner reaches the JVM's own thresholds while
-    # it starts, and a core is busy for many seconds with compiling code that hardly runs. Both compilers wait longer.
-    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=8000 "
+    # it starts, and a core is busy for many seconds with compiling code that hardly runs.
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=1000000"
 )
