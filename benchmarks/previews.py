@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 import threading
@@ -22,12 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
+
 from benchmarks.figures import median
 from benchmarks.processes import WorkerProcess, cpu_seconds, process_tree
 from penstock.broker import EmbeddedBroker, free_port
 
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
-WRITTEN = re.compile(r'source_record_write_total\{connector="steady".*\} (\S+)')
+TOPIC = "steady"
 
 
 @dataclass
@@ -52,9 +53,10 @@ class Window:
 class Bench:
     """A worker with a source that runs, and the file that is previewed."""
 
-    def __init__(self, worker: WorkerProcess, pid: int, file: Path, at_once: int) -> None:
+    def __init__(self, worker: WorkerProcess, servers: str, file: Path, at_once: int) -> None:
         self._worker = worker
-        self._pid = pid
+        self._reader = ck.Consumer({"bootstrap.servers": servers, "group.id": "previews"})
+        self._pid = worker.usage.root
         self._file = file
         self._at_once = at_once
 
@@ -80,11 +82,17 @@ class Bench:
             thread.join()
         return found
 
-    def written(self) -> float:
-        """Records of the source that are in Kafka."""
-        with urllib.request.urlopen(f"{self._worker.url}/metrics", timeout=30) as answer:
-            found = WRITTEN.search(answer.read().decode())
-        return float(found[1]) if found else 0.0
+    def written(self) -> int:
+        """Records of the source that are in Kafka: the worker's own count comes in steps of seconds."""
+        try:
+            _, end = self._reader.get_watermark_offsets(ck.TopicPartition(TOPIC, 0), timeout=30)
+        except ck.KafkaException:  # the source has not made its topic yet
+            return 0
+        return int(end)
+
+    def close(self) -> None:
+        """Ends its consumer."""
+        self._reader.close()
 
     def _previews(self, window: Window, until: float) -> None:
         config = {
@@ -140,16 +148,19 @@ def _measure(directory: Path, options: argparse.Namespace) -> float:
             worker.await_rest()
             config = {
                 "connector.class": "benchmarks.steady_source.SteadySource",
-                "topic": "steady",
+                "topic": TOPIC,
                 "rate": str(options.rate),
             }
             post(worker.url, "/connectors", {"name": "steady", "config": config})
-            bench = Bench(worker, worker.usage.root, previewed, options.at_once)
+            bench = Bench(worker, broker.bootstrap_servers, previewed, options.at_once)
             pause = threading.Event()
             while bench.written() < min(1_000_000, (options.rate or 100_000) * 10):
                 pause.wait(0.2)
             bench.busy(1.0)  # the first one starts the process that reads sources
-            return _rounds(bench, options)
+            try:
+                return _rounds(bench, options)
+            finally:
+                bench.close()
         finally:
             worker.stop()
 
