@@ -4,19 +4,28 @@ The JVM keeps an object for as long as Python may use it, and with a DataFrame t
 dropped objects in the order they were dropped and passes them on one at a time, in the background: behind the thousands
 of columns of a new plan, batches pile up in the JVM until its memory is full.
 
+What else a job has made, such as the server that its rows came through, is in a cycle each: Py4J's objects know their
+methods, and these the object. A worker's collector runs seldom, so the young objects are looked through here.
+
 Main function: ``release``. Thread: that of the job, while its session is up.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
+
+#: Objects that were in use while another thread's job ended are older: each so many jobs these are looked through too.
+_OLDER_EACH: Final = 8
+_jobs = itertools.count(1)
 
 
 def release(frames: Iterable[DataFrame]) -> None:
@@ -25,6 +34,7 @@ def release(frames: Iterable[DataFrame]) -> None:
         java = getattr(frame, "_jdf", None)
         if java is not None:
             _release(java)
+    gc.collect(1 if next(_jobs) % _OLDER_EACH == 0 else 0)
 
 
 def _release(java: Any) -> None:
