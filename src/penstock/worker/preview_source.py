@@ -87,7 +87,6 @@ class SourceReaders:
                 pid = self._fork(json.dumps(request).encode(), write_end)
             finally:
                 os.close(write_end)
-            used = 0.0
             try:
                 found = _collect(read_end, limits)
             finally:

@@ -1,16 +1,32 @@
-"""Jobs leave nothing in the JVM, although a worker's collector runs seldom."""
+"""What the JVM keeps of batches that are done with."""
+
+from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaObject
 
 from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.release import release
 from penstock.pipeline.session import SparkRuntime
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
+
+
+def test_a_released_frame_is_gone_from_the_jvm_while_python_still_has_it(spark_runtime: SparkRuntime) -> None:
+    session = spark_runtime.session()
+    frame = session.createDataFrame(pa.table({"n": [1, 2, 3]}))
+    java: Any = frame._jdf
+    assert java.schema().size() == 1
+
+    release([frame])
+
+    with pytest.raises(Exception, match="does not exist"):
+        java.schema()
 
 
 @pytest.fixture
@@ -22,6 +38,7 @@ def seldom() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("seldom")
 def test_no_object_of_a_job_outlives_it(spark_runtime: SparkRuntime) -> None:
     jobs = SparkJobs(spark_runtime)
