@@ -12,7 +12,7 @@ import threading
 from typing import Final
 
 #: The share of all cores that previews may use.
-SHARE: Final = 0.02
+SHARE: Final = 0.015
 #: What a preview uses as far as is known before it has run, in CPU seconds; also what it counts at least, because not
 #: all of it is measured (the request's way in and out).
 USUAL_S: Final = 0.01
@@ -40,8 +40,8 @@ class Pace:
             now: Monotonic seconds.
 
         >>> pace = Pace(cores=2)
-        >>> [round(pace.begins(now), 3) for now in (100.0, 100.0, 100.0, 100.5)]
-        [0.0, 0.0, 0.25, 0.0]
+        >>> [round(pace.begins(now), 3) for now in (100.0, 100.0, 100.0, 101.0)]
+        [0.0, 0.0, 0.333, 0.0]
         """
         with self._lock:
             each = USUAL_S / self._rate
