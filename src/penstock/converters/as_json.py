@@ -99,6 +99,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
+    reads_text: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._schemas = True

@@ -23,6 +23,7 @@ from penstock.pipeline.java_text import java_text
 from penstock.pipeline.step import (
     NOTHING,
     RAW,
+    RAW_TEXT,
     Bag,
     ColumnConverter,
     Keep,
@@ -138,7 +139,9 @@ class ReadText(Step):
         def make(bag: Bag, keep: Keep) -> Made:
             data = bag.side(self.side)
             if self.encoding != "UTF-8":
-                return Made({self.side: F.decode(data, self.encoding)})
+                return Made({self.side: F.decode(data.cast("binary"), self.encoding)})
+            if shape.side(self.side) == RAW_TEXT:
+                return Made({self.side: data})
             return Made({self.side: F.make_valid_utf8(data.cast("string"))})
 
         side = Side.of(OPTIONAL_STRING_SCHEMA)
@@ -151,6 +154,7 @@ class StringConverter(ColumnConverter, Converter, HeaderConverter):
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
     ignores_schema: ClassVar[bool] = True
+    reads_text: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._encoding = "UTF-8"

@@ -6,7 +6,9 @@ zero, leading zeros are refused. What Spark made of a text tells whether it may 
 over all texts cost more than parsing them). Such a text is split into strings, numbers and the rest, its numbers are
 rewritten, and it is parsed again.
 
-Main functions: ``parse_quickly`` and ``parse_exactly``. Thread: pure functions that build expressions.
+Main type: ``Text``. Main functions: ``parse_quickly`` and ``parse_exactly``.
+
+Thread: pure functions that build expressions.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F
 
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.step import Keep
+from penstock.pipeline.step import RAW_TEXT, Bag, Keep, Shape, SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -29,16 +31,43 @@ Numbers = Literal["schemaless", "typed", "text"]
 NUMBER_MARK: Final = "\x03"
 
 _BLANK: Final = "^[ \\t\\r\\n]*$"
-_TOKENS: Final = '(?s)"[^"]*+"|-?[0-9]++(?:\\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|[^"0-9-]++|.'
+_TOKENS: Final = '(?s)"[^"]*"|-?[0-9]+(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|[^"0-9-]+|.'
 _BACKSLASH: Final = "\x01"
 _QUOTE: Final = "\x02"
 _TWO_64: Final = "18446744073709551616"
 _TWO_63: Final = "9223372036854775808"
 
 
-def is_blank(text: Column) -> Column:
-    """Whether text is UTF-8 and holds nothing but white space; Jackson reads that as nothing."""
-    return F.is_valid_utf8(text) & text.rlike(_BLANK)
+@dataclass(frozen=True)
+class Text:
+    """Messages as a column of strings.
+
+    Attributes:
+        column: The strings. Used several times: name it first.
+        checked: Whether all of them are known to be UTF-8.
+    """
+
+    column: Column
+    checked: bool
+
+    def if_utf8(self, value: Column) -> Column:
+        """A value made of the text; null where the text is not UTF-8."""
+        return value if self.checked else F.when(F.is_valid_utf8(self.column), value)
+
+    def having(self, column: Column) -> Text:
+        """Another column that is UTF-8 where this one is."""
+        return Text(column, self.checked)
+
+    @property
+    def is_blank(self) -> Column:
+        """Whether text is UTF-8 and holds nothing but white space; Jackson reads that as nothing."""
+        blank = self.column.rlike(_BLANK)
+        return blank if self.checked else F.is_valid_utf8(self.column) & blank
+
+
+def text_of(shape: Shape, bag: Bag, side: SideName, keep: Keep) -> Text:
+    """The messages of one side."""
+    return Text(keep(bag.side(side).cast("string")), shape.side(side) == RAW_TEXT)
 
 
 @dataclass(frozen=True)
@@ -56,9 +85,10 @@ class Parsed:
     exact: Column
 
 
-def parse_quickly(text: Column, keep: Keep) -> Parsed:
-    """Parses a text as it is. ``text`` is used several times: name it first."""
-    value = keep(F.when(F.is_valid_utf8(text), F.try_parse_json(text)))
+def parse_quickly(messages: Text, keep: Keep) -> Parsed:
+    """Parses a text as it is."""
+    text = messages.column
+    value = keep(messages.if_utf8(F.try_parse_json(text)))
     kinds = keep(F.schema_of_variant(value))
     # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it.
     plain = ~kinds.contains("DECIMAL") & ~kinds.contains("VARIANT")
@@ -66,9 +96,9 @@ def parse_quickly(text: Column, keep: Keep) -> Parsed:
     return Parsed(value, kinds, F.coalesce(plain & ~minus_zero, F.lit(False)))
 
 
-def parse_exactly(text: Column, numbers: Numbers) -> Column:
+def parse_exactly(text: Text, numbers: Numbers) -> Column:
     """The VARIANT of the first JSON value of a text, as Java reads it; null where it begins with none. Slow."""
-    return F.when(F.is_valid_utf8(text), F.try_parse_json(_rewritten(text, numbers)))
+    return text.if_utf8(F.try_parse_json(_rewritten(text.column, numbers)))
 
 
 def _rewritten(text: Column, numbers: Numbers) -> Column:

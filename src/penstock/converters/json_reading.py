@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
 from penstock.converters.json_lenient import Lenient, layout_of, lenient_numbers
-from penstock.converters.json_parsing import is_blank, parse_exactly, parse_quickly
+from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
@@ -75,11 +75,12 @@ class ReadJson(Step):
     # ------------------------------------------------------------------ plain JSON
     def _plan_plain(self, shape: Shape) -> StepPlan:
         def make(bag: Bag, keep: Keep) -> Made:
-            text = keep(bag.side(self.side).cast("string"))
+            text = text_of(shape, bag, self.side, keep)
             quick = parse_quickly(text, keep)
-            exact = rare(text, lambda x: parse_exactly(x, "schemaless"))
-            value = keep(F.when(quick.exact, quick.value).when(text.isNotNull(), exact))
-            bad = text.isNotNull() & value.isNull() & ~is_blank(text)
+            there = text.column.isNotNull()
+            exact = rare(text.column, lambda x: parse_exactly(text.having(x), "schemaless"))
+            value = keep(F.when(quick.exact, quick.value).when(there, exact))
+            bad = there & value.isNull() & ~text.is_blank
             return Made({self.side: value}, (self._fault(bad, BAD_SYNTAX),))
 
         names = frozenset({self.side})
@@ -89,26 +90,25 @@ class ReadJson(Step):
     def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})
-        make = partial(self._make_content if self.hint is None else self._make_payload, schema)
+        make = partial(self._make_content if self.hint is None else self._make_payload, shape, schema)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _make_content(self, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
+    def _make_content(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
         """A fixed schema: the message is the payload."""
-        text = keep(bag.side(self.side).cast("string"))
+        text = text_of(shape, bag, self.side, keep)
 
-        def by_itself(x: Column, lenient: Lenient) -> Column:
+        def by_itself(x: Text, lenient: Lenient) -> Column:
             parsed = parse_exactly(x, lenient.numbers)
-            return rare(
-                parsed, lambda payload: _judged(payload.isNull() & ~is_blank(x), None, payload, lenient, schema)
-            )
+            return rare(parsed, lambda payload: _judged(payload.isNull() & ~x.is_blank, None, payload, lenient, schema))
 
         return self._typed(text, schema, "$", by_itself, keep)
 
-    def _make_payload(self, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
+    def _make_payload(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
         """What comes before the payload is cut off; the rest of the message is read as ``{"payload":...}``."""
-        text = keep(F.concat(F.lit('{"payload":'), bag.side(self.side).cast("string")))
+        rest = text_of(shape, bag, self.side, lambda column: column)
+        text = rest.having(keep(F.concat(F.lit('{"payload":'), rest.column)))
 
-        def by_itself(x: Column, lenient: Lenient) -> Column:
+        def by_itself(x: Text, lenient: Lenient) -> Column:
             def judged(document: Column) -> Column:
                 alone = F.size(F.map_keys(document.try_cast("map<string,variant>"))) == 1
                 clean = alone & F.schema_of_variant(document).startswith("OBJECT<payload: ")
@@ -121,18 +121,19 @@ class ReadJson(Step):
 
     def _typed(
         self,
-        text: Column,
+        text: Text,
         schema: Schema | None,
         path: str,
-        by_itself: Callable[[Column, Lenient], Column],
+        by_itself: Callable[[Text, Lenient], Column],
         keep: Keep,
     ) -> Made:
         """The value at once where all kinds are as the schema leads one to expect, else each part by itself."""
         lenient = Lenient(self.defaults, lenient_numbers(schema))
         usual = lenient.usual(schema)
-        slow = rare(text, lambda x: by_itself(x, lenient))
+        there = text.column.isNotNull()
+        slow = rare(text.column, lambda x: by_itself(text.having(x), lenient))
         if usual is None:
-            found = keep(F.when(text.isNotNull(), slow))
+            found = keep(F.when(there, slow))
             value = found.getField("value")
         else:
             inside = usual if path == "$" else usual.inside("payload")
@@ -140,7 +141,7 @@ class ReadJson(Step):
             kind = spark_type(schema, layout_of(schema)).simpleString()
             fits = quick.exact & inside.holds(quick.kinds)
             whole = keep(F.when(fits, F.try_variant_get(quick.value, path, kind)))
-            found = keep(F.when(text.isNotNull() & whole.isNull(), slow))
+            found = keep(F.when(there & whole.isNull(), slow))
             value = keep(F.coalesce(whole, found.getField("value")))
         fault = found.getField("fault")
         return Made(

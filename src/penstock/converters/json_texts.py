@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, advice_on
-from penstock.converters.json_parsing import is_blank, parse_exactly, parse_quickly
+from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.converters.json_patterns import (
     BOOLEAN,
     MAX_MEMBERS,
@@ -116,8 +117,8 @@ class MatchJsonText(Step):
         names = frozenset({self.side})
 
         def make(bag: Bag, keep: Keep) -> Made:
-            text = keep(bag.side(self.side).cast("string"))
-            return Made({self.side: _matched(text, keep(self.guess.rewritten(text)))})
+            text = text_of(shape, bag, self.side, keep)
+            return Made({self.side: _matched(text, keep(self.guess.rewritten(text.column)))})
 
         return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), make, names, names)
 
@@ -136,10 +137,10 @@ class ReadJsonText(Step):
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
         names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), self._make, names, names)
+        return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), partial(self._make, shape), names, names)
 
-    def _make(self, bag: Bag, keep: Keep) -> Made:
-        text = keep(bag.side(self.side).cast("string"))
+    def _make(self, shape: Shape, bag: Bag, keep: Keep) -> Made:
+        text = text_of(shape, bag, self.side, keep)
         quick = parse_quickly(text, keep)
         plain = quick.kinds.isin("STRING", "BIGINT", "BOOLEAN")
         fast = F.when(plain & quick.exact, F.try_variant_get(quick.value, "$", "string"))
@@ -148,7 +149,8 @@ class ReadJsonText(Step):
                 fast
             )
         fast = keep(fast)
-        slow = keep(F.when(text.isNotNull() & fast.isNull(), rare(text, _by_itself)))
+        left = text.column.isNotNull() & fast.isNull()
+        slow = keep(F.when(left, rare(text.column, lambda x: _by_itself(text.having(x)))))
         fault = Fault(slow.getField("bad"), BAD_SYNTAX, DataException.java_name, advice_on(BAD_SYNTAX, self.side))
         return Made({self.side: F.coalesce(fast, slow.getField("text"))}, (fault,))
 
@@ -170,9 +172,9 @@ class MatchEnvelopeText(Step):
         names = frozenset({side})
 
         def make(bag: Bag, keep: Keep) -> Made:
-            payload = keep(bag.side(side).cast("string"))
+            payload = text_of(shape, bag, side, keep)
             template = ",".join(f"{one.name}=${number}" for number, one in enumerate(self.members, 1))
-            rewritten = keep(rewrite(payload, self.members, f"Struct{{{template}}}", end="\\}"))
+            rewritten = keep(rewrite(payload.column, self.members, f"Struct{{{template}}}", end="\\}"))
             return Made({side: _matched(payload, rewritten)})
 
         return StepPlan(self.full.plan(shape).shape, make, names, names)
@@ -212,9 +214,9 @@ class ReadEnvelopeText(Step):
         return StepPlan(writing.shape, make, names, names)
 
 
-def _matched(text: Column, rewritten: Column) -> Column:
+def _matched(text: Text, rewritten: Column) -> Column:
     """The rewritten text, or null where it is the text itself: the pattern has not matched."""
-    return F.when((rewritten != text) & F.is_valid_utf8(text), rewritten)
+    return text.if_utf8(F.when(rewritten != text.column, rewritten))
 
 
 def _joined(value: Column, known: Guess) -> Column:
@@ -226,9 +228,9 @@ def _joined(value: Column, known: Guess) -> Column:
     return F.concat(*parts, F.lit("}"))
 
 
-def _by_itself(text: Column) -> Column:
+def _by_itself(text: Text) -> Column:
     def judged(value: Column) -> Column:
-        bad = value.isNull() & ~is_blank(text)
+        bad = value.isNull() & ~text.is_blank
         return F.struct(variant_text(value).alias("text"), bad.alias("bad"))
 
     return rare(parse_exactly(text, "schemaless"), judged)

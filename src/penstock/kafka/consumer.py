@@ -181,7 +181,8 @@ class RecordConsumer:
     def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         chosen: dict[str, object] = {
             # Bounds what waits in the client; Java's bound is one fetch response.
-            "queued.max.messages.kbytes": 65536,
+            "queued.max.messages.kbytes": 16384,
+            "max.partition.fetch.bytes": 262144,
             # Without it the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,
             **settings,

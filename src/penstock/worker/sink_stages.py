@@ -9,7 +9,7 @@ Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatc
          \\______________________________ events ___________________________/
           <____________________________ consumer calls ____________________/
 
-Both queues are bounded, by records and bytes before the conversion and by batches behind it. One lock guards
+Both queues are bounded, by records and bytes before the conversion and by batches and bytes behind it. One lock guards
 everything; there are a few operations a batch, so it is not contended.
 
 Owning thread: any, see the methods.
@@ -149,7 +149,8 @@ class StageLimits:
     Attributes:
         max_records: Of one batch (``batch.max.records``).
         max_bytes: Of one batch (``batch.max.bytes``).
-        converted_batches: How many converted batches wait for the task.
+        converted_batches: How many converted batches wait for the task; more than one only if they are together no
+            larger than `max_bytes` as they were fetched.
     """
 
     max_records: int = 50_000
@@ -235,16 +236,18 @@ class SinkStages:
             if self._conversions:
                 return self._conversions.popleft()
             chunks = [self._chunks.popleft()]
-            records = chunks[0].table.num_rows
+            records, nbytes = chunks[0].table.num_rows, chunks[0].table.nbytes
             while (
                 self._chunks
                 and self._chunks[0].epoch == chunks[0].epoch
                 and records + self._chunks[0].table.num_rows <= self.limits.max_records
+                and nbytes + self._chunks[0].table.nbytes <= self.limits.max_bytes
             ):
                 chunks.append(self._chunks.popleft())
                 records += chunks[-1].table.num_rows
+                nbytes += chunks[-1].table.nbytes
             self._waiting_records -= records
-            self._waiting_bytes -= sum(chunk.table.nbytes for chunk in chunks)
+            self._waiting_bytes -= nbytes
             self._changed.notify_all()
         ends: dict[TopicPartition, int] = {}
         for chunk in chunks:
@@ -260,17 +263,22 @@ class SinkStages:
 
         Thread: conversion.
         """
+        nbytes = batch.fetched.table.nbytes
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or self._conversions or len(self._converted) < self.limits.converted_batches
-            )
+            self._changed.wait_for(lambda: self._closed or self._conversions or self._fits(nbytes))
             if self._closed:
                 return False
-            if len(self._converted) < self.limits.converted_batches:
+            if self._fits(nbytes):
                 self._converted.append(batch)
                 self._changed.notify_all()
                 return True
             return self._conversions.popleft()
+
+    def _fits(self, nbytes: int) -> bool:
+        waiting = sum(batch.fetched.table.nbytes for batch in self._converted)
+        return not self._converted or (
+            len(self._converted) < self.limits.converted_batches and waiting + nbytes <= self.limits.max_bytes
+        )
 
     # -- Task thread -------------------------------------------------------------------------------------------------
 

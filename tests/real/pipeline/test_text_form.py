@@ -126,3 +126,26 @@ def test_a_batch_without_a_common_form_is_read_all_the_same(
     assert texts(spark_runtime, values, schemas=False, short=True, monkeypatch=monkeypatch) == texts(
         spark_runtime, values, schemas=False, short=False, monkeypatch=monkeypatch
     )
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+@pytest.mark.parametrize("short", [False, True])
+def test_a_message_that_is_not_utf8_changes_nothing_for_the_others(
+    spark_runtime: SparkRuntime, schemas: bool, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utf8 = [value for value in PLAIN if value is None or _is_utf8(value)]
+    values, broken = list(utf8), [*utf8, b'{"a":"\xff","b":1,"c":true}']
+    if schemas:
+        values, broken = in_envelopes(values), in_envelopes(broken)
+    alone = texts(spark_runtime, values, schemas=schemas, short=short, monkeypatch=monkeypatch)
+    beside = texts(spark_runtime, broken, schemas=schemas, short=short, monkeypatch=monkeypatch)
+    assert beside[:-1] == alone
+    assert beside[-1] == "org.apache.kafka.connect.errors.DataException"
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
