@@ -132,7 +132,17 @@ def test_scenario_70_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, s
         ({"offsets": [at(1.5, 1)]}, "Partition values for sink connectors need to be integers."),
         ({"offsets": [at(2**31, 1)]}, "Partition values for sink connectors need to be integers."),
         ({"offsets": [at(0, "x")]}, "following Kafka offset value in the provided offsets: 'x'. Offset values"),
-        ({"offsets": [at(0, True)]}, "Offset values for sink connectors need to be integers."),
+        ({"offsets": [at(0, True)]}, "in the provided offsets: 'true'. Offset values for sink connectors need to be"),
+        (
+            {"offsets": [{**at(0, 1), "offset": {"kafka_offset": None}}]},
+            "in the provided offsets: 'null'. Offset values for sink connectors need to be",
+        ),
+        ({"offsets": [at(0, 10**20)]}, f"in the provided offsets: '{10**20}'. Offset values for sink connectors"),
+        ({"offsets": [at(0, 1.5)]}, "in the provided offsets: '1.5'. Offset values for sink connectors need to be"),
+        (
+            {"offsets": [{**at(0, 1), "offset": {"kafka_offset": 1, "kafka_timestamp": 1}}]},
+            "has both 'kafka_offset' and 'kafka_timestamp'",
+        ),
         ({"offsets": [at(-1, 1)]}, "must not be negative"),
         ({"offsets": [at(0, -1)]}, "must not be negative"),
         ({"offsets": [{"partition": at(0, 0)["partition"], "offset": {}}]}, "contain the key 'kafka_offset'"),
