@@ -14,7 +14,7 @@ from starlette.responses import Response
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.errors import ConfigException, ConnectException
-from penstock.rest import routing
+from penstock.rest.errors import on_error
 from penstock.rest.listeners import Listener, open_listeners
 from penstock.testing.control_plane import SOURCE, Setup, await_true
 from penstock.testing.probes import BOARD
@@ -187,14 +187,13 @@ def test_a_client_that_goes_away_in_its_request_is_no_error_of_the_worker(
 ) -> None:
     answered = threading.Event()
     with pytest.MonkeyPatch.context() as patch:
-        original = routing.on_error
 
         def watched(request: Request, error: Exception) -> Response:
-            answer = original(request, error)
+            answer = on_error(request, error)
             answered.set()
             return answer
 
-        patch.setattr(routing, "on_error", watched)
+        patch.setattr("penstock.rest.routing.on_error", watched)
         with socket.create_connection(("127.0.0.1", api.http.base_url.port or 0), timeout=20) as client:
             client.sendall(b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n" % JSON.encode())
             client.sendall(b"Content-Length: 9\r\n\r\n{")

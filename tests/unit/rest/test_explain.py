@@ -34,6 +34,26 @@ def test_settings_have_an_origin_and_secrets_are_hidden(api: Api) -> None:
     assert api.error("GET", "/connectors/x/explain") == (404, "Connector x not found")
 
 
+def test_settings_of_the_worker_that_hold_for_a_connector_are_among_its_own(api: Api) -> None:
+    def of_worker(name: str) -> dict[str, object]:
+        found = api.call("GET", f"/connectors/{name}/explain")[1]["settings"]
+        return {one["name"]: one["value"] for one in found if one["origin"] == "worker"}
+
+    converter = {
+        "value.converter": "org.example.Worker",
+        "value.converter.schemas.enable": "false",
+        "value.converter.basic.auth.user.info": "[hidden]",
+    }
+    api.create("a", **{"value.converter.schemas.enable": "true"})
+    assert of_worker("a") == {**converter, "producer.linger.ms": "7", "producer.ssl.key.password": "[hidden]"}
+    api.create("b", **{"value.converter": "org.example.Own", "producer.override.linger.ms": "8"})
+    assert of_worker("b") == {"producer.ssl.key.password": "[hidden]"}
+    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
+    assert of_worker("s") == {**converter, "consumer.max.poll.records": "9"}
+    found = {one["name"]: one for one in api.call("GET", "/connectors/s/explain")[1]["settings"]}
+    assert found["topics"]["origin"] == "connector"
+
+
 def test_a_sink_tells_its_lag(api: Api) -> None:
     api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
     api.setup.groups.groups["connect-s"] = {TopicPartition("t", 0): 90}
