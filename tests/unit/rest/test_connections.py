@@ -18,6 +18,7 @@ import pytest
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.rest.connections import BoundedConnection
+from penstock.rest.listeners import Listener, open_listeners
 from penstock.testing.control_plane import SOURCE, await_true, running
 from penstock.testing.probes import BOARD
 
@@ -63,6 +64,15 @@ def broken_clients(api: Api, opened: ExitStack) -> list[socket.socket]:
         clients.append(opened.enter_context(socket.create_connection(address, timeout=20)))
         clients[-1].sendall(BROKEN[number % len(BROKEN)])
     return clients
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1"])
+def test_no_part_of_an_answer_waits_for_the_client_to_acknowledge_another(host: str) -> None:
+    (listening,) = open_listeners([Listener(host, 0)])
+    with listening, socket.create_connection(("127.0.0.1", listening.getsockname()[1]), timeout=20):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
 def test_a_client_that_takes_no_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
