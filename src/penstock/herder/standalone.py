@@ -37,6 +37,7 @@ from penstock.model.payloads import ConnectorView
 from penstock.model.preview import GivenRecord, PreviewLimits
 from penstock.stores.connectors import ConnectorStore, StoredConnector
 from penstock.worker.active_topics import ActiveTopics
+from penstock.worker.connector_runner import PreemptedException
 from penstock.worker.task_configs import TooManyTasksException, changed, check_count, complete
 from penstock.worker.worker import TaskRequest, Worker
 
@@ -511,7 +512,11 @@ class StandaloneHerder:
             (worker.resume_task if target is TargetState.STARTED else worker.pause_task)(task)
 
         async def follow() -> None:
-            await asyncio.wrap_future(reached)
+            try:
+                await asyncio.wrap_future(reached)
+            except PreemptedException as error:
+                log.info("%s", error)
+                return
             if target is TargetState.STARTED and entry.instance == instance:
                 await self._reconfigure(worker, entry, instance)
 
