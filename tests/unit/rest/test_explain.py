@@ -9,6 +9,8 @@ import pytest
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
+from penstock.errors import ConnectException
+from penstock.model import State
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
 
@@ -91,6 +93,19 @@ def test_what_rests_waits_for_its_user(api: Api) -> None:
     api.setup.await_state("a", "STOPPED", [])
     found = api.call("GET", "/connectors/a/explain")[1]
     assert (found["waiting_for"]["reason"], found["tasks"]) == ("stopped", [])
+
+
+def test_what_has_failed_waits_for_its_user_and_what_does_not_run_says_so(api: Api) -> None:
+    api.create("a", **{"tasks.max": "2"})
+    api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
+    first, second = sorted(api.setup.tasks, key=lambda task: task.request.id.task)
+    first.report(State.FAILED, "trace")
+    second.report(State.UNASSIGNED, None)
+    BOARD.instances["a"][0].context().raise_error(ConnectException("lost the database"))
+    api.setup.await_state("a", "FAILED", ["FAILED", "UNASSIGNED"])
+    found = api.call("GET", "/connectors/a/explain")[1]
+    assert found["waiting_for"]["reason"] == "failed"
+    assert [task["waiting_for"]["reason"] for task in found["tasks"]] == ["failed", "not_started"]
 
 
 def test_a_task_whose_put_is_to_be_repeated_says_when(api: Api) -> None:
