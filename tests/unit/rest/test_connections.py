@@ -75,6 +75,13 @@ def test_no_part_of_an_answer_waits_for_the_client_to_acknowledge_another(host: 
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
+def test_a_request_to_talk_otherwise_than_with_http_is_answered_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as api, caplog.at_level("WARNING"):
+        answer = api.http.get("/connectors", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+        assert (answer.status_code, answer.json()) == (200, [])
+    assert caplog.records == []
+
+
 def test_a_client_that_takes_no_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedConnection, "answer_timeout_s", 0.2)
     with serving() as api, socket.socket() as client:
