@@ -111,7 +111,7 @@ BROKEN = (
     _HEAD + b"Content-Length: 100\r\n\r\n{",
     _HEAD,
     b"\x16\x03\x01garbage",
-    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/none\r\n\r\n",
     b"",
 )
 
