@@ -22,7 +22,7 @@ from rich.text import Text
 
 from penstock.cli.api_client import ApiClient, ApiError, Unreachable
 from penstock.cli.connector_files import parse_connector_file, read_text
-from penstock.cli.output import complain, say, show_json, state_text, table
+from penstock.cli.output import complain, counting, filling, say, show_json, state_text, table
 from penstock.errors import ConfigException
 
 DEFAULT_URL: Final = "http://localhost:8083"
@@ -278,7 +278,9 @@ def preview(session: Session, file: str, given: str | None, limit: int, seconds:
     body: dict[str, Any] = {"config": config, "limits": {"records": limit, "seconds": seconds}}
     if given is not None:
         body["records"] = _json_file(given)
-    found = session.api.call("POST", ["connector-plugins", _plugin(file, config), "preview"], body=body)
+    plugin = _plugin(file, config)
+    with filling("Reading records", seconds):
+        found = session.api.call("POST", ["connector-plugins", plugin, "preview"], body=body)
 
     def draw() -> None:
         for number, record in enumerate(found["records"], start=1):
@@ -375,17 +377,20 @@ def delete(session: Session, name: str, yes: bool) -> None:
 def _await_running(session: Session, name: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
-    while True:
-        found = session.api.call("GET", ["connectors", name, "status"])
-        parts = [found["connector"], *found["tasks"]]
-        failed = next((one for one in parts if one["state"] == "FAILED"), None)
-        if failed is not None:
-            _end(f"{name} has failed:\n{failed.get('trace', '')}", EXIT_REFUSED)
-        if all(one["state"] == "RUNNING" for one in parts):
-            return
-        if time.monotonic() > deadline:
-            _end(f"{name} does not run after {timeout_s:.0f} seconds", EXIT_REFUSED)
-        pause.wait(_POLL_S)
+    with counting(f"Starting {name}") as running:
+        while True:
+            found = session.api.call("GET", ["connectors", name, "status"])
+            parts = [found["connector"], *found["tasks"]]
+            failed = next((one for one in parts if one["state"] == "FAILED"), None)
+            if failed is not None:
+                _end(f"{name} has failed:\n{failed.get('trace', '')}", EXIT_REFUSED)
+            up = sum(one["state"] == "RUNNING" for one in parts)
+            running(up, len(parts))
+            if up == len(parts):
+                return
+            if time.monotonic() > deadline:
+                _end(f"{name} does not run after {timeout_s:.0f} seconds", EXIT_REFUSED)
+            pause.wait(_POLL_S)
 
 
 # ------------------------------------------------------------------ offsets

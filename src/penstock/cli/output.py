@@ -1,15 +1,19 @@
 """How commands show what they have found: tables for people, JSON for programs.
 
-Main functions: ``show``, ``table``, ``state_text``. Standard output is for results, standard error for messages.
+Main functions: ``show_json``, ``table``, ``state_text``, and ``filling`` and ``counting`` (bars for what lasts).
+Standard output is for results, standard error for messages and bars.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -64,3 +68,41 @@ def say(text: str, style: str = "") -> None:
 def complain(text: str) -> None:
     """Prints a message to standard error."""
     Console(file=sys.stderr, soft_wrap=True, highlight=False).print(Text(text, style="red"))
+
+
+class _OverTime(ProgressColumn):
+    """A bar that fills by itself: its total is a number of seconds."""
+
+    def render(self, task: Task) -> ProgressBar:
+        """The bar as it is now."""
+        total = task.total or 0.0
+        return ProgressBar(total=total, completed=min(task.elapsed or 0.0, total), width=40)
+
+
+@contextmanager
+def filling(text: str, seconds: float) -> Iterator[None]:
+    """Shows a bar that is full after so many seconds, while a command waits for an answer.
+
+    Nothing is shown where standard error is no terminal.
+    """
+    with _bars(_OverTime()) as bars:
+        bars.add_task(text, total=seconds)
+        yield
+
+
+@contextmanager
+def counting(text: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar; gives what sets it, to so many of so many.
+
+    Nothing is shown where standard error is no terminal.
+    """
+    with _bars(BarColumn(), MofNCompleteColumn()) as bars:
+        task = bars.add_task(text, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _bars(*columns: ProgressColumn) -> Progress:
+    screen = Console(file=sys.stderr)
+    return Progress(
+        TextColumn("{task.description}"), *columns, console=screen, transient=True, disable=not screen.is_terminal
+    )

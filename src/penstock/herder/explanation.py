@@ -6,6 +6,7 @@ disk) or look at threads, so they are called on a thread of the caller's choice.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Final
 
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.offset_changes import OffsetChanges
+from penstock.herder.override_checks import clients_of, is_client_secret
 from penstock.herder.secrets import masked
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.model.payloads import ConnectorView
@@ -22,10 +24,17 @@ from penstock.worker.waiting import connector_waiting, stacks, task_waiting
 _KAFKA_TIMEOUT_S: Final = 5.0
 #: Settings that a connector takes from the worker when it has none of its own.
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
+_DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+#: Names of what a converter of the worker may have for secrets: nobody has validated its settings here.
+_SECRET: Final = re.compile(r"password|secret|token|user\.info|jaas", re.IGNORECASE)
 
 
 def effective_settings(
-    infos: ConfigInfos, config: Mapping[str, str], worker: Mapping[str, str], secrets: frozenset[str]
+    infos: ConfigInfos,
+    config: Mapping[str, str],
+    worker: Mapping[str, str],
+    secrets: frozenset[str],
+    kind: ConnectorType,
 ) -> list[dict[str, object]]:
     """Every setting that counts, with its value and its origin.
 
@@ -34,22 +43,44 @@ def effective_settings(
         config: Those of the connector, as given.
         worker: Those of the worker's file.
         secrets: The names of settings whose values must not be shown.
+        kind: What it is.
     """
     shown = masked(config, secrets)
+    taken = _taken_from_worker(config, worker, kind)
     found: dict[str, dict[str, object]] = {}
     for finding in infos.findings:
         body = finding.to_json()["value"]
         assert isinstance(body, dict)
         name = finding.name
-        if name in shown:
+        if name in taken:
+            found[name] = {"name": name, "value": taken[name], "origin": "worker"}
+        elif name in shown:
             found[name] = {"name": name, "value": shown[name], "origin": "connector"}
-        elif name in _FROM_WORKER and worker.get(name):
-            found[name] = {"name": name, "value": worker[name], "origin": "worker"}
         else:
-            found[name] = {"name": name, "value": body["value"], "origin": "default"}
-    for name, text in shown.items():
-        found.setdefault(name, {"name": name, "value": text, "origin": "connector"})
+            value = _DEFAULT_HEADER_CONVERTER if name == "header.converter" else body["value"]
+            found[name] = {"name": name, "value": value, "origin": "default"}
+    for origin, values in (("worker", taken), ("connector", shown)):
+        for name, text in values.items():
+            found.setdefault(name, {"name": name, "value": text, "origin": origin})
     return list(found.values())
+
+
+def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kind: ConnectorType) -> dict[str, str]:
+    """What of the worker's file holds for a connector: converters with all of their settings, and Kafka clients'.
+
+    A connector without a converter of its own gets the worker's as it is: settings of its own for it do not count.
+    """
+    converters = tuple(name for name in _FROM_WORKER if not config.get(name) and worker.get(name))
+    clients = {client.value for client in clients_of(kind, config)}
+    taken = {}
+    for name, value in worker.items():
+        whose, _, setting = name.partition(".")
+        override = f"{whose}.override.{setting}"
+        client = whose in clients and override not in config
+        if client or name in converters or name.startswith(tuple(f"{one}." for one in converters)):
+            secret = is_client_secret(override) or _SECRET.search(name) is not None
+            taken.update(masked({name: value}, {name} if secret else ()))
+    return taken
 
 
 def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:

@@ -8,6 +8,7 @@ Source: org.apache.kafka.connect.util.SinkUtils, ConnectUtils; KIP-875; rest.md.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,9 +90,13 @@ def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
         offset = entry.offset
         if offset is None:
             offsets[at] = None
-        elif TIMESTAMP in offset and OFFSET not in offset:
+        elif TIMESTAMP in offset and OFFSET in offset:
+            raise BadRequestException(
+                f"The offset of {at} has both '{OFFSET}' and '{TIMESTAMP}': leave one of them out"
+            )
+        elif TIMESTAMP in offset:
             timestamps[at] = _number(offset[TIMESTAMP], "timestamp", "Timestamps", _MAX_OFFSET)
-        elif offset.get(OFFSET) is None:
+        elif OFFSET not in offset:
             raise BadRequestException(
                 f"The offset for a sink connector should either be null or contain the key '{OFFSET}'"
             )
@@ -223,7 +228,8 @@ def _topic_partition(partition: Mapping[str, object] | None) -> TopicPartition:
 
 
 def _number(value: object, what: str, noun: str, maximum: int) -> int:
-    text = str(value)
+    # As Java prints it: true, null.
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     whole = not isinstance(value, bool) and isinstance(value, int | str)
     if not whole or _INTEGER.fullmatch(text) is None or abs(int(text)) > maximum:
         raise BadRequestException(

@@ -126,7 +126,7 @@ class Questions:
                 "offsets": offsets,
                 **problem,
                 "next_commit": explain_commit(view.type, worker.settings),
-                "settings": effective_settings(infos, entry.config, worker.settings, secrets),
+                "settings": effective_settings(infos, entry.config, worker.settings, secrets, view.type),
             }
 
         return await self._loop.off_loop(f"explain-{name}", explain)

@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from penstock.errors import NotFoundException
+from penstock.errors import BadRequestException, NotFoundException
 from penstock.herder.secrets import masked
 from penstock.herder.validation import Checked
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
+
+
+def other_name(name: str, inside: str) -> BadRequestException:
+    """The refusal of a configuration that names another connector."""
+    return BadRequestException(
+        f"Connector name configuration ({inside}) doesn't match connector name in the URL ({name})"
+    )
 
 
 @dataclass

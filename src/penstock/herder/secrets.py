@@ -1,6 +1,6 @@
 """Hides secrets in what users are shown, and takes what they were shown for the secret when they send it back.
 
-Main functions: ``masked``, ``unmasked``. Pure; any thread.
+Main functions: ``masked``, ``unmasked``, ``check_known``. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from penstock.config.values import HIDDEN
+from penstock.errors import BadRequestException
 
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
@@ -40,3 +41,17 @@ def unmasked(
         name: before[name] if value == HIDDEN and name in secrets and name in before else value
         for name, value in config.items()
     }
+
+
+def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:
+    """Refuses what stands for a secret where there is none that it could stand for.
+
+    Raises:
+        BadRequestException: such a value would be taken for the secret itself.
+    """
+    unknown = sorted(name for name in secrets if config.get(name) == HIDDEN)
+    if unknown:
+        raise BadRequestException(
+            f"{HIDDEN} stands for the value that a connector has already, and this one has none for "
+            f"{', '.join(unknown)}: give the value itself"
+        )

@@ -16,21 +16,28 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from penstock.errors import AlreadyExistsException, ConnectException, NotFoundException, stack_trace
+from penstock.errors import (
+    AlreadyExistsException,
+    BadRequestException,
+    ConnectException,
+    NotFoundException,
+    stack_trace,
+)
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.interface import Created, Health
 from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_changes import OffsetChanges
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.herder.questions import Questions
-from penstock.herder.registry import ConnectorEntry, Registry
-from penstock.herder.secrets import unmasked
+from penstock.herder.registry import ConnectorEntry, Registry, other_name
+from penstock.herder.secrets import check_known, unmasked
 from penstock.herder.validation import Checked, Validator
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
 from penstock.model.preview import GivenRecord, PreviewLimits
 from penstock.stores.connectors import ConnectorStore, StoredConnector
 from penstock.worker.active_topics import ActiveTopics
+from penstock.worker.connector_runner import PreemptedException
 from penstock.worker.task_configs import TooManyTasksException, changed, check_count, complete
 from penstock.worker.worker import TaskRequest, Worker
 
@@ -281,6 +288,7 @@ class StandaloneHerder:
 
         with self._stage(name, "validating the configuration"):
             given, resolved, checked = await self._loop.off_loop(f"validate-{name}", check)
+        check_known(given, checked.secrets)
         while True:
             await self._settled(name)
             async with self._storing:
@@ -343,6 +351,11 @@ class StandaloneHerder:
     async def _patch(self, name: str, patch: dict[str, str | None]) -> Created:
         await self._ready()
         entry = self._registry.entry(name, f"Connector {name} not found")
+        inside = patch.get("name", name)
+        if inside is None:
+            raise BadRequestException("The name of a connector cannot be removed from its configuration")
+        if inside != name:
+            raise other_name(name, inside)
         merged = {**entry.config, **unmasked(patch, entry.config, entry.checked.secrets)}
         return await self._put(name, {key: value for key, value in merged.items() if value is not None}, None, True)
 
@@ -499,7 +512,11 @@ class StandaloneHerder:
             (worker.resume_task if target is TargetState.STARTED else worker.pause_task)(task)
 
         async def follow() -> None:
-            await asyncio.wrap_future(reached)
+            try:
+                await asyncio.wrap_future(reached)
+            except PreemptedException as error:
+                log.info("%s", error)
+                return
             if target is TargetState.STARTED and entry.instance == instance:
                 await self._reconfigure(worker, entry, instance)
 

@@ -6,7 +6,8 @@ Main functions: ``read_json``, ``config_map``, ``create_request``, ``connector_n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,6 +18,7 @@ from starlette.requests import Request
 
 from penstock.errors import BadRequestException
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.registry import other_name
 from penstock.model import TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits
 
@@ -25,6 +27,18 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 BODY_TIMEOUT_S: Final = 30.0
 
 _CREATE_FIELDS = {"name", "config", "initial_state"}
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+class WrittenNumber(float):
+    """A number with a fraction or an exponent that knows how it was written: settings are text.
+
+    Attributes:
+        text: As it stood in the body.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 @dataclass(frozen=True)
@@ -36,8 +50,12 @@ class CreateRequest:
     target: TargetState
 
 
-async def read_json(request: Request) -> object:
+async def read_json(request: Request, *, as_written: bool = False) -> object:
     """The body as JSON.
+
+    Args:
+        request: Has it.
+        as_written: Whether numbers with a fraction or an exponent are to be ``WrittenNumber``.
 
     Raises:
         HTTPException: 415 for another media type, 413 for a body that is too large, 408 for one that does not come.
@@ -51,9 +69,24 @@ async def read_json(request: Request) -> object:
         raise BadRequestException("The request needs a JSON body")
     if not media_type:
         raise HTTPException(415)
+    return parse_json(body, WrittenNumber if as_written else float)
+
+
+def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> object:
+    """JSON out of bytes, with or without a byte order mark.
+
+    >>> parse_json(b'{"a": [1, 1.50]}')
+    {'a': [1, 1.5]}
+
+    Raises:
+        BadRequestException: it is none.
+    """
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
-        value: object = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        # This one is strict: neither NaN nor half a surrogate is JSON. The other one tells how numbers were written.
+        orjson.loads(body)
+        value: object = json.loads(body, parse_float=parse_float)
+    except (ValueError, RecursionError) as error:
         raise BadRequestException(f"The request body is not valid JSON: {error}") from error
     return value
 
@@ -82,8 +115,8 @@ async def read_body(request: Request) -> bytes:
 def config_map(value: object, what: str = "The configuration") -> dict[str, str | None]:
     """A configuration out of JSON: scalars become text, null stays.
 
-    >>> config_map({"tasks.max": 1, "errors.log.enable": True, "topic": None})
-    {'tasks.max': '1', 'errors.log.enable': 'true', 'topic': None}
+    >>> config_map({"tasks.max": 1, "errors.log.enable": True, "topic": None, "rate": WrittenNumber("1e5")})
+    {'tasks.max': '1', 'errors.log.enable': 'true', 'topic': None, 'rate': '1e5'}
     """
     if not isinstance(value, Mapping):
         raise BadRequestException(f"{what} must be a JSON object of names and values")
@@ -96,8 +129,10 @@ def _scalar(key: str, value: object) -> str | None:
             return value
         case bool():
             return "true" if value else "false"
+        case WrittenNumber():
+            return value.text
         case int() | float():
-            return orjson.dumps(value).decode()
+            return str(value)
         case _:
             raise BadRequestException(
                 f"The value of {key} must be a text, number or boolean, not an {_json_kind(value)}; "
@@ -115,9 +150,9 @@ def connector_name(value: object) -> str:
     Raises:
         BadRequestException: it is no text.
     """
-    if value is not None and not isinstance(value, str):
+    if isinstance(value, Mapping | list):
         raise BadRequestException("The name of a connector must be a text")
-    return (value or "").strip()
+    return (_scalar("name", value) or "").strip()
 
 
 def same_name(name: str, config: Mapping[str, str | None]) -> None:
@@ -128,9 +163,7 @@ def same_name(name: str, config: Mapping[str, str | None]) -> None:
     """
     inside = config.get("name")
     if inside is not None and inside != name:
-        raise BadRequestException(
-            f"Connector name configuration ({inside}) doesn't match connector name in the URL ({name})"
-        )
+        raise other_name(name, inside)
 
 
 def create_request(value: object) -> CreateRequest:
@@ -223,7 +256,7 @@ def preview_body(value: object) -> PreviewBody:
     records = fields.get("records")
     if records is not None and not isinstance(records, list):
         raise BadRequestException("records must be a JSON array")
-    limits = _fields(fields.get("limits") or {}, set(_LIMITS), "limits")
+    limits = _fields({} if fields.get("limits") is None else fields["limits"], set(_LIMITS), "limits")
     for name, number in limits.items():
         good = isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= _LIMITS[name]
         if not good:
@@ -242,7 +275,7 @@ def preview_body(value: object) -> PreviewBody:
 
 def _given_record(value: object) -> GivenRecord:
     fields = _fields(value, _RECORD_FIELDS, "Each of records")
-    topic, headers = fields.get("topic", "preview"), fields.get("headers") or {}
+    topic, headers = fields.get("topic", "preview"), {} if fields.get("headers") is None else fields["headers"]
     numbers = {name: fields.get(name) for name in ("partition", "timestamp")}
     if not isinstance(topic, str) or not isinstance(headers, Mapping):
         raise BadRequestException("topic of a record must be a text, headers an object of texts")

@@ -60,6 +60,9 @@ class BoundedConnection(H11Protocol):
         self._answer_late = None
         super().connection_lost(exc)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Says nothing: a request to talk otherwise is answered as it is, and nobody needs to install anything."""
+
     def _watch_request(self) -> None:
         """The time runs from the first byte of a request to its last, and for the first one from the connection on."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):

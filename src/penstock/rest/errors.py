@@ -15,7 +15,7 @@ from typing import Final
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from penstock.errors import (
@@ -93,6 +93,9 @@ def on_error(request: Request, error: Exception) -> Response:
         return error_response(500, str(error))
     if isinstance(error, CancelledError):
         return error_response(500, SHUTTING_DOWN)
+    if isinstance(error, ClientDisconnect):
+        # Nobody takes this answer.
+        return error_response(400, "The client went away before its request was complete")
     status = status_of(error)
     if status == 500:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)

@@ -22,7 +22,7 @@ from penstock.herder import Herder
 from penstock.rest.basic_auth import JAVA_NAME, BasicAuthExtension
 from penstock.rest.bodies import read_body
 from penstock.rest.errors import on_error
-from penstock.rest.routing import Entry
+from penstock.rest.routing import Entry, not_json, raw_path
 from penstock.rest.services import Services, services
 
 
@@ -95,6 +95,7 @@ class Extensions:
     def add_route(self, method: str, path: str, handler: RestHandler) -> None:
         """See ``RestExtensionContext``."""
 
+        @not_json
         async def endpoint(request: Request) -> Response:
             asked = _request(request, await read_body(request))
             return _response(await services(request).on_thread("rest-extension", lambda: handler(asked)))
@@ -156,12 +157,9 @@ def _made(text: str) -> RestExtension:
 
 
 def _request(request: Request, body: bytes) -> RestRequest:
-    raw = request.scope.get("raw_path") or request.scope["path"].encode()
     query = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-    path = raw.partition(b"?")[0].decode("latin-1")
-    return RestRequest(
-        request.method, path, query, {name.lower(): text for name, text in request.headers.items()}, body
-    )
+    headers = {name.lower(): text for name, text in request.headers.items()}
+    return RestRequest(request.method, raw_path(request.scope), query, headers, body)
 
 
 def _response(answer: RestResponse) -> Response:

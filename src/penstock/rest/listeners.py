@@ -82,11 +82,16 @@ def _bind(listener: Listener) -> socket.socket:
     try:
         if not listener.host and socket.has_dualstack_ipv6():
             address: tuple[str, int] = ("", listener.port)
-            return socket.create_server(
+            bound = socket.create_server(
                 address, family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True, reuse_port=False
             )
-        family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-        return socket.create_server((listener.host, listener.port), family=family, backlog=_BACKLOG)
+        else:
+            family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+            bound = socket.create_server((listener.host, listener.port), family=family, backlog=_BACKLOG)
+        # Connections inherit it. Without it the second part of an answer waits for the client's word that it has the
+        # first, and clients take their time for that: 40 ms.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return bound
     except OSError as error:
         raise ConnectException(
             f"The REST server cannot listen on {text}: {error.strerror or error}. "

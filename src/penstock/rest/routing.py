@@ -1,13 +1,14 @@
 """Routes with Kafka Connect's manners: trailing slashes, encoded slashes in names, 405 with all methods, 406.
 
-Main names: ``build_routes``, ``RawPaths``. Runs on the REST thread.
+Main names: ``build_routes``, ``RawPaths``, ``not_json``. Runs on the REST thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from urllib.parse import unquote
+from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,6 +20,27 @@ from penstock.rest.errors import SHUTTING_DOWN, error_response, on_error
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Entry = tuple[str, str, Endpoint]
+E = TypeVar("E", bound=Endpoint)
+
+_NOT_JSON: Final = "answers_not_json"
+
+
+def not_json(endpoint: E) -> E:
+    """Marks an endpoint whose answers are something else: whether a client takes JSON does not matter to it."""
+    setattr(endpoint, _NOT_JSON, True)
+    return endpoint
+
+
+def raw_path(scope: Scope) -> str:
+    """The path as it was sent, without the query; also where the request named the whole address, as to a proxy."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path = raw.partition(b"?")[0].decode("latin-1")
+    if path.startswith("/"):
+        return path
+    try:
+        return urlsplit(path).path or path
+    except ValueError:
+        return path
 
 
 class RawPaths:
@@ -32,9 +54,7 @@ class RawPaths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            raw = scope.get("raw_path") or scope["path"].encode()
-            path = raw.partition(b"?")[0].decode("latin-1").rstrip("/") or "/"
-            scope = {**scope, "path": path}
+            scope = {**scope, "path": raw_path(scope).rstrip("/") or "/"}
         await self._app(scope, receive, send)
 
 
@@ -48,12 +68,13 @@ def build_routes(entries: Iterable[Entry]) -> list[Route]:
 
 def _dispatch(methods: dict[str, Endpoint]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        if not accepts_json(request.headers.get("accept")):
+        serve = methods["GET" if request.method == "HEAD" else request.method]
+        if not accepts_json(request.headers.get("accept")) and not hasattr(serve, _NOT_JSON):
             raise HTTPException(406)
         params = request.path_params
         params.update({key: unquote(value) for key, value in params.items() if isinstance(value, str)})
         try:
-            return await methods["GET" if request.method == "HEAD" else request.method](request)
+            return await serve(request)
         except HTTPException:
             raise
         except asyncio.CancelledError:

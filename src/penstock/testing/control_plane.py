@@ -31,6 +31,16 @@ from penstock.worker.worker import TaskRequest, Worker, WorkerParts
 
 SOURCE = "penstock.testing.probes:ProbeSource"
 SINK = "penstock.testing.probes:ProbeSink"
+#: The worker's file, as far as connectors are told of it.
+WORKER_SETTINGS = {
+    "value.converter": "org.example.Worker",
+    "value.converter.schemas.enable": "false",
+    "value.converter.basic.auth.user.info": "me:hunter2",
+    "producer.linger.ms": "7",
+    "producer.ssl.key.password": "hunter2",
+    "consumer.max.poll.records": "9",
+    "listeners": "http://:8083",
+}
 
 
 class FakeTask:
@@ -198,7 +208,7 @@ class Setup:
             make_task=self._make_task,
             offsets=WorkerOffsets(self.store, _group, lambda group, timeout_s: self.groups),
             preview=self._preview,
-            settings={"value.converter": "org.example.Worker"},
+            settings=WORKER_SETTINGS,
             task_stop_timeout_s=0.3,
             connector_stop_timeout_s=0.3,
         )

@@ -76,6 +76,10 @@ class ConnectorSpec:
     target: TargetState = TargetState.STARTED
 
 
+class PreemptedException(ConnectException):
+    """A request about a connector's state was overtaken by a newer one, and nothing came of it."""
+
+
 class ConnectorRunner:
     """The life of one connector instance, from ``initialize`` to the closing of its context.
 
@@ -133,7 +137,7 @@ class ConnectorRunner:
         if older is not None:
             _fail(
                 older[1],
-                ConnectException(
+                PreemptedException(
                     f"Could not begin changing the state of connector {self.name} to {older[0].value} "
                     f"before another request to change it to {target.value} came"
                 ),

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -69,6 +70,11 @@ class Process:
         with self.log.open("ab") as out:
             self.running = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.directory)
 
+    def kept_waiting_s(self) -> float:
+        """How long the worker's main thread could have run, and no core was free for it."""
+        assert self.running is not None
+        return int(Path(f"/proc/{self.running.pid}/schedstat").read_text().split()[1]) / 1e9
+
     def get(self, path: str) -> tuple[int, object]:
         """Status and body; status 0 when nobody answers."""
         try:
@@ -126,8 +132,11 @@ def test_the_documentation_example_and_a_second_run(process: Process, broker: Em
     )
     source.write_text("hello world\n")
 
+    began = time.monotonic()
     process.start()
     await_long(lambda: process.get("/")[0] == 200, process.log)
+    took = time.monotonic() - began - process.kept_waiting_s()
+    assert took < 2, f"REST answers only after {took:.1f} s, without what other processes took of the machine"
     assert "Spark session 1 is up" not in process.log.read_text(), "REST must not wait for Spark"
     await_long(lambda: process.states("sink") == ["RUNNING", "RUNNING"], process.log)
     await_long(lambda: sink.exists() and sink.read_text() == "hello world\n", process.log)

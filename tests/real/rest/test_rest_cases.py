@@ -26,7 +26,6 @@ def test_the_recorded_exchanges_with_java_are_the_same_here(awake_worker: Worker
             f"http://127.0.0.1:{awake_worker.port}",
             str(DATA / "rest_visible.json"),
             "--mode=standalone",
-            "--skip-tag=leaves-connector",
             f"--dir={tmp_path}",
         ],
         capture_output=True,

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mar
 
 ALL_RUN = ["RUNNING", "RUNNING"]
 LINES = 3_000_000
-STALL_S = float(os.environ.get("PENSTOCK_STALL_SECONDS", "10"))
+STALL_S = float(os.environ.get("PENSTOCK_STALL_SECONDS", "20"))
 
 
 @pytest.fixture

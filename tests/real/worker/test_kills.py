@@ -51,14 +51,14 @@ def test_kills_at_random_moments_and_at_named_points_lose_no_line(
             jvm = flow.start()
             threading.Event().wait(chance.uniform(0, SECONDS_TO_LIVE))
             assert worker.end(signal.SIGKILL) == -signal.SIGKILL, worker.text()[-4000:]
-            assert wait_gone([jvm], 30) == [], "the JVM must not outlive its worker"
+            assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
         for point in POINTS:
             jvm = flow.start()
             worker.end_at(point)
             # The last two are passed when the worker is told to stop.
-            ended = worker.end() if point.startswith("sink.clos") else worker.wait_ended(120)
+            ended = worker.end() if point.startswith("sink.clos") else worker.wait_ended(30)
             assert ended == -signal.SIGKILL, f"{point}: {worker.text()[-4000:]}"
-            assert wait_gone([jvm], 30) == [], "the JVM must not outlive its worker"
+            assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
     worker.start()
     wanted = flow.wait_all(timeout_s=300)
     assert worker.end() == 0

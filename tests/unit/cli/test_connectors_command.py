@@ -199,6 +199,19 @@ def test_a_configuration_is_previewed(shell: Shell) -> None:
     assert shell.api.setup.previews[1].records is not None
 
 
+def test_bars_are_for_terminals_alone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = shell.file(f"name=a\nconnector.class={SOURCE}\n")
+    assert shell.run("preview", file).stderr == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    previewed = shell.run("preview", file, "-o", "json")
+    assert "Reading records" in previewed.stderr
+    assert "records" in json.loads(previewed.stdout)
+    created = shell.run("create", file, "--wait", "-o", "json")
+    assert "Starting a" in created.stderr
+    assert "2/2" in created.stderr
+    assert json.loads(created.stdout)["name"] == "a"
+
+
 def test_plugins_are_those_of_this_machine_or_of_a_worker(shell: Shell) -> None:
     here = CliRunner().invoke(main, ["plugins", "--type", "sink", "-o", "json"])
     assert {"FileStreamSinkConnector"} <= {one["class"].rpartition(".")[2] for one in json.loads(here.stdout)}

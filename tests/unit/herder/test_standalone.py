@@ -192,6 +192,21 @@ def test_pause_resume_and_stop_on_one_instance(setup: Setup) -> None:
     assert len(set(map(id, BOARD.instances["a"]))) == 1
 
 
+def test_a_request_that_a_newer_one_overtakes_is_no_error(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.put("a")
+    BOARD.block["a", "stop"] = leave = threading.Event()
+    setup.herder.pause_connector("a").result(10)
+    await_true(lambda: "stop" in BOARD.of("a"))
+    with caplog.at_level("INFO"):
+        for request in (setup.herder.resume_connector, setup.herder.pause_connector, setup.herder.resume_connector):
+            request("a").result(10)
+        leave.set()
+        setup.await_state("a", "RUNNING", ["RUNNING"])
+    said = [record.levelname for record in caplog.records if "before another request" in record.getMessage()]
+    assert said == ["INFO", "INFO"]
+    assert "ERROR" not in [record.levelname for record in caplog.records]
+
+
 def test_a_connector_created_stopped_has_no_tasks_until_resumed(setup: Setup) -> None:
     setup.herder.put_connector("a", {"connector.class": SOURCE}, target=TargetState.STOPPED).result(10)
     setup.await_state("a", "STOPPED", [])

@@ -244,10 +244,14 @@ def test_a_silent_broker_makes_send_wait_with_little_memory_until_it_is_aborted(
 
 
 def test_an_idle_producer_ends_at_once() -> None:
-    made = RecordProducer(MOCK, name="c-0")
-    started = time.monotonic()
-    assert made.close(5) is True
-    assert time.monotonic() - started < 4
+    # The quickest of three: what else the machine does may delay one of them, and not the claim.
+    took = []
+    for _ in range(3):
+        made = RecordProducer(MOCK, name="c-0")
+        started = time.monotonic()
+        assert made.close(30) is True
+        took.append(time.monotonic() - started)
+    assert min(took) < 1, took
     assert not any(thread.name == "producer-c-0" for thread in threading.enumerate())
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.errors import ConfigException, ConnectException
+from penstock.rest.errors import on_error
 from penstock.rest.listeners import Listener, open_listeners
 from penstock.testing.control_plane import SOURCE, Setup, await_true
 from penstock.testing.probes import BOARD
+
+JSON = "application/json"
 
 
 @pytest.fixture
@@ -73,6 +79,9 @@ def test_what_is_not_there_is_404_with_kafkas_words(api: Api) -> None:
         ("GET", "/nope", "HTTP 404 Not Found"),
         ("GET", "/connectors/x/tasks/one/status", "HTTP 404 Not Found"),
         ("GET", f"/connectors/x/tasks/{'9' * 5000}/status", "HTTP 404 Not Found"),
+        ("GET", "/connectors/x/tasks/2147483648/status", "HTTP 404 Not Found"),
+        ("GET", "/connectors/x/tasks/2147483647/status", "No status found for task x-2147483647"),
+        ("GET", "/connectors/x/tasks/-1/status", "No status found for task x--1"),
         ("GET", "/connectors/x/nope", "HTTP 404 Not Found"),
     ]:
         assert api.call(method, path) == (404, {"error_code": 404, "message": message}), path
@@ -89,7 +98,10 @@ def test_what_is_not_there_is_404_with_kafkas_words(api: Api) -> None:
         (b'{"name": "a", "config": []}', "must be a JSON object"),
         (b'{"name": "a", "config": {"nest": {"a": 1}}}', "The value of nest must be"),
         (b'{"name": "a", "config": {"list": [1]}}', "The value of list must be"),
-        (b'{"name": 5, "config": {}}', "must be a text"),
+        (b'{"name": {}, "config": {}}', "must be a text"),
+        (b'{"name": "a", "config": {"n": NaN}}', "not valid JSON"),
+        (b'{"name": "a", "config": {"n": %s}}' % (b"9" * 5000), "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b'{"name": "a", "config": {"name": "b"}}', "Connector name configuration (b) doesn't match"),
         (b'{"name": "a", "config": {}, "initial_state": "GONE"}', "initial_state must be one of"),
         (b'{"name": "a", "config": {}, "initial_state": 1}', "initial_state must be a text"),
@@ -111,6 +123,8 @@ def test_media_types_methods_and_accept_headers(api: Api) -> None:
     refused = api.http.put("/connectors")
     assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
     assert "content-type" not in refused.headers
+    # What is no JSON is there for clients that take none.
+    assert api.http.get("/metrics", headers={"accept": "text/plain"}).status_code == 200
     options = api.http.options("/connectors")
     assert (options.status_code, options.text) == (200, "GET,HEAD,OPTIONS,POST")
     head = api.http.head("/connectors")
@@ -136,11 +150,55 @@ def test_patch_config_changes_and_removes_settings(api: Api) -> None:
     api.create("a", one="1", two="2")
     status, info = api.call("PATCH", "/connectors/a/config", {"one": None, "three": 3})
     assert (status, info["config"]) == (200, {"connector.class": SOURCE, "name": "a", "two": "2", "three": "3"})
-    assert api.call("PATCH", "/connectors/a/config", {"name": "b"})[0] == 400
-    assert api.call("PATCH", "/connectors/x/config", {}) == (
-        404,
-        {"error_code": 404, "message": "Connector x not found"},
+    assert api.error("PATCH", "/connectors/a/config", {"name": "b"}) == (
+        400,
+        "Connector name configuration (b) doesn't match connector name in the URL (a)",
     )
+    assert api.error("PATCH", "/connectors/a/config", {"name": None})[0] == 400
+    assert api.call("GET", "/connectors/a/config")[1]["name"] == "a"
+    for patch in ({}, {"name": "b"}):
+        assert api.error("PATCH", "/connectors/x/config", patch) == (404, "Connector x not found")
+
+
+def test_numbers_in_a_configuration_are_the_text_that_was_sent(api: Api) -> None:
+    body = b'\xef\xbb\xbf{"connector.class": "%s", "a": 1e5, "b": 1.50, "c": 123456789012345678901234567890}'
+    answer = api.http.put("/connectors/7/config", content=body % SOURCE.encode(), headers={"content-type": JSON})
+    assert answer.status_code == 201
+    assert answer.json()["config"] == {
+        "connector.class": SOURCE,
+        "name": "7",
+        "a": "1e5",
+        "b": "1.50",
+        "c": "123456789012345678901234567890",
+    }
+    assert api.error("POST", "/connectors", {"name": 7, "config": {"connector.class": SOURCE}})[0] == 409
+
+
+def test_a_request_may_name_the_whole_address_as_to_a_proxy(api: Api) -> None:
+    api.create("a")
+    host, port = "127.0.0.1", api.http.base_url.port
+    with socket.create_connection((host, port or 0), timeout=20) as client:
+        client.sendall(b"GET http://x/connectors/a?b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert client.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_a_client_that_goes_away_in_its_request_is_no_error_of_the_worker(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    answered = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def watched(request: Request, error: Exception) -> Response:
+            answer = on_error(request, error)
+            answered.set()
+            return answer
+
+        patch.setattr("penstock.rest.routing.on_error", watched)
+        with socket.create_connection(("127.0.0.1", api.http.base_url.port or 0), timeout=20) as client:
+            client.sendall(b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n" % JSON.encode())
+            client.sendall(b"Content-Length: 9\r\n\r\n{")
+        assert answered.wait(20)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_names_with_blanks_slashes_and_other_letters_are_addressable(api: Api) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.rest.api_client import serve, serving
+from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.rest.connections import BoundedConnection
+from penstock.rest.listeners import Listener, open_listeners
 from penstock.testing.control_plane import SOURCE, await_true, running
 from penstock.testing.probes import BOARD
 
@@ -26,30 +27,59 @@ from penstock.testing.probes import BOARD
 def test_a_thousand_slow_and_broken_connections_keep_nobody_from_being_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(BoundedConnection, "request_timeout_s", 3.0)
+    # Longer than anything here: a request that waited for the slow ones would not be answered in its time.
+    monkeypatch.setattr(BoundedConnection, "request_timeout_s", 600.0)
     with many_files(), serving() as api, ExitStack() as opened:
         assert api.create("running")[0] == 201
-        address = ("127.0.0.1", api.http.base_url.port or 0)
-        before = open_sockets()
-        clients = []
-        for number in range(1000):
-            clients.append(opened.enter_context(socket.create_connection(address, timeout=20)))
-            clients[-1].sendall(BROKEN[number % len(BROKEN)])
-
-        slowest = 0.0
+        clients = broken_clients(api, opened)
+        assert served(clients[0])
+        effort = []
         for name in ("a", "b", "c"):
-            began = time.monotonic()
+            began = time.process_time()
             assert api.create(name)[0] == 201
             assert api.call("GET", f"/connectors/{name}/status")[0] == 200
             assert api.call("PUT", f"/connectors/{name}/pause")[0] == 202
-            slowest = max(slowest, time.monotonic() - began)
-        assert slowest < 5, f"three requests took {slowest:.1f} s"
+            effort.append(time.process_time() - began)
+        assert served(clients[0]), "nobody has waited until the slow ones were let go"
+        # The processor's time, which does not depend on what else the machine does.
+        assert min(effort) < 0.15, f"three requests took {effort} s of the processor"
         assert api.call("GET", "/connectors/running/status")[1]["connector"]["state"] == "RUNNING"
 
-        # Those that neither sent a whole request nor went away are gone, without their doing.
-        for client in clients:
+
+@pytest.mark.slow
+def test_a_thousand_connections_without_a_whole_request_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedConnection, "request_timeout_s", 1.0)
+    with many_files(), serving() as api, ExitStack() as opened:
+        before = open_sockets()
+        for client in broken_clients(api, opened):
             drain(client)
         await_true(lambda: open_sockets() <= before + 1000)
+
+
+def broken_clients(api: Api, opened: ExitStack) -> list[socket.socket]:
+    """A thousand connections that send something broken, or half of a request, or nothing."""
+    address = ("127.0.0.1", api.http.base_url.port or 0)
+    clients = []
+    for number in range(1000):
+        clients.append(opened.enter_context(socket.create_connection(address, timeout=20)))
+        clients[-1].sendall(BROKEN[number % len(BROKEN)])
+    return clients
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1"])
+def test_no_part_of_an_answer_waits_for_the_client_to_acknowledge_another(host: str) -> None:
+    (listening,) = open_listeners([Listener(host, 0)])
+    with listening, socket.create_connection(("127.0.0.1", listening.getsockname()[1]), timeout=20):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_a_request_to_talk_otherwise_than_with_http_is_answered_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as api, caplog.at_level("WARNING"):
+        answer = api.http.get("/connectors", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+        assert (answer.status_code, answer.json()) == (200, [])
+    assert caplog.records == []
 
 
 def test_a_client_that_takes_no_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +111,7 @@ BROKEN = (
     _HEAD + b"Content-Length: 100\r\n\r\n{",
     _HEAD,
     b"\x16\x03\x01garbage",
-    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/none\r\n\r\n",
     b"",
 )
 

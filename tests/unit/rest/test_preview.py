@@ -56,6 +56,8 @@ def test_records_and_limits_can_be_given(api: Api) -> None:
         ({"config": {"connector.class": SOURCE}, "records": [{"partition": -1}]}, "partition of a record"),
         ({"config": {"connector.class": SOURCE}, "limits": {"seconds": 600}}, "limits.seconds must be"),
         ({"config": {"connector.class": SOURCE}, "limits": {"hours": 1}}, "Unrecognized field hours"),
+        ({"config": {"connector.class": SOURCE}, "limits": []}, "limits must be a JSON object"),
+        ({"config": {"connector.class": SOURCE}, "records": [{"headers": []}]}, "headers an object of texts"),
     ],
 )
 def test_what_cannot_be_previewed_is_refused(api: Api, body: object, words: str) -> None:

@@ -216,6 +216,21 @@ def test_secrets_are_hidden_and_taken_back_as_they_were_shown(api: Api) -> None:
     assert BOARD.instances["a"][3].props["password"] == "new"
 
 
+def test_a_mask_where_there_is_no_secret_is_not_taken_for_one(api: Api) -> None:
+    words = "stands for the value that a connector has already, and this one has none for password: give the value"
+    for method, path, body in [
+        ("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE, "password": "[hidden]"}}),
+        ("PUT", f"{C}/config", {"connector.class": SOURCE, "password": "[hidden]"}),
+    ]:
+        status, message = api.error(method, path, body)
+        assert status == 400
+        assert words in message
+    assert api.call("GET", "/connectors") == (200, [])
+    api.create("a")
+    assert api.error("PATCH", f"{C}/config", {"password": "[hidden]"})[0] == 400
+    assert "password" not in api.call("GET", f"{C}/config")[1]
+
+
 def test_a_reference_to_a_secret_is_shown_as_it_is(api: Api) -> None:
     api.create("a", password="${env:SECRET}")
     assert api.call("GET", f"{C}/config")[1]["password"] == "${env:SECRET}"

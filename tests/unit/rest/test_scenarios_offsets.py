@@ -1,4 +1,4 @@
-"""Scenarios 68 to 73, 76 and 77, and what KIP-875 says of offsets, with a probe and doubles."""
+"""Scenarios 68 to 77, and what KIP-875 says of offsets, with a probe and doubles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException
-from penstock.stores.offsets import OffsetWriter
+from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.testing.control_plane import SINK, SOURCE
 from penstock.testing.probes import BOARD
 
@@ -24,9 +24,10 @@ def api() -> Iterator[Api]:
         yield started
 
 
-def source(api: Api, state: str = "STOPPED") -> None:
+def source(api: Api, state: str = "STOPPED", **config: str) -> None:
     """Creates a source with two offsets."""
-    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}, "initial_state": state})
+    body = {"name": "a", "config": {"connector.class": SOURCE, **config}, "initial_state": state}
+    assert api.call("POST", "/connectors", body)[0] == 201
     writer = OffsetWriter(api.setup.store, "a")
     writer.put({"file": "f"}, {"position": 8})
     writer.put({"file": "g"}, {"position": 9})
@@ -132,7 +133,17 @@ def test_scenario_70_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, s
         ({"offsets": [at(1.5, 1)]}, "Partition values for sink connectors need to be integers."),
         ({"offsets": [at(2**31, 1)]}, "Partition values for sink connectors need to be integers."),
         ({"offsets": [at(0, "x")]}, "following Kafka offset value in the provided offsets: 'x'. Offset values"),
-        ({"offsets": [at(0, True)]}, "Offset values for sink connectors need to be integers."),
+        ({"offsets": [at(0, True)]}, "in the provided offsets: 'true'. Offset values for sink connectors need to be"),
+        (
+            {"offsets": [{**at(0, 1), "offset": {"kafka_offset": None}}]},
+            "in the provided offsets: 'null'. Offset values for sink connectors need to be",
+        ),
+        ({"offsets": [at(0, 10**20)]}, f"in the provided offsets: '{10**20}'. Offset values for sink connectors"),
+        ({"offsets": [at(0, 1.5)]}, "in the provided offsets: '1.5'. Offset values for sink connectors need to be"),
+        (
+            {"offsets": [{**at(0, 1), "offset": {"kafka_offset": 1, "kafka_timestamp": 1}}]},
+            "has both 'kafka_offset' and 'kafka_timestamp'",
+        ),
         ({"offsets": [at(-1, 1)]}, "must not be negative"),
         ({"offsets": [at(0, -1)]}, "must not be negative"),
         ({"offsets": [{"partition": at(0, 0)["partition"], "offset": {}}]}, "contain the key 'kafka_offset'"),
@@ -169,6 +180,27 @@ def test_scenario_73_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api)
     assert api.call("DELETE", O) == (200, RESET)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"offsets.storage.topic": "mine"}, id="scenario 74"),
+        pytest.param({"exactly.once.support": "required"}, id="scenario 75"),
+    ],
+)
+def test_scenarios_74_and_75_a_standalone_worker_keeps_all_offsets_in_its_own_store(
+    api: Api, config: dict[str, str]
+) -> None:
+    """As in Java: topics of connectors for offsets and exactly-once delivery are things of distributed workers."""
+    source(api, **config)
+    assert len(api.call("GET", O)[1]["offsets"]) == 2
+    change = {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 4}}]}
+    assert api.call("PATCH", O, change) == (200, ALTERED)
+    assert OffsetReader(api.setup.store, "a").offset({"file": "f"}) == {"position": 4}
+    assert api.error("PUT", "/connectors/a/fence")[0] == 400
+    assert api.call("DELETE", O) == (200, RESET)
+    assert OffsetReader(api.setup.store, "a").offset({"file": "f"}) is None
+
+
 def test_scenario_76_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
     source(api)
     change = {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 4}}]}
@@ -193,6 +225,17 @@ def test_scenario_77_offsets_set_before_the_first_start_are_where_it_begins(api:
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     reader = BOARD.instances["a"][0].context().offset_storage_reader()
     assert reader.offset({"file": "f"}) == {"position": 3}
+
+
+def test_scenario_77_a_sink_begins_where_its_offsets_were_set_before_its_first_start(api: Api) -> None:
+    body = {"name": "a", "config": {"connector.class": SINK, "topics": "t"}, "initial_state": "STOPPED"}
+    assert api.call("POST", "/connectors", body)[0] == 201
+    assert api.call("GET", O) == (200, {"offsets": []})
+    assert api.call("PATCH", O, {"offsets": [at(0, 3)]}) == (200, ALTERED)
+    api.call("PUT", "/connectors/a/resume")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    # The task joins this group, and begins where it is.
+    assert api.setup.groups.groups == {"connect-a": {TopicPartition("t", 0): 3}}
 
 
 def test_offsets_that_a_store_cannot_keep_are_refused(api: Api) -> None:

@@ -7,6 +7,8 @@ Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; rest
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -20,6 +22,9 @@ from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry
 from penstock.rest.services import flag, services
 
+#: What Java's Integer takes.
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
 
 def _view(request: Request, message: str | None = None) -> ConnectorView:
     name = request.path_params["name"]
@@ -31,7 +36,7 @@ def _view(request: Request, message: str | None = None) -> ConnectorView:
 
 def _task_number(request: Request) -> int:
     text = request.path_params["task"]
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    if not _INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
         raise HTTPException(404)
     return int(text)
 
@@ -58,7 +63,7 @@ async def list_connectors(request: Request) -> Response:
 
 async def create_connector(request: Request) -> Response:
     """Creates a connector."""
-    wanted = create_request(await read_json(request))
+    wanted = create_request(await read_json(request, as_written=True))
     s = services(request)
     created = await s.answer(
         s.herder.put_connector(wanted.name, wanted.config, target=wanted.target, replace=False), wanted.name
@@ -86,7 +91,7 @@ async def get_config(request: Request) -> Response:
 async def put_config(request: Request) -> Response:
     """Creates a connector or replaces its configuration."""
     name = connector_name(request.path_params["name"])
-    config = config_map(await read_json(request))
+    config = config_map(await read_json(request, as_written=True))
     same_name(name, config)
     s = services(request)
     done = await s.answer(s.herder.put_connector(name, config, target=None, replace=True), name)
@@ -97,8 +102,7 @@ async def put_config(request: Request) -> Response:
 async def patch_config(request: Request) -> Response:
     """Changes some settings; null removes one."""
     name = connector_name(request.path_params["name"])
-    patch = config_map(await read_json(request))
-    same_name(name, patch)
+    patch = config_map(await read_json(request, as_written=True))
     s = services(request)
     done = await s.answer(s.herder.patch_connector(name, patch), name)
     return json_response(done.info.to_json())
@@ -130,7 +134,7 @@ async def get_task_status(request: Request) -> Response:
     name, number = request.path_params["name"], _task_number(request)
     missing = f"No status found for task {name}-{number}"
     tasks = _view(request, missing).tasks
-    if number >= len(tasks):
+    if not 0 <= number < len(tasks):
         raise NotFoundException(missing)
     return json_response(tasks[number].to_json())
 

@@ -38,7 +38,7 @@ async def plugin_config(request: Request) -> Response:
 async def validate(request: Request) -> Response:
     """Checks a configuration: a definition, a value and the faults of each setting."""
     s, plugin = services(request), request.path_params["plugin"]
-    config = config_map(await read_json(request))
+    config = config_map(await read_json(request, as_written=True))
     _same_class(config, plugin)
     infos = await s.answer(s.herder.validate_config(config), config.get("name") or "")
     return json_response(infos.to_json())

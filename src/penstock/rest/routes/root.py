@@ -11,7 +11,7 @@ from starlette.responses import Response
 from penstock.herder import Health
 from penstock.model.payloads import ServerInfo
 from penstock.rest.errors import json_response
-from penstock.rest.routing import Entry
+from penstock.rest.routing import Entry, not_json
 from penstock.rest.services import services
 from penstock.telemetry.exposition import CONTENT_TYPE, metrics_text
 
@@ -30,6 +30,7 @@ async def health(request: Request) -> Response:
     return json_response({"status": state.value, "message": message}, _STATUS[state])
 
 
+@not_json
 async def metrics(request: Request) -> Response:
     """The worker's metrics, for Prometheus."""
     return Response(metrics_text(services(request).metrics.read()), media_type=CONTENT_TYPE)
