@@ -102,7 +102,7 @@ class CastTo(Step):
         names = frozenset({self.side})
 
         def make(bag: Bag, keep: Keep) -> Made:
-            casted = cast_typed(bag.side(self.side), before, known.physical, target)
+            casted = cast_typed(bag.side(self.side), before, known.physical, target, keep)
             return Made({self.side: casted.column}, _faults(casted))
 
         side = Side.of(schema, casted_layout(before, known.physical, target), present=True)
@@ -122,7 +122,7 @@ class CastTo(Step):
             for one, child in zip(before.fields, known.physical.children, strict=True):
                 column = field_column(value, one, child, defaults=self.defaults)
                 if one.name in wanted:
-                    casted = cast_typed(column, one.schema, child, wanted[one.name])
+                    casted = cast_typed(column, one.schema, child, wanted[one.name], keep)
                     column = casted.column
                     faults += _faults(casted)
                 columns.append(column.alias(one.name))
@@ -152,7 +152,7 @@ class CastTo(Step):
                 if name not in before:
                     columns[name] = F.lit(None).cast(SPARK_TYPES[_SCHEMALESS.get(target, target)])
                     continue
-                casted = cast_typed(columns[name], before[name].schema, SCALAR, target)
+                casted = cast_typed(columns[name], before[name].schema, SCALAR, target, keep)
                 columns[name] = casted.column.cast(SPARK_TYPES[_SCHEMALESS.get(target, target)])
                 faults += _faults(casted)
             return Made({self.side: object_column(value, known, columns)}, faults)
@@ -173,7 +173,7 @@ class CastTo(Step):
         assert carrier is not None, "what is no VARIANT has a carrier"
 
         def make(bag: Bag, keep: Keep) -> Made:
-            casted = cast_typed(bag.side(self.side), carrier, physical, target)
+            casted = cast_typed(bag.side(self.side), carrier, physical, target, keep)
             return Made({self.side: casted.column.cast("variant")}, _faults(casted))
 
         if carrier.type is target is Type.STRING:

@@ -86,20 +86,28 @@ def casted_layout(schema: Schema, physical: Physical, target: Type) -> Physical:
 
 
 # --------------------------------------------------------------------------------------------------------- with schema
-def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type) -> Casted:
-    """Casts a column with schema. The column is used several times."""
+def _unnamed(column: Column) -> Column:
+    return column
+
+
+def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type, keep: Keep = _unnamed) -> Casted:
+    """Casts a column with schema. The column is used several times.
+
+    What is costly is named by ``keep``: whoever uses a field of a struct would work it out again each time.
+    """
     kind = SPARK_TYPES[target]
     if schema.type not in INPUTS:
         return _refused(column, kind, no_input(schema.type.name))
     logical = logical_name(schema)
     if logical == Decimal.LOGICAL_NAME:
-        return _from_decimal(column, schema, physical, target)
+        casted = _from_decimal(column, schema, physical, target)
+        return Casted(keep(casted.column), casted.problem)
     if logical is not None and target is Type.STRING:
         millis = column.cast("bigint")
-        return Casted(moment_text(millis * F.lit(MILLIS_PER_DAY) if logical == Date.LOGICAL_NAME else millis))
+        return Casted(keep(moment_text(millis * F.lit(MILLIS_PER_DAY) if logical == Date.LOGICAL_NAME else millis)))
     match schema.type:
         case Type.STRING:
-            return _from_text(column, target)
+            return _from_text(column, target, keep)
         case Type.BYTES:
             return Casted(F.base64(column)) if target is Type.STRING else _refused(column, kind, NO_BYTES)
         case Type.BOOLEAN:
@@ -163,12 +171,12 @@ def _whole(column: Column, target: Type) -> Column:
     )
 
 
-def _from_text(column: Column, target: Type) -> Casted:
+def _from_text(column: Column, target: Type, keep: Keep) -> Casted:
     if target is Type.STRING:
         return Casted(column)
     if target is Type.BOOLEAN:
         return Casted(F.lower(column) == "true")
-    made = apart(column, lambda text: _number_of(text, target))
+    made = keep(apart(column, lambda text: _number_of(text, target)))
     bad = column.isNotNull() & made.isNull()
     return Casted(made, F.when(bad, F.concat(F.lit("Value ("), column, F.lit(f") {OUT_OF_RANGE}"))))
 

@@ -6,8 +6,11 @@ thread. Source: org.apache.kafka.connect.transforms.InsertField.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import combinations
+from operator import and_
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
@@ -33,7 +36,7 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 from penstock.pipeline.text_bounds import text_bound
-from penstock.pipeline.types import SCALAR, Form, Physical, TextBound
+from penstock.pipeline.types import SCALAR, Form, Physical, TextBound, spark_type
 from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
 from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, schema_like
@@ -80,6 +83,10 @@ def _define() -> ConfigDef:
 
 CONFIG: Final = _define()
 _KINDS: Final = {"topic": Type.STRING, "partition": Type.INT32, "offset": Type.INT64, "static": Type.STRING}
+#: The same without a schema, where integers have one width.
+_OBJECT_KINDS: Final = {**_KINDS, "partition": Type.INT64, "timestamp": Type.INT64}
+#: What a record need not have.
+_AT_TIMES: Final = frozenset(("partition", "timestamp"))
 
 
 @dataclass(frozen=True)
@@ -123,17 +130,14 @@ class Insert(Step):
     bounds_text: ClassVar[bool] = True
 
     def takes_objects(self, shape: Shape) -> bool:
-        # What may be null would not be a member of every object.
-        return not shape.side(self.side).is_object or all(
-            one.what in ("static", "topic", "offset") for one in self.insertions
-        )
+        return True
 
     def plan(self, shape: Shape) -> StepPlan | Split:
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
         if known.is_object:
-            return self._plan_members(shape, known)
+            return self._plan_objects(shape, known)
         if known.schema is None:
             return self._plan_object(shape, known)
         inserted = self._plan_struct(shape, known)
@@ -198,23 +202,41 @@ class Insert(Step):
         return cast("Column", getattr(bag, insertion.what))
 
     # ------------------------------------------------------------------ without
-    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+    def _plan_objects(self, shape: Shape, known: Side) -> StepPlan | Split:
         if self._needs_sink(shape):
             return self._failing(shape, NOT_A_SINK, DataException.java_name)
+        at_times = [one for one in self.insertions if one.what in _AT_TIMES]
+        # Null is not inserted, so records with and without part here: they have other members.
+        branches = [
+            Branch(
+                partial(_are_there, there) if there else None,
+                self._plan_members(shape, known, self._without(set(at_times) - set(there))),
+                frozenset(one.what for one in there),
+            )
+            for count in range(len(at_times), -1, -1)
+            for there in combinations(at_times, count)
+        ]
+        return branches[0].plan if len(branches) == 1 else Split(branches)
+
+    def _without(self, absent: Collection[Insertion]) -> list[Insertion]:
+        return [one for one in self.insertions if one not in absent]
+
+    def _plan_members(self, shape: Shape, known: Side, insertions: Sequence[Insertion]) -> StepPlan:
         before = members_of(known)
-        added = {
-            one.name: Member(Schema(_KINDS[one.what], optional=True), replace(SCALAR, text=self._text_bound(one)))
-            for one in self.insertions
-        }
+        added = {one.name: self._member(one) for one in insertions}
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
             columns = {name: value.getField(name) for name in before}
-            columns |= {one.name: self._value(bag, one) for one in self.insertions}
+            columns |= {one.name: self._value(bag, one).cast(spark_type(added[one.name].schema)) for one in insertions}
             return Made({self.side: object_column(value, known, columns)})
 
         side = object_side({**before, **added}, present=known.present)
         return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
+
+    def _member(self, insertion: Insertion) -> Member:
+        schema = Schema(_OBJECT_KINDS[insertion.what], optional=True)
+        return Member(schema, replace(SCALAR, text=self._text_bound(insertion)))
 
     def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
         if not known.is_variant:
@@ -237,6 +259,11 @@ class Insert(Step):
             return Made({self.side: value}, (Fault(bad, message, DataException.java_name),))
 
         return StepPlan(shape.with_side(self.side, Side.of(None)), make, self._reads(), frozenset({self.side}))
+
+
+def _are_there(insertions: Sequence[Insertion], bag: Bag) -> Column:
+    present: list[Column] = [getattr(bag, one.what).isNotNull() for one in insertions]
+    return reduce(and_, present)
 
 
 _READERS: Final[Mapping[str, Callable[[ConnectRecord], object]]] = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import pytest
 
-from penstock.api import BaseTransformation
+from penstock.api import BaseTransformation, SourceRecord
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.pipeline import objects
@@ -109,7 +110,10 @@ CHAINS: dict[str, tuple[list[BaseTransformation], list[object]]] = {
 
 def results(runtime: SparkRuntime, chain: list[BaseTransformation], values: list[object]) -> list[Any]:
     """Keys, values, headers and errors of what is sent."""
-    made = Chain(runtime, stages(*chain)).source([record(value) for value in values])
+    # Each combination of what a record need not have.
+    times, partitions = cycle([5, None]), cycle([None, None, 1, 1])
+    records = [SourceRecord({}, {}, "t", value, timestamp=next(times), partition=next(partitions)) for value in values]
+    made = Chain(runtime, stages(*chain)).source(records)
     table = made.table.select(["topic", "key", "value", "headers"]).to_pylist()
     errors = {seq: (error.stage, error.exception_class, error.message) for seq, error in made.errors.items()}
     return [errors.get(row, one) for row, one in enumerate(table)]
