@@ -99,7 +99,6 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
-    reads_text: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._schemas = True
@@ -135,6 +134,10 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return CONFIG
 
     # ------------------------------------------------------------------ columns
+    @property
+    def reads_text(self) -> bool:
+        return True
+
     def writing(self, side: SideName) -> Step:
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
 

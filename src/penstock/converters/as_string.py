@@ -139,7 +139,7 @@ class ReadText(Step):
         def make(bag: Bag, keep: Keep) -> Made:
             data = bag.side(self.side)
             if self.encoding != "UTF-8":
-                return Made({self.side: F.decode(data.cast("binary"), self.encoding)})
+                return Made({self.side: F.decode(data, self.encoding)})
             if shape.side(self.side) == RAW_TEXT:
                 return Made({self.side: data})
             return Made({self.side: F.make_valid_utf8(data.cast("string"))})
@@ -154,7 +154,6 @@ class StringConverter(ColumnConverter, Converter, HeaderConverter):
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
     ignores_schema: ClassVar[bool] = True
-    reads_text: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._encoding = "UTF-8"
@@ -165,6 +164,10 @@ class StringConverter(ColumnConverter, Converter, HeaderConverter):
 
     def config(self) -> ConfigDef:
         return CONFIG
+
+    @property
+    def reads_text(self) -> bool:
+        return self._encoding == "UTF-8"
 
     def writing(self, side: SideName) -> Step:
         return WriteText(side, self._encoding)

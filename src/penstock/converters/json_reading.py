@@ -24,7 +24,7 @@ from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly,
 from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan, unnamed
 from penstock.pipeline.types import spark_type
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class ReadJson(Step):
 
     def _make_payload(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
         """What comes before the payload is cut off; the rest of the message is read as ``{"payload":...}``."""
-        rest = text_of(shape, bag, self.side, lambda column: column)
+        rest = text_of(shape, bag, self.side, unnamed)
         text = rest.having(keep(F.concat(F.lit('{"payload":'), rest.column)))
 
         def by_itself(x: Text, lenient: Lenient) -> Column:

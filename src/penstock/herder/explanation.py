@@ -18,13 +18,13 @@ from penstock.herder.override_checks import clients_of, is_client_secret
 from penstock.herder.secrets import masked
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.model.payloads import ConnectorView
+from penstock.settings import WORKER
 from penstock.worker.waiting import connector_waiting, stacks, task_waiting
 
 #: How long Kafka may take to tell a sink's offsets: what a sink waits for is asked for when Kafka is away, too.
 _KAFKA_TIMEOUT_S: Final = 5.0
 #: Settings that a connector takes from the worker when it has none of its own.
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
-_DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 #: Names of what a converter of the worker may have for secrets: nobody has validated its settings here.
 _SECRET: Final = re.compile(r"password|secret|token|user\.info|jaas", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ def effective_settings(
         elif name in shown:
             found[name] = {"name": name, "value": shown[name], "origin": "connector"}
         else:
-            value = _DEFAULT_HEADER_CONVERTER if name == "header.converter" else body["value"]
+            value = WORKER.keys["header.converter"].default_text() if name == "header.converter" else body["value"]
             found[name] = {"name": name, "value": value, "origin": "default"}
     for origin, values in (("worker", taken), ("connector", shown)):
         for name, text in values.items():

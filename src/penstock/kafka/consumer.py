@@ -182,6 +182,7 @@ class RecordConsumer:
         chosen: dict[str, object] = {
             # Bounds what waits in the client; Java's bound is one fetch response.
             "queued.max.messages.kbytes": 16384,
+            # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
             # Without it the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,

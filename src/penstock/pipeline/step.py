@@ -40,6 +40,12 @@ BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset
 #: Names an expression, so that it is evaluated once however often the returned column is used.
 Keep = Callable[["Column"], "Column"]
 
+
+def unnamed(column: Column) -> Column:
+    """A ``Keep`` that names nothing: for what is used once, and where nothing can be named."""
+    return column
+
+
 _RAW_SCHEMA: Final = Schema(Type.BYTES, optional=True)
 _TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
 
@@ -291,8 +297,11 @@ class ColumnConverter(ABC):
 
     #: Whether it writes a value that is not of its schema's type just as well.
     ignores_schema: ClassVar[bool] = False
-    #: Whether the steps of ``reading`` and ``reading_text`` take ``RAW_TEXT`` too, which says that all bytes are UTF-8.
-    reads_text: ClassVar[bool] = False
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether ``reading`` and ``reading_text`` gain by ``RAW_TEXT``, and take it; asked once it is configured."""
+        return False
 
     @abstractmethod
     def writing(self, side: SideName) -> Step:

@@ -23,7 +23,7 @@ from penstock.pipeline.java_dates import compile_pattern, print_column
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import ascii_digits_column
 from penstock.pipeline.java_text import java_text
-from penstock.pipeline.step import Keep
+from penstock.pipeline.step import Keep, unnamed
 from penstock.pipeline.types import CLEAN_SCALAR, Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import java_class_of
@@ -86,11 +86,7 @@ def casted_layout(schema: Schema, physical: Physical, target: Type) -> Physical:
 
 
 # --------------------------------------------------------------------------------------------------------- with schema
-def _unnamed(column: Column) -> Column:
-    return column
-
-
-def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type, keep: Keep = _unnamed) -> Casted:
+def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type, keep: Keep = unnamed) -> Casted:
     """Casts a column with schema. The column is used several times.
 
     What is costly is named by ``keep``: whoever uses a field of a struct would work it out again each time.

@@ -139,7 +139,7 @@ class Insert(Step):
         if known.is_object:
             return self._plan_objects(shape, known)
         if known.schema is None:
-            return self._plan_object(shape, known)
+            return self._plan_variant(shape, known)
         inserted = self._plan_struct(shape, known)
         if known.present:
             return inserted
@@ -238,7 +238,7 @@ class Insert(Step):
         schema = Schema(_OBJECT_KINDS[insertion.what], optional=True)
         return Member(schema, replace(SCALAR, text=self._text_bound(insertion)))
 
-    def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
+    def _plan_variant(self, shape: Shape, known: Side) -> StepPlan:
         if not known.is_variant:
             found = "java.lang.String" if known.carrier is None else java_class(known.carrier)
             return self._failing(shape, f"{no_map(_PURPOSE)}{found}", DataException.java_name)
