@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -36,6 +36,7 @@ from penstock.pipeline.chain import (
     compile_steps,
     input_column,
 )
+from penstock.pipeline.driver_calls import DriverPlan, driver_plan
 from penstock.pipeline.release import release
 from penstock.pipeline.step import Shape, Side
 from penstock.pipeline.types import Form, spark_type
@@ -129,6 +130,13 @@ class _Plan:
     apart: bool
     reads: frozenset[str]
     places: Mapping[int, FaultPlace]
+    # By the schema of the input; None where PySpark's own way has to be taken.
+    driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
+
+    def projections(self) -> list[Sequence[Column | str]]:
+        """What is selected, one after the other."""
+        starred: list[Sequence[Column | str]] = [["*", *layer] for layer in self.layers]
+        return [*starred, self.final]
 
 
 class SparkJobs:
@@ -212,7 +220,7 @@ class SparkJobs:
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
             plan = self._plan_of((group,), (None,), apart)
             if group.frame is not None:
-                return _collected(group.frame, plan, own=False), plan
+                return _collected(group.frame, plan), plan
             table = _table(group, shared, plan.reads, rows)
             return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
 
@@ -292,7 +300,7 @@ class SparkJobs:
 
     def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
         def execute(joined: pa.Table) -> pa.Table:
-            return _collected(session.createDataFrame(self._partitioned(joined)), plan, own=True)
+            return _executed(session, self._partitioned(joined), plan)
 
         return execute(table) if self._gate is None else self._gate.run(key, table, execute)
 
@@ -352,22 +360,36 @@ def _own(part: pa.Array) -> pa.Array:
     return pa.concat_arrays([part]) if pa.types.is_nested(part.type) else part
 
 
-def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
-    """The frame's rows after the plan; the JVM forgets them at once, and the frame too if it is our own."""
+def _collected(frame: DataFrame, plan: _Plan) -> pa.Table:
+    """The frame's rows after the plan; the JVM forgets them at once."""
     frames = _project(frame, plan)
     try:
         return frames[-1].toArrow()
     finally:
-        release([frame, *frames] if own else frames)
+        release(frames)
+
+
+def _executed(session: SparkSession, table: pa.Table, plan: _Plan) -> pa.Table:
+    """The rows of a batch after the plan."""
+    if table.schema not in plan.driver_plans:
+        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections())
+    ready = plan.driver_plans[table.schema]
+    if ready is not None:
+        return ready.collect(table)
+    given = session.createDataFrame(table)
+    try:
+        return _collected(given, plan)
+    finally:
+        release([given])
 
 
 def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
     """The frame after each projection of the plan; the last one is the result. Lazy."""
     frames: list[DataFrame] = []
-    for layer in plan.layers:
-        frame = frame.select("*", *layer)
+    for columns in plan.projections():
+        frame = frame.select(*columns)
         frames.append(frame)
-    return [*frames, frame.select(*plan.final)]
+    return frames
 
 
 def _table(

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
 from penstock.data import Schema, SchemaBuilder, Type
-from penstock.pipeline import jobs
+from penstock.pipeline import driver_calls
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
@@ -56,18 +56,22 @@ class Plans:
         self.of = ""
         self.texts: dict[str, list[str]] = {}
 
-    def note(self, frames: Any) -> Any:
-        """Keeps the plan of the last frame and gives the frames back."""
-        self.texts.setdefault(self.of, []).append(frames[-1]._jdf.queryExecution().executedPlan().toString())
-        return frames
+    def note(self, java: Any) -> None:
+        """Keeps the plan of a frame."""
+        self.texts.setdefault(self.of, []).append(java.queryExecution().executedPlan().toString())
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     """All plans that are run."""
     seen = Plans()
-    project = jobs._project
-    monkeypatch.setattr(jobs, "_project", lambda frame, plan: seen.note(project(frame, plan)))
+    serve = driver_calls._serve
+
+    def noted(java: Any) -> Any:
+        seen.note(java)
+        return serve(java)
+
+    monkeypatch.setattr(driver_calls, "_serve", noted)
     return seen
 
 
