@@ -122,6 +122,8 @@ class _Program:
     leaves: list[Leaf] = field(default_factory=list)
     reads: set[str] = field(default_factory=set)
     names: int = 0
+    # Columns of the input and of the layers: references, not expressions.
+    named: list[Column] = field(default_factory=list)
 
     def place(self, staged: Staged, fault: Fault, position: int) -> int:
         place = FaultPlace(staged.stage, staged.executing_class, fault.exception, position, fault.advice)
@@ -144,13 +146,18 @@ class _Path:
 
     def keep(self, column: Column) -> Column:
         program = self.program
+        # A projection that only renames costs Spark an analysis for each batch, and says nothing.
+        if any(column is one for one in program.named):
+            return column
         while len(program.layers) <= self.level:
             program.layers.append([])
         name = f"k{program.names}{program.suffix}"
         program.names += 1
         program.layers[self.level].append(column.alias(name))
         self.level += 1
-        return F.col(name)
+        named = F.col(name)
+        program.named.append(named)
+        return named
 
 
 def input_column(name: str, suffix: str) -> str:
@@ -175,6 +182,7 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
         name: F.lit(None) if name in sides and sides[name].absent else F.col(input_column(name, suffix))
         for name in BAG_COLUMNS
     }
+    program.named += columns.values()
     _walk(list(enumerate(steps)), _Path(program, shape, Bag(**columns)))
     return Compiled(
         tuple(tuple(layer) for layer in program.layers),
