@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -67,6 +67,22 @@ class Stage:
     KEY_CONVERTER: Final = "KEY_CONVERTER"
     VALUE_CONVERTER: Final = "VALUE_CONVERTER"
     HEADER_CONVERTER: Final = "HEADER_CONVERTER"
+
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """Starts a job somewhere, or puts it off, and gives what waits for its result."""
+
+    def __call__(self, job: Callable[[], T], /) -> Callable[[], T]:
+        """The job's result, once it is called."""
+        ...
+
+
+def when_asked(job: Callable[[], T], /) -> Callable[[], T]:
+    """A `Submit` that runs a job when, and where, its result is asked for."""
+    return job
 
 
 @dataclass(frozen=True)

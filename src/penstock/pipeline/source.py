@@ -24,14 +24,14 @@ from pyspark.sql import functions as F
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.errors import DataException
 from penstock.pipeline.assembly import Assembly, LazyColumns
-from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage
+from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import OTHER_COLUMNS, columns_of_frame, frame_to_records
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.header_columns import wire_to_column
 from penstock.pipeline.headers import HeaderWriter
-from penstock.pipeline.jobs import Group, SparkJobs
+from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.singly import many_schemas, singly
@@ -99,18 +99,42 @@ class SourcePipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
+        return self.begin(batch, when_asked)()
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        """Begins one batch: all but its last Spark job, and so every call of a user's transform.
+
+        Args:
+            batch: What was polled.
+            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+
+        Returns:
+            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
+            were begun, and blocks for the job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
         if self._singly is not None and not isinstance(batch, SourceFrame) and many_schemas(batch.records):
-            return self._singly.run(batch)
-        made = self._run_frame(batch) if isinstance(batch, SourceFrame) else self._run_records(batch.records)
-        if self._whole and made.table.num_rows:
-            made = replace(made, table=self._jobs.through(made.table))
-        self._moved(made.table.num_rows)
-        return made
+            return self._singly.begin(batch, submit)
+        if isinstance(batch, SourceFrame):
+            finish = self._begin_frame(batch, submit)
+        else:
+            finish = self._begin_records(batch.records, submit)
+
+        def end() -> ProduceBatch:
+            made = finish()
+            if self._whole and made.table.num_rows:
+                made = replace(made, table=self._jobs.through(made.table))
+            self._moved(made.table.num_rows)
+            return made
+
+        return end
 
     # ------------------------------------------------------------------ frames
-    def _run_frame(self, frame: SourceFrame) -> ProduceBatch:
+    def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
         if self._segments or self._own:
-            return self._run_records(frame_to_records(frame))
+            return self._begin_records(frame_to_records(frame), submit)
         failures = Failures()
         columns = columns_of_frame(frame)
         constants = {"topic": frame.topic, "partition": frame.partition, "timestamp": frame.timestamp}
@@ -119,35 +143,41 @@ class SourcePipeline:
         }
         headers_there = "headers" in columns.carried | columns.others.keys()
         if columns.rows == 0:
-            return Assembly(0).batch(failures)
+            return lambda: Assembly(0).batch(failures)
         if columns.frame is not None:
             # The number of rows is known only once the job is done, so constants a step reads are columns of the plan.
             data = columns.frame.withColumns({name: F.lit(value) for name, value in missing.items()})
             if not headers_there:
                 data = data.withColumn("headers", F.lit(None).cast(HEADERS_SPARK))
             group = Group(self._last.steps, columns.shape, None, {}, data, columns.carried)
-            outcome = self._jobs.run([group], {}, 0, apart=False)[0]
-            assembly = Assembly(len(next(iter(outcome.columns.values()))))
+            shared, rows = LazyColumns({}), 0
         else:
-            assembly = Assembly(columns.rows or 0)
-            makers = {name: partial(_repeated, name, value, assembly.rows) for name, value in missing.items()}
+            rows = columns.rows or 0
+            makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
             makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
-            wire = columns.others.get("headers", pa.nulls(assembly.rows, WIRE_HEADERS))
+            wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
             makers["headers"] = partial(wire_to_column, wire)
             group = Group(self._last.steps, columns.shape, None, columns.sides)
-            outcome = self._jobs.run([group], LazyColumns(makers), assembly.rows, apart=False)[0]
-        failures.found(outcome)
-        for name, column in columns.others.items():
-            assembly.put(name, column)
-        for name, value in missing.items():
-            assembly.put_constant(name, value)
-        assembly.take([outcome])
-        if "headers" in outcome.columns:
-            self._write_headers(assembly, failures)
-        return assembly.batch(failures)
+            shared = LazyColumns(makers)
+        result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
+
+        def finish() -> ProduceBatch:
+            outcome = result()[0]
+            assembly = Assembly(rows if columns.frame is None else len(next(iter(outcome.columns.values()))))
+            failures.found(outcome)
+            for name, column in columns.others.items():
+                assembly.put(name, column)
+            for name, value in missing.items():
+                assembly.put_constant(name, value)
+            assembly.take([outcome])
+            if "headers" in outcome.columns:
+                self._write_headers(assembly, failures)
+            return assembly.batch(failures)
+
+        return finish
 
     # ------------------------------------------------------------------ records
-    def _run_records(self, records: Sequence[SourceRecord]) -> ProduceBatch:
+    def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> Callable[[], ProduceBatch]:
         failures = Failures()
         rows = len(records)
         live: list[ConnectRecord] = list(records)
@@ -163,20 +193,34 @@ class SourcePipeline:
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
                 live, positions = self._apply_columns(segment, live, positions, failures, rows)
+        columns = columns_of(live, positions, rows, failures)
+        result: Callable[[], list[Outcome]] = list
+        if self._last.steps and live:
+            groups = self._groups(self._last, live, positions, failures)
+            result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
+        return lambda: self._finish_records(live, positions, rows, failures, columns, result)
+
+    def _finish_records(
+        self,
+        live: Sequence[ConnectRecord],
+        positions: list[int] | None,
+        rows: int,
+        failures: Failures,
+        columns: LazyColumns,
+        result: Callable[[], list[Outcome]],
+    ) -> ProduceBatch:
+        # First: the job may be making some of the columns at this moment.
+        outcomes = result()
         assembly = Assembly(rows)
         if positions is not None:
             assembly.drop_all_but(positions, failures)
-        columns = columns_of(live, positions, rows, failures)
         _put_coordinates(assembly, live, columns)
-        headers_changed = False
-        if self._last.steps and live:
-            outcomes = self._jobs.run(self._groups(self._last, live, positions, failures), columns, rows, apart=False)
-            for outcome in outcomes:
-                failures.found(outcome)
-            headers_changed = any("headers" in outcome.columns for outcome in outcomes)
-            if headers_changed:
-                assembly.put("headers", columns["headers"])
-            assembly.take(outcomes)
+        for outcome in outcomes:
+            failures.found(outcome)
+        headers_changed = any("headers" in outcome.columns for outcome in outcomes)
+        if headers_changed:
+            assembly.put("headers", columns["headers"])
+        assembly.take(outcomes)
         if headers_changed:
             self._write_headers(assembly, failures)
         else:

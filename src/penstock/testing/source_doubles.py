@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.errors import KafkaException
 from penstock.kafka.producer import FailedDelivery, ProducerClosedException, Receipts
-from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords
+from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 
 WAIT_S = 30.0
 
@@ -87,6 +87,9 @@ class FakePipeline:
         self.entered = threading.Event()
         self.retriable_failures = 0
         self.error: Exception | None = None
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        return submit(lambda: self.run(batch))
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         self.entered.set()

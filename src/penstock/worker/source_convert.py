@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.batches import ProduceBatch, RecordError, SourceRecords
+from penstock.pipeline.batches import ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.pipeline.segments import malformed
 from penstock.worker.source_stages import Batch
 from penstock.worker.tolerance import ErrorHandler
@@ -34,6 +34,10 @@ class BatchPipeline(Protocol):
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Transform and convert a batch; blocks until Spark is there and has done it."""
+        ...
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        """Begin a batch, of which one job is left to `submit`; what is returned ends it."""
         ...
 
 
@@ -92,14 +96,32 @@ class SourceConverter:
         self._pipeline = pipeline
         self._errors = errors
 
-    def convert(self, source: Batch) -> Outgoing:
-        """Convert one batch; retriable errors of records are retried here, so later batches wait. Invariant 3.
+    def begin(self, source: Batch, submit: Submit) -> Callable[[], Outgoing]:
+        """Begin one batch; Spark can be at work on it while the one before is still under way.
 
-        Raises:
-            ConnectException: the batch cannot be run at all.
+        Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
+
+        Args:
+            source: What was polled.
+            submit: See ``SourcePipeline.begin``.
+
+        Returns:
+            What ends it, to be called in the order of the batches; raises ConnectException when the batch cannot be
+            run at all.
         """
         try:
-            batch = self._pipeline.run(source)
+            finish = self._pipeline.begin(source, submit)
+        except Exception as error:
+            failed = error
+
+            def finish() -> ProduceBatch:
+                raise failed
+
+        return lambda: self._finish(source, finish)
+
+    def _finish(self, source: Batch, finish: Callable[[], ProduceBatch]) -> Outgoing:
+        try:
+            batch = finish()
         except Exception as error:
             refuse_malformed(self._owner, source, error)
             raise

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -101,6 +102,8 @@ class Batcher:
         self._records = 0
         self._bytes = 0
         self._closed = False
+        # Whether a put waits for room. One thread puts.
+        self._full = False
         self._end: float | None = None
 
     def put(self, polled: Polled) -> bool:
@@ -123,9 +126,40 @@ class Batcher:
         Returns:
             None when the queue is closed and empty.
         """
+        return self._take(lambda: bool(self._waiting) or self._closed)
+
+    def take_crowded(self, job: Future[T]) -> Batch | None:
+        """A batch that is taken although Spark is busy, because polling has to wait for room.
+
+        Args:
+            job: What Spark is busy with.
+
+        Returns:
+            None when the job was done first.
+        """
+        job.add_done_callback(self._notify)
+        return self._take(lambda: job.done() or (bool(self._waiting) and (self._full or self._closed)), unless=job.done)
+
+    @property
+    def full(self) -> bool:
+        """Whether polling waits for room."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            if not self._waiting:
+            return self._full
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more is waiting already, or polling waits for room."""
+        with self._changed:
+            return self._full or bool(self._waiting)
+
+    def _notify(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> Batch | None:
+        with self._changed:
+            self._changed.wait_for(ready)
+            if not self._waiting or unless():
                 return None
             polled, records, nbytes = self._pop()
             if not isinstance(polled, SourceFrame):
@@ -184,6 +218,7 @@ class Batcher:
         entry = (polled, records, nbytes)
         with self._changed:
             while not self._closed:
+                self._full = False
                 if not self._waiting or (
                     self._bytes + nbytes <= _WAITING_BYTES and self._fits(self._records, self._bytes, entry)
                 ):
@@ -195,6 +230,8 @@ class Batcher:
                 left = None if self._end is None else self._end - self._clock()
                 if left is not None and left <= 0:
                     return False
+                self._full = True
+                self._changed.notify_all()
                 self._changed.wait(left)
             return False
 

@@ -62,6 +62,7 @@ from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.offset_commit import OffsetCommitter
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
+from penstock.worker.source_lookahead import Lookahead
 from penstock.worker.source_stages import Batcher, BatchLimits, Handover, Polled, empty_poll_delay_s
 from penstock.worker.threads import Deadline, OwnedThread
 from penstock.worker.tolerance import ErrorHandler
@@ -202,7 +203,8 @@ class SourceTaskRunner:
         self._hooks = CommitHooks(task)
         self._batcher = Batcher(settings.limits, services.clock, join_frames=not self._hooks.wants_frames)
         self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, _WAITING_BYTES)
-        self._converter = SourceConverter(str(task_id), services.pipeline, services.errors)
+        converter = SourceConverter(str(task_id), services.pipeline, services.errors)
+        self._lookahead = Lookahead(str(task_id), self._batcher, converter, self.busy)
         self.delivery = SourceDelivery(
             str(task_id),
             services.producer,
@@ -427,9 +429,7 @@ class SourceTaskRunner:
     def _run_pipeline(self) -> None:
         with log_context(self.id.connector, self.id.task):
             try:
-                while (batch := self._batcher.take()) is not None:
-                    with self.busy.at_work("spark"):
-                        outgoing = self._converter.convert(batch)
+                while (outgoing := self._lookahead.next()) is not None:
                     if not self._handover.put(outgoing, outgoing.nbytes):
                         return
                     if outgoing.failure is not None:
@@ -440,6 +440,7 @@ class SourceTaskRunner:
                 self._batcher.discard()
                 self._fail(error)
             finally:
+                self._lookahead.close()
                 self._handover.close()
 
     # ---------------------------------------------------------------- delivery thread

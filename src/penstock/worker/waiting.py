@@ -186,7 +186,13 @@ def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
         return _because("record_retry")
     if _stands_in(frames, "session"):
         return _because("spark" if spark_up else "spark_starting")
-    return _user_code(frames)
+    inside = _user_code(frames)
+    if inside is None and (
+        _calls(frames, "source_stages", "take_crowded") or _calls(frames, "source_lookahead", "_of")
+    ):
+        # The job runs on another thread.
+        return _because("spark" if spark_up else "spark_starting")
+    return inside
 
 
 def _waits_for_data(frames: Sequence[Frame]) -> bool:
