@@ -39,6 +39,7 @@ _OLD_NEAR: Final = -24_047 * MILLIS_PER_DAY
 _WIDTHS: Final = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 _UNITS: Final = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
 _TABLE_ENDS: Final = "\x1f"
+_CUTOVER_TEXT: Final = "1582-10-15"
 _ISO_DATE: Final = "yyyy-MM-dd"
 #: What a pattern without the field means.
 _STARTS: Final = {"y": "1970", "M": "01", "d": "01"}
@@ -219,5 +220,5 @@ def _day_read(text: Column, at: dict[str, int], template: str) -> Column:
     else:
         pieces = [_piece(text, at, letter) if letter in at else F.lit(start) for letter, start in _STARTS.items()]
         date = F.concat_ws("-", *pieces)
-    days = F.unix_date(date.try_cast("date")).cast("bigint")
-    return F.when(days >= CUTOVER, days)
+    # All have one width, so that texts compare as dates do.
+    return F.when(date >= _CUTOVER_TEXT, F.unix_date(date.try_cast("date")).cast("bigint"))
