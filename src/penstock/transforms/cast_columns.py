@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, Decimal, Schema, Type
 from penstock.pipeline import decimal_columns as decimals
-from penstock.pipeline.expressions import apart
+from penstock.pipeline.expressions import apart, rare
 from penstock.pipeline.java_dates import compile_pattern, print_column
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import ascii_digits_column
@@ -172,9 +172,17 @@ def _from_text(column: Column, target: Type, keep: Keep) -> Casted:
         return Casted(column)
     if target is Type.BOOLEAN:
         return Casted(F.lower(column) == "true")
-    made = keep(apart(column, lambda text: _number_of(text, target)))
+    made = keep(_usual_number(column, target))
     bad = column.isNotNull() & made.isNull()
     return Casted(made, F.when(bad, F.concat(F.lit("Value ("), column, F.lit(f") {OUT_OF_RANGE}"))))
+
+
+def _usual_number(text: Column, target: Type) -> Column:
+    """``_number_of`` without regular expressions for what nearly all texts are: numbers that a program has written."""
+    number = text.try_cast(SPARK_TYPES[target])
+    # What Spark reads beyond what Java does it never prints so, or it is a name of an infinity or of NaN.
+    usual = F.abs(number) < float("inf") if target in _FLOATS else number.cast("string") == text
+    return F.when(usual, number).otherwise(rare(text, lambda one: _number_of(one, target)))
 
 
 def _number_of(text: Column, target: Type) -> Column:

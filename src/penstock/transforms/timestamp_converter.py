@@ -186,7 +186,7 @@ class Convert(Step):
 
     def _from_raw(self, keep: Keep, text: Column | None, raw: Converted) -> tuple[Column, list[Fault]]:
         millis = keep(raw.column)
-        made = keep(self.conversion.from_millis(millis))
+        made = keep(self.conversion.from_millis(millis, keep))
         faults = []
         if raw.problem is not None:
             faults.append(Fault(raw.problem.isNotNull(), raw.problem, raw.exception))

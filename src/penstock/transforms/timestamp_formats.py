@@ -20,6 +20,7 @@ from penstock.data import Date, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.java_dates import DateParser, Token, compile_pattern, print_column, print_millis
 from penstock.pipeline.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
+from penstock.pipeline.step import Keep
 from penstock.pipeline.temporal import date_of_days, datetime_of_millis, time_of_millis
 from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import CLEAN_SCALAR, SCALAR, Physical, logical_name
@@ -142,11 +143,11 @@ class Conversion:
             return column
         return _scaled(column, -unit) if unit < 0 else F.call_function("div", column, F.lit(unit))
 
-    def from_millis(self, millis: Column) -> Column:
+    def from_millis(self, millis: Column, keep: Keep) -> Column:
         """The representation wanted, as its column type (``int`` days for Date). ``millis`` is used several times."""
         match self.target:
             case "string":
-                return print_column(self._tokens, millis)
+                return print_column(self._tokens, millis, keep)
             case "unix":
                 unit = _UNITS[self.precision]
                 if unit == 1:

@@ -79,7 +79,7 @@ class RouteByTime(Step):
         return StepPlan(shape, self._make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
 
     def _make(self, bag: Bag, keep: Keep) -> Made:
-        text = print_column(compile_pattern(self.pattern), bag.timestamp)
+        text = print_column(compile_pattern(self.pattern), bag.timestamp, keep)
         named = F.replace(F.lit(self.topic_format), F.lit(_TOPIC), bag.topic)
         message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), bag.topic)
         fault = Fault(bag.timestamp.isNull(), message, DataException.java_name)

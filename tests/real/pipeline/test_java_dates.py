@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from penstock.pipeline.java_dates import DateParser, compile_pattern, print_column
 from penstock.pipeline.java_dates.printing import print_millis
 from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.step import Keep, unnamed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -24,6 +25,7 @@ PATTERNS = [
     "MM/yyyy",
     "HH:mm:ss.SSS",
 ]
+PRINTED = [*PATTERNS, "y", "yyy-M-d", "yyyyy", "yyyyyyyyy MM", "yy", "yy E u", "z", "G y D w"]
 MOMENTS = [
     0,
     -1,
@@ -35,6 +37,13 @@ MOMENTS = [
     253_402_300_800_000,
     -62_135_769_600_000,
     86_399_999,
+    -62_104_147_200_001,  # the year 2 BC, in which Java begins a leap year
+    -62_135_769_600_001,
+    -62_162_208_000_000,  # 29 February of 5 BC or near it
+    *(number * 31_556_952_000_000 + number * 86_399_123 for number in range(-3_000, 10_000, 487)),
+    *(number * 86_400_000 + 12_345_678 for number in range(-719_900, -719_000, 61)),
+    2**63 - 1,
+    -(2**63),
     None,
 ]
 TEXTS = [
@@ -62,13 +71,14 @@ TEXTS = [
 ]
 
 
-def test_moments_are_printed_as_one_by_one(spark_runtime: SparkRuntime) -> None:
+@pytest.mark.parametrize("keep", [None, unnamed], ids=["in_a_lambda", "named"])
+def test_moments_are_printed_as_one_by_one(spark_runtime: SparkRuntime, keep: Keep | None) -> None:
     frame = spark_runtime.session(180).createDataFrame([(moment,) for moment in MOMENTS], "m bigint")
 
-    rows = frame.select(*[print_column(compile_pattern(one), F.col("m")) for one in PATTERNS]).collect()
+    rows = frame.select(*[print_column(compile_pattern(one), F.col("m"), keep) for one in PRINTED]).collect()
 
     assert [list(row) for row in rows] == [
-        [None if moment is None else print_millis(compile_pattern(one), moment) for one in PATTERNS]
+        [None if moment is None else print_millis(compile_pattern(one), moment) for one in PRINTED]
         for moment in MOMENTS
     ]
 

@@ -224,12 +224,14 @@ def day_of(math: Arithmetic, fields: Fields) -> Value:
     def days(gregorian: bool) -> Value:
         return place(math, fields, year, gregorian)
 
-    # Years before the change of calendars are Julian, however far the other fields lead.
-    new, late = days(True), year >= 1582
-    if isinstance(new, int):
-        return new if late and new >= CUTOVER else days(False)
-    known = {"new": new, "gregorian": late & (new >= CUTOVER)}
-    return math.let(known, lambda made: math.choose(made["gregorian"], made["new"], days(False)))
+    def chosen(made: Named) -> Value:
+        # Years before the change of calendars are Julian, however far the other fields lead.
+        new = made["new"]
+        if isinstance(new, int):
+            return new if year >= 1582 and new >= CUTOVER else days(False)
+        return math.choose((year >= 1582) & (new >= CUTOVER), new, days(False))
+
+    return math.let({"new": days(True)}, chosen)
 
 
 _Place = Callable[[Arithmetic, Fields, Value, bool], Value]

@@ -1,7 +1,7 @@
 """Moments as text: ``SimpleDateFormat.format`` in UTC and en_US.
 
-Main functions: ``print_millis`` (one value) and ``print_column``. Columns take what ``usual`` has for a pattern and a
-moment, and calendar arithmetic otherwise.
+Main functions: ``print_millis`` (one value) and ``print_column``. Columns take what ``usual`` has for a pattern, and
+calendar arithmetic otherwise.
 
 Thread: pure functions; columns are built on a pipeline thread.
 Source: java.text.SimpleDateFormat.format.
@@ -25,11 +25,13 @@ from penstock.pipeline.java_dates.arithmetic import (
     sunday_before,
 )
 from penstock.pipeline.java_dates.pattern import Token
-from penstock.pipeline.java_dates.usual import FIRST, LAST, print_usual
+from penstock.pipeline.java_dates.usual import Moment, is_usual, near_date, print_usual
 from penstock.pipeline.java_dates.words import MONTHS, WEEKDAYS, constant_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+    from penstock.pipeline.step import Keep
 
 
 def print_millis(tokens: Sequence[Token], millis: int) -> str:
@@ -44,18 +46,23 @@ def print_millis(tokens: Sequence[Token], millis: int) -> str:
     return text
 
 
-def print_column(tokens: Sequence[Token], millis: Column) -> Column:
-    """The text of each moment. ``millis`` (a ``bigint``) is used several times: name it first."""
+def print_column(tokens: Sequence[Token], millis: Column, keep: Keep | None = None) -> Column:
+    """The text of each moment.
 
-    def slow(moment: Column) -> Column:
-        text: Column = _text(COLUMNS, tokens, moment)
-        return text
+    Args:
+        tokens: The pattern.
+        millis: The moments, a ``bigint``; used several times: name it first.
+        keep: Names what is costly; None = nothing can be named (in a lambda, say).
+    """
+    if not is_usual(tokens):
+        return F.when(millis.isNotNull(), apart(millis, lambda moment: _text(COLUMNS, tokens, moment)))
+    if keep is not None:
+        return print_usual(tokens, Moment(millis, keep(near_date(millis))))
 
-    usual = print_usual(tokens, millis)
-    if usual is None:
-        return apart(millis, slow)
-    inside = (millis >= FIRST) & (millis <= LAST)
-    return F.when(inside, usual).when(millis.isNotNull(), apart(millis, slow))
+    def text(both: Column) -> Column:
+        return print_usual(tokens, Moment(both.getField("millis"), both.getField("date")))
+
+    return apart(F.struct(millis.alias("millis"), near_date(millis).alias("date")), text)
 
 
 def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:

@@ -1,9 +1,10 @@
-"""Usual patterns for usual moments, as expressions that Spark compiles: most of what TimestampConverter is asked for.
+"""Usual patterns, as expressions that Spark compiles: most of what TimestampConverter is asked for.
 
-Main functions: ``print_usual`` and ``read_usual``. Both give null for what they leave to the full arithmetic of
-``printing`` and ``parsing``, and None for a pattern they have no expression for. What they do with a row takes a tenth
-of the time of Java's formatters, which Spark's own functions call: a field that is printed is looked up in a table of
-texts, with whatever stands in front of it in the pattern; text is taken apart by position where it has full width.
+Main functions: ``print_usual``, for the patterns that ``is_usual`` knows and any moment, and ``read_usual``, which
+gives null for what it leaves to the full arithmetic of ``parsing``, and None for a pattern it has no expression for.
+What they do with a row takes a tenth of the time of Java's formatters, which Spark's own functions call: a field that
+is printed is looked up in a table of texts, with whatever stands in front of it in the pattern; text is taken apart by
+position where it has full width. They are small, too: Spark plans an expression anew for each batch.
 
 Thread: pure functions that build expressions, on a pipeline thread.
 Source: java.text.SimpleDateFormat.format and parse.
@@ -12,6 +13,7 @@ Source: java.text.SimpleDateFormat.format and parse.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -26,18 +28,68 @@ if TYPE_CHECKING:
 #: Years of four digits in today's calendar: from 15 October 1582 to the end of 9999.
 FIRST: Final = CUTOVER * MILLIS_PER_DAY
 LAST: Final = 253_402_300_799_999
+#: A cycle of each calendar in milliseconds: 400 years from 1 March 2000, and 4 years from 1 March of the year 0, which
+#: have the days of those from 1 March 1904.
+_CYCLE: Final = 146_097 * MILLIS_PER_DAY
+_START: Final = 11_017 * MILLIS_PER_DAY
+_OLD_CYCLE: Final = 1_461 * MILLIS_PER_DAY
+_OLD_START: Final = -719_470 * MILLIS_PER_DAY
+_OLD_NEAR: Final = -24_047 * MILLIS_PER_DAY
 #: Widths at which text has one meaning only.
 _WIDTHS: Final = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 _UNITS: Final = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
 _TABLE_ENDS: Final = "\x1f"
+_CUTOVER_TEXT: Final = "1582-10-15"
 _ISO_DATE: Final = "yyyy-MM-dd"
 #: What a pattern without the field means.
 _STARTS: Final = {"y": "1970", "M": "01", "d": "01"}
 
 
 # ------------------------------------------------------------------------------------------------------------ printing
-def print_usual(tokens: Sequence[Token], millis: Column) -> Column | None:
-    """The text of moments between ``FIRST`` and ``LAST``; for others it is of no use. ``millis`` is used many times."""
+@dataclass(frozen=True)
+class Moment:
+    """A moment in milliseconds, and the date near to us that stands for its own; both are used many times."""
+
+    millis: Column
+    date: Column
+
+
+def near_date(millis: Column) -> Column:
+    """A date between 1582 and 9999 of the same month and day as a moment: its own, if it lies there.
+
+    Both calendars repeat, the old one after 4 years and today's after 400. ``millis`` is used several times.
+    """
+    new = F.pmod(millis - _START, F.lit(_CYCLE)) + _START
+    old = F.pmod(millis - _OLD_START, F.lit(_OLD_CYCLE)) + _OLD_NEAR
+    near = F.when(_is_near(millis), millis).when(millis > LAST, new).otherwise(old)
+    # ``div`` cuts towards zero; a day later nothing is negative.
+    shift = -CUTOVER
+    days = F.call_function("div", near + shift * MILLIS_PER_DAY, F.lit(MILLIS_PER_DAY)) - shift
+    return F.date_from_unix_date(days.cast("int"))
+
+
+def _is_near(millis: Column) -> Column:
+    return (millis >= FIRST) & (millis <= LAST)
+
+
+def is_usual(tokens: Sequence[Token]) -> bool:
+    """Whether ``print_usual`` has an expression for a pattern."""
+    before, fields = "", 0
+    for token in tokens:
+        constant = constant_text(token)
+        if constant is not None:
+            before += constant
+            continue
+        letter, count = token.letter, token.count
+        number = letter == "y" and count != 2
+        if not number and not (count >= 3 if letter == "S" else letter in _TABLES and _TABLE_ENDS not in before):
+            return False
+        before, fields = "", fields + 1
+    return fields > 0
+
+
+def print_usual(tokens: Sequence[Token], moment: Moment) -> Column:
+    """The text of moments by a pattern that ``is_usual``."""
     parts: list[Column] = []
     before = ""
     for token in tokens:
@@ -45,12 +97,9 @@ def print_usual(tokens: Sequence[Token], millis: Column) -> Column | None:
         if constant is not None:
             before += constant
             continue
-        printed = _printed(token, before, millis)
-        if printed is None:
-            return None
-        parts += printed
+        parts += _printed(token, before, moment)
         before = ""
-    if before or not parts:
+    if before:
         parts.append(F.lit(before))
     return F.concat(*parts) if len(parts) > 1 else parts[0]
 
@@ -59,37 +108,46 @@ def _text(text: str) -> list[Column]:
     return [F.lit(text)] if text else []
 
 
-def _printed(token: Token, before: str, millis: Column) -> list[Column] | None:
+def _printed(token: Token, before: str, moment: Moment) -> list[Column]:
     """A field behind the text that stands before it."""
     letter, count = token.letter, token.count
     if letter == "y" and count != 2:
-        year = F.year(_date(millis)).cast("string")
-        return [*_text(before + "0" * (count - 4)), year]
+        year = F.year(moment.date).cast("string")
+        padded = F.concat(F.lit("0" * (count - 4)), year) if count > 4 else year
+        far = F.format_string(f"%0{count}d", _far_year(moment))
+        return [*_text(before), F.when(_is_near(moment.millis), padded).when(moment.millis.isNotNull(), far)]
     if letter == "S":
-        digits = (F.pmod(millis, F.lit(1_000)) + 1_000).cast("string")
-        if count < 3:
-            return None
+        digits = (F.pmod(moment.millis, F.lit(1_000)) + 1_000).cast("string")
         return [*_text(before + "0" * (count - 3)), F.substring(digits, 2, 3)]
-    found = _TABLES.get(letter)
-    if found is None or _TABLE_ENDS in before:
-        return None
-    texts, index = found
+    texts, index = _TABLES[letter]
     table = _TABLE_ENDS.join(before + text for text in texts(count))
-    return [F.get(F.split(F.lit(table), _TABLE_ENDS), index(millis).cast("int"))]
+    return [F.get(F.split(F.lit(table), _TABLE_ENDS), index(moment).cast("int"))]
 
 
-def _date(millis: Column) -> Column:
-    return F.date_from_unix_date(_days(millis).cast("int"))
+def _far_year(moment: Moment) -> Column:
+    """The year, counted in its era, of a moment that is not between ``FIRST`` and ``LAST``."""
+    millis = moment.millis
+    new = F.call_function("div", millis - _START, F.lit(_CYCLE)) * 400
+    since = millis - _OLD_START
+    old = F.call_function("div", since - F.pmod(since, F.lit(_OLD_CYCLE)), F.lit(_OLD_CYCLE)) * 4 - 1_904
+    year = F.year(moment.date) + F.when(millis > LAST, new).otherwise(old)
+    # Year 0 is 1 BC, year -1 is 2 BC.
+    return F.call_function("div", F.abs(year * 2 - 1) + 1, F.lit(2))
 
 
-def _days(millis: Column) -> Column:
-    # ``div`` cuts towards zero; a day later nothing that is printed here is negative.
-    shift = -CUTOVER
-    return F.call_function("div", millis + shift * MILLIS_PER_DAY, F.lit(MILLIS_PER_DAY)) - shift
+def _short_year(moment: Moment) -> Column:
+    year = F.year(moment.date)
+    return F.when(_is_near(moment.millis), year).otherwise(_far_year(moment)) % 100
 
 
-def _of_day(millis: Column, unit: int) -> Column:
-    return F.call_function("div", F.pmod(millis, F.lit(MILLIS_PER_DAY)), F.lit(unit))
+def _weekday(moment: Moment, thursday: int) -> Column:
+    """The day of the week; the first of 1970, a Thursday, has the number given."""
+    day = F.call_function("div", F.pmod(moment.millis, F.lit(7 * MILLIS_PER_DAY)), F.lit(MILLIS_PER_DAY))
+    return (day + thursday) % 7
+
+
+def _of_day(moment: Moment, unit: int) -> Column:
+    return F.call_function("div", F.pmod(moment.millis, F.lit(MILLIS_PER_DAY)), F.lit(unit))
 
 
 def _numbers(numbers: Sequence[int]) -> Callable[[int], Iterator[str]]:
@@ -107,20 +165,20 @@ def _weekdays(count: int) -> Iterator[str]:
 
 
 #: The texts of a field by its count, and which of them a moment has.
-_TABLES: Final[dict[str, tuple[Callable[[int], Iterator[str]], Callable[[Column], Column]]]] = {
-    "y": (_numbers(range(100)), lambda millis: F.year(_date(millis)) % 100),
-    "M": (_months, lambda millis: F.month(_date(millis)) - 1),
-    "L": (_months, lambda millis: F.month(_date(millis)) - 1),
-    "d": (_numbers(range(1, 32)), lambda millis: F.dayofmonth(_date(millis)) - 1),
-    "E": (_weekdays, lambda millis: F.pmod(_days(millis) + 4, F.lit(7))),
-    "u": (_numbers(range(1, 8)), lambda millis: F.pmod(_days(millis) + 3, F.lit(7))),
-    "a": (lambda count: iter(("AM", "PM")), lambda millis: _of_day(millis, 12 * 3_600_000)),
-    "H": (_numbers(range(24)), lambda millis: _of_day(millis, 3_600_000)),
-    "k": (_numbers([24, *range(1, 24)]), lambda millis: _of_day(millis, 3_600_000)),
-    "K": (_numbers([*range(12)] * 2), lambda millis: _of_day(millis, 3_600_000)),
-    "h": (_numbers([12, *range(1, 12)] * 2), lambda millis: _of_day(millis, 3_600_000)),
-    "m": (_numbers(range(60)), lambda millis: _of_day(millis, 60_000) % 60),
-    "s": (_numbers(range(60)), lambda millis: _of_day(millis, 1_000) % 60),
+_TABLES: Final[dict[str, tuple[Callable[[int], Iterator[str]], Callable[[Moment], Column]]]] = {
+    "y": (_numbers(range(100)), _short_year),
+    "M": (_months, lambda moment: F.month(moment.date) - 1),
+    "L": (_months, lambda moment: F.month(moment.date) - 1),
+    "d": (_numbers(range(1, 32)), lambda moment: F.dayofmonth(moment.date) - 1),
+    "E": (_weekdays, lambda moment: _weekday(moment, 4)),
+    "u": (_numbers(range(1, 8)), lambda moment: _weekday(moment, 3)),
+    "a": (lambda count: iter(("AM", "PM")), lambda moment: _of_day(moment, 12 * 3_600_000)),
+    "H": (_numbers(range(24)), lambda moment: _of_day(moment, 3_600_000)),
+    "k": (_numbers([24, *range(1, 24)]), lambda moment: _of_day(moment, 3_600_000)),
+    "K": (_numbers([*range(12)] * 2), lambda moment: _of_day(moment, 3_600_000)),
+    "h": (_numbers([12, *range(1, 12)] * 2), lambda moment: _of_day(moment, 3_600_000)),
+    "m": (_numbers(range(60)), lambda moment: _of_day(moment, 60_000) % 60),
+    "s": (_numbers(range(60)), lambda moment: _of_day(moment, 1_000) % 60),
 }
 
 
@@ -162,5 +220,5 @@ def _day_read(text: Column, at: dict[str, int], template: str) -> Column:
     else:
         pieces = [_piece(text, at, letter) if letter in at else F.lit(start) for letter, start in _STARTS.items()]
         date = F.concat_ws("-", *pieces)
-    days = F.unix_date(date.try_cast("date")).cast("bigint")
-    return F.when(days >= CUTOVER, days)
+    # All have one width, so that texts compare as dates do.
+    return F.when(date >= _CUTOVER_TEXT, F.unix_date(date.try_cast("date")).cast("bigint"))
