@@ -79,7 +79,7 @@ class DriverPlan:
     """
 
     def __init__(self, session: SparkSession, given: StructType, projections: Sequence[Sequence[Column | str]]) -> None:
-        from pyspark.sql.classic.column import _to_seq
+        from pyspark.sql.classic.column import _to_java_column, _to_seq
 
         context = session._sc
         jvm: Any = context._jvm
@@ -91,7 +91,7 @@ class DriverPlan:
         self._activate = jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession
         self._read = jvm.PythonSQLUtils.readArrowStreamFromFile
         self._to_frame = jvm.PythonSQLUtils.toDataFrame
-        self._projections = [_to_seq(context, [_java_column(one) for one in columns]) for columns in projections]
+        self._projections = [_to_seq(context, columns, _to_java_column) for columns in projections]
 
     def collect(self, table: pa.Table) -> pa.Table:
         """The rows that the plan makes of these, in the same order. Runs one Spark job.
@@ -164,12 +164,6 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
-
-
-def _java_column(column: Column | str) -> Any:
-    from pyspark.sql import functions as F
-
-    return getattr(F.col(column) if isinstance(column, str) else column, "_jc")  # noqa: B009 - only classic ones have it
 
 
 def _call(target: Any, method: str, *args: Any) -> Any:

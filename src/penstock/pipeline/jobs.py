@@ -220,7 +220,7 @@ class SparkJobs:
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
             plan = self._plan_of((group,), (None,), apart)
             if group.frame is not None:
-                return _collected(group.frame, plan), plan
+                return _collected(group.frame, plan, own=False), plan
             table = _table(group, shared, plan.reads, rows)
             return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
 
@@ -360,13 +360,13 @@ def _own(part: pa.Array) -> pa.Array:
     return pa.concat_arrays([part]) if pa.types.is_nested(part.type) else part
 
 
-def _collected(frame: DataFrame, plan: _Plan) -> pa.Table:
-    """The frame's rows after the plan; the JVM forgets them at once."""
+def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
+    """The frame's rows after the plan; the JVM forgets them at once, and the frame too if it is our own."""
     frames = _project(frame, plan)
     try:
         return frames[-1].toArrow()
     finally:
-        release(frames)
+        release([frame, *frames] if own else frames)
 
 
 def _executed(session: SparkSession, table: pa.Table, plan: _Plan) -> pa.Table:
@@ -376,11 +376,7 @@ def _executed(session: SparkSession, table: pa.Table, plan: _Plan) -> pa.Table:
     ready = plan.driver_plans[table.schema]
     if ready is not None:
         return ready.collect(table)
-    given = session.createDataFrame(table)
-    try:
-        return _collected(given, plan)
-    finally:
-        release([given])
+    return _collected(session.createDataFrame(table), plan, own=True)
 
 
 def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from penstock.telemetry import BusyTimes
 from penstock.worker.source_convert import Outgoing, SourceConverter
 from penstock.worker.source_stages import Batch, Batcher
-from penstock.worker.threads import OwnedThread
+from penstock.worker.threads import OwnedThread, as_future
 
 T = TypeVar("T")
 
@@ -63,12 +63,9 @@ class Lookahead:
         Raises:
             ConnectException: the batch cannot be run at all.
         """
-        if not self._under_way:
-            batch = self._batcher.take()
-            if batch is None:
-                return None
-        else:
-            batch = None
+        batch = None if self._under_way else self._batcher.take()
+        if batch is None and not self._under_way:
+            return None
         with self._busy.at_work("spark"):
             if batch is not None:
                 self._begin(batch)
@@ -117,16 +114,7 @@ class _JobThreads:
         self._threads: list[OwnedThread] = []
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                result = call()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
+        future, run = as_future(call)
         if len(self._threads) < AT_ONCE:
             thread = OwnedThread(self._name, self._work)
             self._threads.append(thread)

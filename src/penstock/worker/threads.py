@@ -1,7 +1,8 @@
 """Threads with an owner, and deadlines.
 
 Main names: ``OwnedThread`` (start, name, join with a deadline), ``in_thread`` (one call on a thread of its own, as a
-future), ``Deadline``. Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
+future), ``as_future`` (the same for a thread that is there), ``Deadline``. Threads are daemons: one that a user's code
+blocks for ever must not keep the process alive.
 """
 
 from __future__ import annotations
@@ -81,6 +82,17 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
 
     For calls that may block for as long as a user's code likes: a pool would run out of threads.
     """
+    future, body = as_future(call)
+    OwnedThread(name, body).start()
+    return future
+
+
+def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
+    """A call apart from who waits for it.
+
+    Returns:
+        What is waited for, and what some thread has to run for it, once.
+    """
     future: Future[T] = Future()
 
     def body() -> None:
@@ -91,5 +103,4 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
         else:
             future.set_result(result)
 
-    OwnedThread(name, body).start()
-    return future
+    return future, body

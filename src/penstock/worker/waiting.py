@@ -184,13 +184,10 @@ def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
         return _because("schema_registry")
     if _stands_in(frames, "tolerance"):
         return _because("record_retry")
-    if _stands_in(frames, "session"):
-        return _because("spark" if spark_up else "spark_starting")
     inside = _user_code(frames)
-    if inside is None and (
-        _calls(frames, "source_stages", "take_crowded") or _calls(frames, "source_lookahead", "_of")
-    ):
-        # The job runs on another thread.
+    # A source's job may run on another thread.
+    elsewhere = _calls(frames, "source_stages", "take_crowded") or _calls(frames, "source_lookahead", "_of")
+    if _stands_in(frames, "session") or (elsewhere and inside is None):
         return _because("spark" if spark_up else "spark_starting")
     return inside
 
