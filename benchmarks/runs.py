@@ -136,11 +136,9 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
 
 def _adapt(connectors: list[dict[str, str]], contestant: Contestant, workload: Workload) -> None:
     for connector in connectors:
-        if connector["connector.class"] != FILE_SOURCE:
-            continue
-        if contestant.kind == "penstock" and workload.class_only_here:
-            connector["connector.class"] = workload.class_only_here
-        elif contestant.batch_size is not None:
+        if contestant.kind == "penstock":
+            connector |= workload.only_here
+        elif contestant.batch_size is not None and connector["connector.class"] == FILE_SOURCE:
             connector["batch.size"] = str(contestant.batch_size)
 
 

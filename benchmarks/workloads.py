@@ -166,7 +166,7 @@ class Workload:
         connectors: the connectors of a run, from the environment and the target (topic or file).
         target: "topic" or "file".
         partitions: of the target topic or the input topic.
-        class_only_here: a source class that Java does not have, put in place of the file source for Penstock.
+        only_here: settings of each connector for Penstock alone: classes that Java does not have.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Workload:
     connectors: Callable[[Environment, str], list[dict[str, str]]]
     target: str
     partitions: int = 1
-    class_only_here: str | None = None
+    only_here: Mapping[str, str] = field(default_factory=dict)
 
 
 def json_settings(schemas: bool) -> dict[str, str]:
@@ -287,7 +287,7 @@ MAIN_SET = [
         json_settings(False),
         _file_source,
         "topic",
-        class_only_here="benchmarks.record_source.RecordFileSource",
+        only_here={"connector.class": "benchmarks.record_source.RecordFileSource"},
     ),
     Workload("topic -> JSON -> file", 0.7, 2.0, json_settings(False), _file_sink("json", _plain_messages), "file"),
     Workload(
@@ -322,6 +322,19 @@ SMT_SET = [
         json_settings(False),
         partial(_file_source, transforms=FIVE_ON_TEXT),
         "topic",
+    ),
+    Workload(
+        "file -> HoistField, a transform in Python (not for Java), InsertField -> JSON -> topic",
+        0.0,
+        0.0,
+        json_settings(False),
+        _file_source,
+        "topic",
+        only_here={
+            "transforms": "MakeMap,Upper,InsertSource",
+            "transforms.Upper.type": "benchmarks.smt.upper_case.UpperCase",
+            "transforms.Upper.field": "line",
+        },
     ),
     Workload(
         "topic -> JSON -> chain of five -> file",

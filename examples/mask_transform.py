@@ -30,10 +30,7 @@ class Mask(Transformation):
         if value is None:
             return record  # A tombstone.
         if isinstance(value, Struct):  # With schema. The record that came in must not change.
-            copy = Struct(value.schema)
-            for field in value.schema.fields:
-                copy.put(field, value.get_without_default(field))
-            masked = copy.put(self.field, self.hidden(value.get(self.field)))
+            masked = value.copy().put(self.field, self.hidden(value.get(self.field)))
         elif isinstance(value, dict):  # Without.
             masked = {name: self.hidden(item) if name == self.field else item for name, item in value.items()}
         else:

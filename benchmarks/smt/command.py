@@ -138,7 +138,11 @@ def _fifty(pipelines: Pipelines) -> dict[str, float]:
 def _python(pipelines: Pipelines) -> dict[str, dict[str, float]]:
     size = max(BATCHES)
     found: dict[str, dict[str, float]] = {}
-    for name, make in (("alone", pipelines.python_alone), ("between two", pipelines.with_python)):
+    for name, make in (
+        ("alone", pipelines.python_alone),
+        ("alone, field by field", pipelines.python_anew),
+        ("between two", pipelines.with_python),
+    ):
         spent: Counter[str] = Counter()
 
         def note(alias: str, seconds: float, spent: Counter[str] = spent) -> None:

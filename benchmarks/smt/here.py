@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from benchmarks.figures import median
 from benchmarks.smt.cases import TOPIC, TWO, Case, Data, Kind, Link, empty, messages
+from benchmarks.smt.upper_case import UpperCase, UpperCaseAnew
 from penstock.api import BaseTransformation, Converter, SourceRecord, Transformation, ValueForm
-from penstock.api.transform import R
-from penstock.config import ConfigDef
 from penstock.converters.as_bytes import ByteArrayConverter
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
@@ -145,14 +144,21 @@ class Pipelines:
     def with_python(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """A chain with a record-wise transform in Python between two stock ones."""
         first, last = self._stages(TWO)
-        stages = [first, TransformStage("python", _Upper()), last]
+        stages = [first, TransformStage("python", _configured(UpperCase)), last]
         pipeline = build_source_pipeline(self._runtime, self._spec(_json(False), stages, spent=spent), self._jobs)
         records = SourceRecords(_records(Data.FLAT, True, size))
         return _checked(lambda: pipeline.run(records))
 
     def python_alone(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """A chain of one record-wise transform in Python."""
-        spec = self._spec(_json(False), [TransformStage("python", _Upper())], spent=spent)
+        return self._alone(_configured(UpperCase), size, spent)
+
+    def python_anew(self, size: int, spent: Callable[[str, float], None]) -> Batch:
+        """The same with one that builds its structs field by field."""
+        return self._alone(_configured(UpperCaseAnew), size, spent)
+
+    def _alone(self, transform: Transformation, size: int, spent: Callable[[str, float], None]) -> Batch:
+        spec = self._spec(_json(False), [TransformStage("python", transform)], spent=spent)
         pipeline = build_source_pipeline(self._runtime, spec, self._jobs)
         records = SourceRecords(_records(Data.FLAT, True, size))
         return _checked(lambda: pipeline.run(records))
@@ -188,26 +194,10 @@ class Pipelines:
         return stages
 
 
-class _Upper(Transformation):
-    """Upper case for the name, as an author would write it."""
-
-    def configure(self, props: Mapping[str, object]) -> None:
-        """There are no settings."""
-
-    def config(self) -> ConfigDef:
-        """There are no settings."""
-        return ConfigDef()
-
-    def apply(self, record: R) -> R | None:
-        """A record with a copy of the value."""
-        value = record.value
-        if not isinstance(value, Struct):
-            return record
-        changed = Struct(value.schema)
-        for field in value.schema.fields:
-            changed.put(field, value.get(field))
-        changed.put("name", str(value.get("name")).upper())
-        return cast("R", record.new_record(value=changed))
+def _configured(kind: type[Transformation]) -> Transformation:
+    transform = kind()
+    transform.configure({})
+    return transform
 
 
 def _checked(run: Callable[[], Any]) -> Batch:

@@ -127,6 +127,7 @@ class Schema:
         "_fields",
         "_hash",
         "_key_schema",
+        "_places",
         "_range",
         "_same",
         "_value_schema",
@@ -150,6 +151,8 @@ class Schema:
     _value_schema: Schema | None
     _fields: tuple[Field, ...]
     _by_name: Mapping[str, Field]
+    #: What `Struct` has to know of a field for each value: index, exact class, range (see below), default.
+    _places: Mapping[str, tuple[int, builtins.type | None, tuple[int, int] | None, object]]
     _hash: int
     #: An instance of exactly this class fits without a further look, if it is in the range; None = there is no such
     #: class, or all of its instances fit.
@@ -185,6 +188,8 @@ class Schema:
         put(self, "_value_schema", value_schema)
         put(self, "_fields", tuple(fields))
         put(self, "_by_name", {field.name: field for field in fields})
+        parts_of = ((field, field.schema) for field in fields)
+        put(self, "_places", {one.name: (one.index, of._exact, of._range, of.default) for one, of in parts_of})
         logical = name is not None and name.startswith(_LOGICAL_PREFIX)
         put(self, "_exact", None if logical else _EXACT.get(type))
         put(self, "_range", _RANGES.get(type))

@@ -75,18 +75,16 @@ class Struct:
             DataException: There is no such field, or the value does not fit its schema (null fits a field that is
                 optional or has a default).
         """
+        # This is what a transform in Python does most: what fits by its class alone is looked at no further.
         try:
-            found = self.schema._by_name[field if isinstance(field, str) else field.name]
+            index, exact, ends, default = self.schema._places[field.name if type(field) is Field else field]  # type: ignore[index]
         except KeyError:
             raise _no_field(field) from None
-        schema = found.schema
-        # This is what a transform in Python does most: what fits by its class alone is looked at no further.
-        fits = type(value) is schema._exact and (
-            not (ends := schema._range) or ends[0] <= value <= ends[1]  # type: ignore[operator]
-        )
-        if not fits and (value is not None or schema.default is None):
-            check_value(schema, value, f'field: "{found.name}"')
-        self.values[found.index] = value
+        fits = type(value) is exact and (ends is None or ends[0] <= value <= ends[1])  # type: ignore[operator]
+        if not fits and (value is not None or default is None):
+            found = self._field(field)
+            check_value(found.schema, value, f'field: "{found.name}"')
+        self.values[index] = value
         return self
 
     def get(self, field: str | Field) -> object:
@@ -96,11 +94,24 @@ class Struct:
             DataException: There is no such field.
         """
         try:
-            found = self.schema._by_name[field if isinstance(field, str) else field.name]
+            place = self.schema._places[field.name if type(field) is Field else field]  # type: ignore[index]
         except KeyError:
             raise _no_field(field) from None
-        value = self.values[found.index]
-        return found.schema.default if value is None else value
+        value = self.values[place[0]]
+        return place[3] if value is None else value
+
+    def copy(self) -> Struct:
+        """A struct of the same schema and values, which can be changed: how a transform changes fields.
+
+        The values are shared, not copied: so are nested structs, lists and maps.
+
+        >>> from penstock.data import STRING_SCHEMA, SchemaBuilder
+        >>> schema = SchemaBuilder.struct().field("name", STRING_SCHEMA).field("city", STRING_SCHEMA).build()
+        >>> struct = Struct(schema).put("name", "Ada").put("city", "London")
+        >>> print(struct.copy().put("city", "Paris"), struct)
+        Struct{name=Ada,city=Paris} Struct{name=Ada,city=London}
+        """
+        return Struct.unchecked(self.schema, self.values)
 
     def get_without_default(self, field: str | Field) -> object:
         """A field's value as it was put, None when it was not.

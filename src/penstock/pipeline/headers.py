@@ -7,12 +7,13 @@ record. Remembered, a header costs a dictionary look-up.
 Where a step works on headers, they are a column of its plan (``penstock.pipeline.header_columns``). These classes turn
 that column into bytes, and bytes into that column, again once for each distinct header.
 
-Main types: ``HeaderWriter`` (source path), ``HeaderReader`` (sink path). Thread: a task's pipeline thread.
+Main types: ``HeaderWriter`` (source path; thread: a task's pipeline thread), ``HeaderReader`` (sink path; any thread).
 """
 
 from __future__ import annotations
 
 import decimal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -122,9 +123,13 @@ class HeaderWriter:
 
 
 class HeaderReader:
-    """Reads the headers of consumed messages."""
+    """Reads the headers of consumed messages.
+
+    Thread: any. Jobs of two batches may want theirs at once; the converter is asked by one at a time.
+    """
 
     def __init__(self, converter: HeaderConverter) -> None:
+        self._lock = threading.Lock()
         self._converter = converter
         self._name = class_name(converter)
         self._known: dict[tuple[str, str, bytes | None], Header] = {}
@@ -141,7 +146,8 @@ class HeaderReader:
                 continue
             topic = topic_of(row)
             try:
-                found[row] = ConnectHeaders(self._convert(topic, one) for one in wire)
+                with self._lock:
+                    found[row] = ConnectHeaders(self._convert(topic, one) for one in wire)
             except Exception as error:
                 if not failures.failed_before_headers(row, source=False):
                     failures.raised(row, Stage.HEADER_CONVERTER, self._name, error)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
 from penstock.data import ConnectHeaders
 from penstock.pipeline.assembly import LazyColumns
-from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage
+from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
@@ -105,19 +105,45 @@ class SinkPipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        made = self._run(self._jobs.through(batch.table) if self._whole and batch.table.num_rows else batch.table)
-        self._moved(batch.table.num_rows)
-        return made
+        return self.begin(batch, when_asked)()
 
-    def _run(self, table: pa.Table) -> SinkBatch:
-        rows = table.num_rows
-        failures = Failures()
-        if not rows:
-            return SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
+    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+        """Begins one batch, up to its first Spark job.
+
+        Args:
+            batch: What was consumed.
+            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+
+        Returns:
+            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
+            were begun. Every call of a user's transform or converter is in it, but for that of a header converter whose
+            headers a column step reads.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        table = batch.table
+        finish = self._begin(self._jobs.through(table) if self._whole and table.num_rows else table, submit)
+
+        def end() -> SinkBatch:
+            made = finish()
+            self._moved(table.num_rows)
+            return made
+
+        return end
+
+    def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
+        if not table.num_rows:
+            return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         groups = self._sorted(table)
-        if self._singly is not None and are_many(len(groups), rows):
-            return self._singly._run(table)
-        outcomes = self._read(groups, table, failures)
+        if self._singly is not None and are_many(len(groups), table.num_rows):
+            return self._singly._begin(table, submit)
+        failures = Failures()
+        read = self._begin_reading(groups, table, failures, submit)
+        return lambda: self._finish(read(), table, failures)
+
+    def _finish(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
+        rows = table.num_rows
         if self._straight:
             return self._frames(outcomes, table, failures)
         records = self._records(outcomes, table, failures)
@@ -143,7 +169,9 @@ class SinkPipeline:
         return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
 
     # ------------------------------------------------------------------ reading
-    def _read(self, groups: Sequence[Group], table: pa.Table, failures: Failures) -> list[Outcome]:
+    def _begin_reading(
+        self, groups: Sequence[Group], table: pa.Table, failures: Failures, submit: Submit
+    ) -> Callable[[], Sequence[Outcome]]:
         rows = table.num_rows
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
@@ -151,28 +179,41 @@ class SinkPipeline:
         makers["headers"] = partial(self._headers_column, table, failures)
         shared = LazyColumns(makers)
         if self._without_spark and not any(group.steps for group in groups):
-            return [Outcome(group.rows, group.shape, group.columns, None, None, {}) for group in groups]
-        outcomes = self._quickly(groups, shared, rows, failures)
-        if outcomes is None:
-            outcomes = self._jobs.run(groups, shared, rows, apart=True)
+            return lambda: [Outcome(group.rows, group.shape, group.columns, None, None, {}) for group in groups]
+        steps = self._quick_steps(groups)
+        if steps is not None:
+            quickly = submit(lambda: self._quickly(groups[0], steps, shared, rows))
+            return lambda: self._finish_quickly(groups[0], *quickly(), rows, failures)
+        read = submit(lambda: self._jobs.run(groups, shared, rows, apart=True))
+
+        def finish() -> Sequence[Outcome]:
+            outcomes = read()
             for outcome in outcomes:
                 failures.found(outcome)
-        return outcomes
+            return outcomes
 
-    def _quickly(
-        self, groups: Sequence[Group], shared: LazyColumns, rows: int, failures: Failures
-    ) -> list[Outcome] | None:
-        """Most rows by a quick plan, the rest by the full one; None = not for these groups."""
+        return finish
+
+    def _quick_steps(self, groups: Sequence[Group]) -> tuple[Staged, ...] | None:
+        """Steps that do for most rows; None = not for these groups."""
         if not self._straight or len(groups) != 1:
             return None
-        group = groups[0]
-        steps = quick_steps(group)
-        if steps is None or not self._tries.worth(group.steps):
-            return None
+        steps = quick_steps(groups[0])
+        return steps if steps is not None and self._tries.worth(groups[0].steps) else None
+
+    def _quickly(
+        self, group: Group, steps: tuple[Staged, ...], shared: LazyColumns, rows: int
+    ) -> tuple[Outcome, np.ndarray, Sequence[Outcome]]:
+        """Most rows by a quick plan, and by the full one those that it has left."""
         quick = self._jobs.run([replace(group, steps=steps)], shared, rows, apart=True)[0]
         left = rows_left(group, quick)
-        self._tries.note(group.steps, len(left), rows)
         rest = self._jobs.run([part_of(group, left)], shared, rows, apart=True) if len(left) else []
+        return quick, left, rest
+
+    def _finish_quickly(
+        self, group: Group, quick: Outcome, left: np.ndarray, rest: Sequence[Outcome], rows: int, failures: Failures
+    ) -> Sequence[Outcome]:
+        self._tries.note(group.steps, len(left), rows)
         for outcome in (quick, *rest):
             failures.found(outcome)
         return put_together(quick, left, rest) if rest else [quick]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, SinkTask, TopicPartition
 from penstock.kafka.consumer import FetchedChunk, RebalanceListener, Subscription
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch
+from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks, Timing
@@ -176,6 +176,9 @@ class FakePipeline:
         self.runs: list[list[str]] = []
         self.gate: threading.Event | None = None
         self.entered = threading.Event()
+
+    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+        return submit(lambda: self.run(batch))
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         rows = batch.table.to_pylist()

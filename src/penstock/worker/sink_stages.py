@@ -90,6 +90,10 @@ class ConvertedBatch:
     attempts: Mapping[int, int] = field(default_factory=dict)
 
 
+#: Rows that the task wants converted before anything else, and where it waits for them.
+TaskConversion = tuple[pa.Table, Future[SinkBatch]]
+
+
 class Request:
     """Something the fetch thread needs answered before it goes on."""
 
@@ -169,12 +173,14 @@ class SinkStages:
         self._waiting_records = 0
         self._waiting_bytes = 0
         self._converted: deque[ConvertedBatch] = deque()
-        self._conversions: deque[tuple[pa.Table, Future[SinkBatch]]] = deque()
+        self._conversions: deque[TaskConversion] = deque()
         self._events: deque[Event] = deque()
         self._calls: deque[tuple[Callable[[SinkConsumer], object], Future[Any]]] = deque()
         self._woken = False
         self._quiet = False
         self._closed = False
+        # Whether there was no room for messages when the latest batch was taken.
+        self._was_full = False
 
     # -- Fetch thread ------------------------------------------------------------------------------------------------
 
@@ -224,17 +230,46 @@ class SinkStages:
 
     # -- Conversion thread -------------------------------------------------------------------------------------------
 
-    def take_fetched(self) -> FetchedBatch | tuple[pa.Table, Future[SinkBatch]] | None:
+    def take_fetched(self) -> FetchedBatch | TaskConversion | None:
         """What to convert next: a conversion the task waits for, or all chunks of one epoch that fit a batch.
 
         Waits until there is something; None at the end. Thread: conversion.
         """
+        return self._take(lambda: bool(self._chunks))
+
+    def take_crowded(self, job: Future[Any]) -> FetchedBatch | TaskConversion | None:
+        """The same, while a batch is still being converted: messages are taken only if fetching has to wait for room.
+
+        Args:
+            job: Converts the batch before. None when it is done first.
+
+        Thread: conversion.
+        """
+        job.add_done_callback(self._notify)
+        return self._take(lambda: bool(self._chunks) and self._room() == 0, unless=job.done)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether fetching had to wait for room, or more is waiting already. Thread: conversion."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._conversions or (self._chunks and not self._quiet))
-            if self._closed:
+            return self._was_full or bool(self._chunks)
+
+    def _notify(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _take(
+        self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False
+    ) -> FetchedBatch | TaskConversion | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or unless() or self._conversions or (not self._quiet and ready())
+            )
+            if self._closed or unless():
                 return None
             if self._conversions:
                 return self._conversions.popleft()
+            self._was_full = self._room() == 0
             chunks = [self._chunks.popleft()]
             records, nbytes = chunks[0].table.num_rows, chunks[0].table.nbytes
             while (
@@ -255,7 +290,7 @@ class SinkStages:
         table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
         return FetchedBatch(table, ends, chunks[0].epoch)
 
-    def offer_converted(self, batch: ConvertedBatch) -> tuple[pa.Table, Future[SinkBatch]] | bool:
+    def offer_converted(self, batch: ConvertedBatch) -> TaskConversion | bool:
         """Hand a batch to the task as soon as there is room.
 
         Returns:

@@ -319,7 +319,7 @@ class SinkTaskRunner:
                 self._services.pipeline,
                 self._stages,
                 parts.errors,
-                name=f"convert-{self._spec.id.connector}-{self._spec.id.task}",
+                task=f"{self._spec.id.connector}-{self._spec.id.task}",
             )
             initialized = True
             self._spec.task.initialize(context)

@@ -17,6 +17,7 @@ import contextvars
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ import pyarrow as pa
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import Placement, Subscription
-from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch
+from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch, Submit
+from penstock.worker.lookahead import Lookahead
 from penstock.worker.sink_stages import (
     Assigned,
     ConvertedBatch,
@@ -35,6 +37,7 @@ from penstock.worker.sink_stages import (
     SinkConsumer,
     SinkStages,
     StageFailed,
+    TaskConversion,
 )
 from penstock.worker.threads import OwnedThread
 from penstock.worker.tolerance import ErrorHandler
@@ -48,6 +51,10 @@ class BatchConverter(Protocol):
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Convert one batch; failed records are in its errors."""
+        ...
+
+    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+        """Begin a batch, of which a job is left to `submit`; what is returned ends it."""
         ...
 
 
@@ -166,38 +173,56 @@ class SinkFetcher:
 
 
 class SinkConverter:
-    """Converts fetched batches, one at a time and in order, and tries records with retriable errors again.
+    """Converts fetched batches, in order, and tries records with retriable errors again.
 
     Args:
         pipeline: Owned by the conversion thread.
         stages: Where batches come from and go to.
         errors: Knows how long to retry.
-        name: Of the thread.
+        task: For the names of threads.
     """
 
-    def __init__(self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, *, name: str) -> None:
+    def __init__(self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, *, task: str) -> None:
         self._pipeline = pipeline
         self._stages = stages
         self._errors = errors
-        self._name = name
+        self._task = task
         self._thread: OwnedThread | None = None
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = _thread(self._name, self._run)
+        self._thread = _thread(f"convert-{self._task}", self._run)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of the thread; whether it came."""
         return self._thread is None or self._thread.join(timeout_s)
 
+    # -- What ``Lookahead`` takes from -------------------------------------------------------------------------------
+
+    def take(self) -> FetchedBatch | None:
+        """The next fetched batch; what the task waits for is converted meanwhile. Thread: conversion."""
+        return self._next_of(self._stages.take_fetched)
+
+    def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
+        """The same, as ``SinkStages.take_crowded`` says. Thread: conversion."""
+        return self._next_of(partial(self._stages.take_crowded, job))
+
+    @property
+    def crowded(self) -> bool:
+        """See ``SinkStages.crowded``. Thread: conversion."""
+        return self._stages.crowded
+
+    def _next_of(self, take: Callable[[], FetchedBatch | TaskConversion | None]) -> FetchedBatch | None:
+        while isinstance(work := take(), tuple):
+            self._convert_for_task(*work)
+        return work
+
+    # -- Conversion --------------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
+        lookahead = Lookahead(self._task, self, self._begin, self._stages.busy)
         try:
-            while (work := self._stages.take_fetched()) is not None:
-                if isinstance(work, tuple):
-                    self._convert_for_task(*work)
-                    continue
-                with self._stages.busy.at_work("spark"):
-                    converted = self._convert(work)
+            while (converted := lookahead.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
                     # Invariant 2: retrying was cut short, so whether those records fail is not known.
                     return
@@ -211,12 +236,27 @@ class SinkConverter:
             while (work := self._stages.take_fetched()) is not None:
                 if isinstance(work, tuple):
                     work[1].set_exception(ConnectException("The conversion of this task has failed"))
+        finally:
+            lookahead.close()
 
     def _convert_for_task(self, table: pa.Table, future: Future[SinkBatch]) -> None:
         _fulfil(future, self._pipeline.run, ConsumedBatch(table))
 
-    def _convert(self, fetched: FetchedBatch) -> ConvertedBatch:
-        batch = self._pipeline.run(ConsumedBatch(fetched.table))
+    def _begin(self, fetched: FetchedBatch, submit: Submit) -> Callable[[], ConvertedBatch]:
+        """Begin one batch; Spark can be at work on it while the one before is still under way."""
+        try:
+            finish = self._pipeline.begin(ConsumedBatch(fetched.table), submit)
+        except Exception as error:
+            failed = error
+
+            def finish() -> SinkBatch:
+                # Behind the batches that were begun before it.
+                raise failed
+
+        return lambda: self._retried(fetched, finish())
+
+    def _retried(self, fetched: FetchedBatch, batch: SinkBatch) -> ConvertedBatch:
+        """The batch, once no record of it is to be tried again."""
         if not any(error.retriable for error in batch.errors.values()):
             return ConvertedBatch(fetched, batch)
         latest = [batch]

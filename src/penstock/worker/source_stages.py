@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batches import SourceRecords
@@ -128,7 +128,7 @@ class Batcher:
         """
         return self._take(lambda: bool(self._waiting) or self._closed)
 
-    def take_crowded(self, job: Future[T]) -> Batch | None:
+    def take_crowded(self, job: Future[Any]) -> Batch | None:
         """A batch that is taken although Spark is busy, because polling has to wait for room.
 
         Args:

@@ -59,11 +59,11 @@ from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.lookahead import Lookahead
 from penstock.worker.offset_commit import OffsetCommitter
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
-from penstock.worker.source_lookahead import Lookahead
-from penstock.worker.source_stages import Batcher, BatchLimits, Handover, Polled, empty_poll_delay_s
+from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, Polled, empty_poll_delay_s
 from penstock.worker.threads import Deadline, OwnedThread
 from penstock.worker.tolerance import ErrorHandler
 from penstock.worker.topic_creation import TopicCreator
@@ -204,7 +204,7 @@ class SourceTaskRunner:
         self._batcher = Batcher(settings.limits, services.clock, join_frames=not self._hooks.wants_frames)
         self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, _WAITING_BYTES)
         converter = SourceConverter(str(task_id), services.pipeline, services.errors)
-        self._lookahead = Lookahead(str(task_id), self._batcher, converter, self.busy)
+        self._lookahead = Lookahead[Batch, Outgoing](str(task_id), self._batcher, converter.begin, self.busy)
         self.delivery = SourceDelivery(
             str(task_id),
             services.producer,

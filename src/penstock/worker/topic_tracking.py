@@ -6,14 +6,14 @@ to the thread that its task calls it from; acknowledgements come on the producer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import RecordMetadata
 from penstock.kafka.producer import FailedDelivery, Receipts
-from penstock.pipeline.batches import ConsumedBatch, ProduceBatch, SinkBatch
+from penstock.pipeline.batches import ConsumedBatch, ProduceBatch, SinkBatch, Submit, when_asked
 from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.sink_threads import BatchConverter
 from penstock.worker.source_delivery import BatchProducer
@@ -89,10 +89,19 @@ class TrackingPipeline:
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Converts one batch; see ``SinkPipeline.run``."""
-        converted = self._pipeline.run(batch)
-        if len(converted.errors) < batch.table.num_rows:
-            self._topics.note(self._connector, _distinct(batch.table.column("topic")))
-        return converted
+        return self.begin(batch, when_asked)()
+
+    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+        """Begins one batch; see ``SinkPipeline.begin``. Its topics are noted at its end."""
+        finish = self._pipeline.begin(batch, submit)
+
+        def noted() -> SinkBatch:
+            converted = finish()
+            if len(converted.errors) < batch.table.num_rows:
+                self._topics.note(self._connector, _distinct(batch.table.column("topic")))
+            return converted
+
+        return noted
 
 
 def _topics_sent(batch: ProduceBatch, rows: pa.Array | None) -> Sequence[str]:

@@ -185,8 +185,10 @@ def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
     if _stands_in(frames, "tolerance"):
         return _because("record_retry")
     inside = _user_code(frames)
-    # A source's job may run on another thread.
-    elsewhere = _calls(frames, "source_stages", "take_crowded") or _calls(frames, "source_lookahead", "_of")
+    # The job may run on another thread.
+    elsewhere = any(frame.function == "take_crowded" for frame in frames if frame.ours) or _calls(
+        frames, "lookahead", "_of"
+    )
     if _stands_in(frames, "session") or (elsewhere and inside is None):
         return _because("spark" if spark_up else "spark_starting")
     return inside

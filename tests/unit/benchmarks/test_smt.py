@@ -48,8 +48,7 @@ def test_slow_batches_and_slow_python_are_told() -> None:
 
 
 def test_both_directions_of_the_chain_of_five_are_workloads() -> None:
-    names = [workload.name for workload in ALL_SETS["smt"]]
+    names = [workload.name for workload in ALL_SETS["smt"] if "chain of five" in workload.name]
 
-    assert len(names) == 2
-    assert all("chain of five" in name for name in names)
+    assert {name.partition(" ")[0] for name in names} == {"file", "topic"}
     assert {case.kind for case in transform_cases()} == {Kind.CHAIN}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 
 import pyarrow as pa
 import pytest
@@ -67,3 +68,49 @@ def test_converted_batches_wait_for_the_task_only_if_they_are_small_together(siz
     assert stages.take_converted() is not None
     offering.join(10)
     assert answers == [True]
+
+
+def full_stages() -> SinkStages:
+    """Stages with a message that waits and no room for another."""
+    stages = SinkStages(StageLimits(max_records=1))
+    stages.add_fetched(chunk(1, 1))
+    return stages
+
+
+def test_beside_a_job_messages_are_taken_only_when_fetching_waits_for_room() -> None:
+    job: Future[None] = Future()
+    stages = SinkStages(StageLimits(max_records=2))
+    stages.add_fetched(chunk(1, 1))
+    threading.Timer(WAIT_S, job.set_result, [None]).start()
+    assert stages.take_crowded(job) is None
+
+    assert isinstance(full_stages().take_crowded(Future()), FetchedBatch)
+
+
+def test_beside_a_job_the_task_still_gets_what_it_wants_converted() -> None:
+    stages = SinkStages(StageLimits())
+    table = chunk(1, 1).table
+    future = stages.convert_again(table)
+    assert stages.take_crowded(Future()) == (table, future)
+
+
+@pytest.mark.parametrize("how", ["close", "be_quiet"])
+def test_beside_a_job_nothing_is_taken_at_the_end(how: str) -> None:
+    stages = full_stages()
+    getattr(stages, how)()
+    job: Future[None] = Future()
+    threading.Timer(WAIT_S, job.set_result, [None]).start()
+    assert stages.take_crowded(job) is None
+
+
+def test_it_is_crowded_when_fetching_had_to_wait_or_more_is_there() -> None:
+    stages = full_stages()
+    stages.take_fetched()
+    assert stages.crowded
+
+    stages = SinkStages(StageLimits(max_records=3))
+    stages.add_fetched(chunk(1, 1))
+    stages.take_fetched()
+    assert not stages.crowded
+    stages.add_fetched(chunk(1, 1))
+    assert stages.crowded

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
-from penstock.errors import KafkaRetriableException, RetriableException, ToleranceExceededException
+from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, ToleranceExceededException
+from penstock.pipeline.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from penstock.worker import sink_loop
@@ -30,6 +31,29 @@ class Sinks:
             if sink.pipeline.gate is not None:
                 sink.pipeline.gate.set()
             sink.stop()
+
+
+class Gated(FakePipeline):
+    """The batch that begins with a value waits for its gate; what is to happen after another one does; some fail."""
+
+    def __init__(self, gated: str, *, frames: bool = False, flaky: int = 0) -> None:
+        super().__init__(frames=frames, flaky=flaky)
+        self.gates = {gated: threading.Event()}
+        self.after: dict[str, Callable[[], None]] = {}
+        self.errors: dict[str, Exception] = {}
+        self.threads: dict[str, str] = {}
+
+    def run(self, batch: ConsumedBatch) -> SinkBatch:
+        first = batch.table.column("value")[0].as_py().decode()
+        self.threads[first] = threading.current_thread().name
+        if first in self.gates:
+            assert self.gates[first].wait(WAIT_S)
+        try:
+            if first in self.errors:
+                raise self.errors[first]
+            return super().run(batch)
+        finally:
+            self.after.get(first, lambda: None)()
 
 
 @pytest.fixture
@@ -167,11 +191,11 @@ class TestDelivery:
         sink.consumer.add(T0, "a")
         assert inside.wait(WAIT_S)
         sink.consumer.add(T0, *"bcdefghijkl")
-        eventually(lambda: len(sink.pipeline.runs) == 3)
-        # Put: one; converted: one batch, and one without room; fetched: one batch, and one more message in a fetch that
-        # had begun. The rest stays with the broker.
+        eventually(lambda: len(sink.pipeline.runs) >= 3)
+        # Put: one; converted: one batch, one without room, and one that was begun beside that; fetched: one batch, and
+        # one more message in a fetch that had begun. The rest stays with the broker.
         eventually(lambda: sink.consumer.positions[T0] >= 5)
-        assert sink.consumer.positions[T0] <= 1 + 3 * 2 + 1
+        assert sink.consumer.positions[T0] <= 1 + 4 * 2 + 1
         go_on.set()
         sink.wait_values(*"abcdefghijkl")
 
@@ -234,6 +258,59 @@ class TestDelivery:
         sink.wait_values("a", "b", "a", "b")
         sink.stop()
         assert sink.consumer.sync_commits == [{T0: 3}]
+
+
+class TestTwoBatchesAtOnce:
+    """Messages come faster than they are converted: with room for one, each fetch has to wait."""
+
+    def test_they_are_converted_beside_each_other_and_put_in_order(self, run: Sinks) -> None:
+        pipeline = Gated("a")
+        # The first is done only when the second has been.
+        pipeline.after["b"] = pipeline.gates["a"].set
+        sink = run(Sink(pipeline=pipeline, limits=StageLimits(max_records=1)))
+        sink.consumer.add(T0, "a", "b", "c", "d")
+        sink.start({T0: 0})
+        sink.wait_values("a", "b", "c", "d")
+        sink.stop()
+        assert pipeline.runs[:2] == [["b"], ["a"]]
+        assert pipeline.threads["a"] == pipeline.threads["b"] == "spark-sink-0"
+        assert sink.consumer.sync_commits == [{T0: 4}]
+
+    def test_a_record_that_is_tried_again_holds_up_the_batch_behind_it(self, run: Sinks) -> None:
+        pipeline = Gated("flaky", flaky=1)
+        pipeline.after["b"] = pipeline.gates["flaky"].set
+        policy = ErrorPolicy(retry_timeout_ms=-1, retry_delay_max_ms=2)
+        sink = run(Sink(pipeline=pipeline, limits=StageLimits(max_records=1), policy=policy))
+        sink.consumer.add(T0, "flaky", "b", "c")
+        sink.start({T0: 0})
+        sink.wait_values("flaky", "b", "c")
+
+    def test_a_batch_that_cannot_be_converted_fails_the_task_behind_the_one_before_it(self, run: Sinks) -> None:
+        pipeline = Gated("a")
+        error = ConnectException("no Spark session")
+        pipeline.errors["b"] = error
+        pipeline.after["b"] = pipeline.gates["a"].set
+        sink = run(Sink(pipeline=pipeline, limits=StageLimits(max_records=1)))
+        sink.consumer.add(T0, "a", "b", "c")
+        sink.start({T0: 0})
+        sink.wait_state("FAILED")
+        assert sink.failure is error
+        assert pipeline.runs == [["a"]]
+        assert sink.consumer.sync_commits in ([{T0: 1}], [])
+
+    def test_frames_are_made_again_without_a_partition_that_went_meanwhile(self, run: Sinks) -> None:
+        pipeline = Gated("a", frames=True)
+        sink = run(Sink(task=FrameTask(), pipeline=pipeline, limits=StageLimits(max_records=2)))
+        sink.consumer.add(T0, "a", "b")
+        sink.consumer.add(T1, "A", "B")
+        sink.start()
+        sink.consumer.assign({T0: 0, T1: 0}, wait=False)
+        eventually(lambda: "a" in pipeline.threads)
+        sink.consumer.revoke(T1, wait=False)
+        pipeline.gates["a"].set()
+        eventually(lambda: [value for value in sink.values if value.islower()] == ["a", "b"])
+        sink.stop()
+        assert sink.consumer.sync_commits[-1][T0] == 2
 
 
 class TestErrors:

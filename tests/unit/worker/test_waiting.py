@@ -72,7 +72,7 @@ def test_a_batch_waits_for_the_session_or_for_spark() -> None:
     assert reason(task=POLLING, pipeline=IN_SESSION) == "spark"
     on_another_thread = [
         ours("worker/source_task.py", "_run_pipeline"),
-        ours("worker/source_lookahead.py", "_of"),
+        ours("worker/lookahead.py", "_of"),
         LIBRARY,
     ]
     assert reason(task=POLLING, pipeline=on_another_thread, spark_up=False) == "spark_starting"

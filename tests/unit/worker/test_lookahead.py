@@ -14,9 +14,9 @@ from penstock.pipeline.batches import ProduceBatch, SourceRecords, Submit
 from penstock.telemetry import BusyTimes
 from penstock.testing.source_doubles import WAIT_S, FakePipeline, record
 from penstock.worker.error_report import ErrorCounts
+from penstock.worker.lookahead import Lookahead
 from penstock.worker.source_convert import Outgoing, SourceConverter
-from penstock.worker.source_lookahead import Lookahead
-from penstock.worker.source_stages import Batcher, BatchLimits
+from penstock.worker.source_stages import Batch, Batcher, BatchLimits
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 
@@ -56,7 +56,7 @@ class Rig:
             ErrorPolicy(), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5, cancelled=threading.Event()
         )
         converter = SourceConverter("t-0", self.pipeline, errors)
-        self.lookahead = Lookahead("t-0", self.batcher, converter, BusyTimes(["spark"]))
+        self.lookahead = Lookahead[Batch, Outgoing]("t-0", self.batcher, converter.begin, BusyTimes(["spark"]))
         self.polling: threading.Thread | None = None
 
     def poll(self, values: Sequence[str]) -> None:

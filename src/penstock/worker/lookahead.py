@@ -1,69 +1,98 @@
-"""Lets Spark work on two batches of a source task at once, when polling is faster than Spark.
+"""Lets Spark work on two batches of a task at once, when they come faster than it converts them.
 
 A batch does not keep both cores busy from its beginning to its end: it is planned, sent to the JVM and received by one
-thread each. So while a batch is under way the next one is begun, as soon as polling has to wait because of it. As long
-as it does not, a batch is done before the next is taken: small ones would only become more, and slower.
+thread each. So while a batch is under way the next one is begun, as soon as what brings batches (``poll``, or the
+fetching of messages) has to wait because of it. As long as it does not, a batch is done before the next is taken: small
+ones would only become more, and slower.
 
-Main type: `Lookahead`. Thread: `next` and `close` belong to the task's pipeline thread; the jobs of batches run on
-threads ``spark-<task>`` of its own, which are started when they are first needed.
+Main types: `Lookahead`, and `Inflow`, where batches wait for it. Thread: `next` and `close` belong to the task's
+pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own, which are started when they are first
+needed.
 """
 
 from __future__ import annotations
 
+import contextvars
 import queue
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
+from penstock.pipeline.batches import Submit
 from penstock.telemetry import BusyTimes
-from penstock.worker.source_convert import Outgoing, SourceConverter
-from penstock.worker.source_stages import Batch, Batcher
 from penstock.worker.threads import OwnedThread, as_future
 
 T = TypeVar("T")
+Taken = TypeVar("Taken")
+Waiting_co = TypeVar("Waiting_co", covariant=True)
+Made = TypeVar("Made")
 
 #: Batches that Spark has at once. More would only be memory: two keep its cores busy.
 AT_ONCE: Final = 2
 
 
+class Inflow(Protocol[Waiting_co]):
+    """Where batches wait, in order."""
+
+    def take(self) -> Waiting_co | None:
+        """The next batch; waits for one. None when no more will come."""
+        ...
+
+    def take_crowded(self, job: Future[Any], /) -> Waiting_co | None:
+        """A batch that is taken although Spark is busy with `job`, because what brings batches has to wait for room.
+
+        Returns:
+            None when the job was done first, or no more will come.
+        """
+        ...
+
+    @property
+    def crowded(self) -> bool:
+        """Whether batches come faster than they are taken."""
+        ...
+
+
 @dataclass(frozen=True)
-class _Begun:
+class _Begun(Generic[Made]):
     """A batch under way: its job, if that runs on another thread, and what ends it."""
 
     job: Future[Any] | None
-    finish: Callable[[], Outgoing]
+    finish: Callable[[], Made]
 
 
-class Lookahead:
-    """The converted batches of a task, in the order they were polled. Invariant 3.
+class Lookahead(Generic[Taken, Made]):
+    """The converted batches of a task, in the order they came. Invariant 3.
 
     Args:
         name: the task, for the threads.
-        batcher: where polled records wait.
-        converter: converts them.
+        inflow: where batches wait.
+        begin: begins one, of which a job is left to the `Submit`; gives what ends it, which is called once for each
+            batch, in their order.
         busy: told of the time that the stage ``spark`` is at work.
     """
 
-    def __init__(self, name: str, batcher: Batcher, converter: SourceConverter, busy: BusyTimes) -> None:
-        self._batcher = batcher
-        self._converter = converter
+    def __init__(
+        self, name: str, inflow: Inflow[Taken], begin: Callable[[Taken, Submit], Callable[[], Made]], busy: BusyTimes
+    ) -> None:
+        self._inflow = inflow
+        self._begin_one = begin
         self._busy = busy
-        self._under_way: deque[_Begun] = deque()
+        self._under_way: deque[_Begun[Made]] = deque()
         self._threads = _JobThreads(f"spark-{name}")
 
-    def next(self) -> Outgoing | None:
+    def next(self) -> Made | None:
         """The next batch, once it is converted.
 
         Returns:
-            None when polling has ended and nothing is left.
+            None when no more will come and nothing is left.
 
         Raises:
             ConnectException: the batch cannot be run at all.
         """
-        batch = None if self._under_way else self._batcher.take()
+        batch = None if self._under_way else self._inflow.take()
         if batch is None and not self._under_way:
             return None
         with self._busy.at_work("spark"):
@@ -78,25 +107,25 @@ class Lookahead:
         self._threads.close()
 
     def _begin_more(self) -> None:
-        """Begin another batch, if polling waits for one to be taken before the first is done."""
+        """Begin another batch, if the next has to wait before the first is done."""
         first = self._under_way[0].job
         while first is not None and len(self._under_way) < AT_ONCE:
-            batch = self._batcher.take_crowded(first)
+            batch = self._inflow.take_crowded(first)
             if batch is None:
                 return
             self._begin(batch)
 
-    def _begin(self, batch: Batch) -> None:
+    def _begin(self, batch: Taken) -> None:
         jobs: list[Future[Any]] = []
 
         def submit(call: Callable[[], T], /) -> Callable[[], T]:
-            if not self._batcher.crowded and not self._under_way:
+            if not self._inflow.crowded and not self._under_way:
                 return call
             future = self._threads.submit(call)
             jobs.append(future)
             return partial(_of, future)
 
-        finish = self._converter.begin(batch, submit)
+        finish = self._begin_one(batch, submit)
         self._under_way.append(_Begun(jobs[0] if jobs else None, finish))
 
 
@@ -106,7 +135,10 @@ def _of(future: Future[T]) -> T:
 
 
 class _JobThreads:
-    """Threads that run what they are given; each is started when the first job for it comes."""
+    """Threads that run what they are given; each is started when the first job for it comes.
+
+    Their log lines name the same task as those of the thread that starts them.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -116,7 +148,7 @@ class _JobThreads:
     def submit(self, call: Callable[[], T]) -> Future[T]:
         future, run = as_future(call)
         if len(self._threads) < AT_ONCE:
-            thread = OwnedThread(self._name, self._work)
+            thread = OwnedThread(self._name, partial(contextvars.copy_context().run, self._work))
             self._threads.append(thread)
             thread.start()
         self._jobs.put(run)
