@@ -283,7 +283,16 @@ def require_java() -> None:
 
 def brief(error: BaseException) -> str:
     """One line for a log: class and first line of the message."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:500]
+    lines = _text_of(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+
+
+def _text_of(error: BaseException) -> str:
+    """Its message; empty where that would have to be asked of a JVM that is gone."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _is_connection_error(error: BaseException) -> bool:
@@ -298,5 +307,5 @@ def _is_connection_error(error: BaseException) -> bool:
 
 
 def _is_stopped_context(error: BaseException) -> bool:
-    text = str(error)
+    text = _text_of(error)
     return "stopped SparkContext" in text or "SparkContext was shut down" in text

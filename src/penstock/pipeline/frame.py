@@ -7,7 +7,7 @@ Thread: pure functions; a task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -139,12 +139,32 @@ def frame_to_records(frame: SourceFrame) -> list[SourceRecord]:
     columns = columns_of_frame(
         SourceFrame(table, frame.topic, frame.value_schema, {}, {}, frame.key_schema, frame.timestamp, frame.partition)
     )
-    rows = table.num_rows
     values = _side_values(columns.sides["value"], columns.shape.value)
-    keys = _side_values(columns.sides["key"], columns.shape.key) if "key" in columns.sides else [None] * rows
+    keys = _side_values(columns.sides["key"], columns.shape.key) if "key" in columns.sides else [None] * len(values)
+    return records_of(frame, columns.others, keys, values)
+
+
+def missing_constants(frame: SourceFrame, columns: FrameColumns) -> dict[str, object]:
+    """What the frame says of all its rows at once, by the name of the column that it does not have."""
+    constants = {"topic": frame.topic, "partition": frame.partition, "timestamp": frame.timestamp}
+    return {name: value for name, value in constants.items() if name not in columns.carried | columns.others.keys()}
+
+
+def records_of(
+    frame: SourceFrame, others: Mapping[str, Column], keys: Sequence[object], values: Sequence[object]
+) -> list[SourceRecord]:
+    """Records with these keys and values.
+
+    Args:
+        frame: Says their schemas, and what it says of all rows.
+        others: What it says of each, by the column's name.
+        keys: One for each row.
+        values: One for each row.
+    """
+    rows = len(values)
 
     def other(name: str, constant: object) -> list[Any]:
-        return columns.others[name].to_pylist() if name in columns.others else [constant] * rows
+        return others[name].to_pylist() if name in others else [constant] * rows
 
     return [
         SourceRecord(

@@ -1,16 +1,44 @@
 """Asks whether something still answers, without ever waiting for it longer than asked to.
 
-Main type: ``Heartbeat``. Thread: the owner's, which calls ``answers``; each question runs on a ``spark-heartbeat``
-thread that ends with its answer.
+Main types: ``Heartbeat``, and ``Silence``, which adds up how long it has not. Thread: the owner's, which calls
+``answers``; each question runs on a ``spark-heartbeat`` thread that ends with its answer.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
+
+
+class Silence:
+    """For how long there was no answer, by rounds of asking and not by the clock alone.
+
+    Args:
+        max_round_s: What a round counts at most. One that takes longer was frozen itself, as a whole container or
+            machine is, and knows nothing of what it asks.
+        clock: Monotonic seconds.
+
+    >>> moments = iter([0.0, 2.0, 4.0, 3600.0, 3602.0, 3604.0])
+    >>> silence = Silence(3.0, lambda: next(moments))
+    >>> [silence.after(answered=answered) for answered in (True, False, False, False, True)]
+    [0.0, 2.0, 5.0, 7.0, 0.0]
+    """
+
+    def __init__(self, max_round_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_round_s = max_round_s
+        self._clock = clock
+        self._latest = clock()
+        self._seconds = 0.0
+
+    def after(self, *, answered: bool) -> float:
+        """Seconds without an answer, after one more round."""
+        before, self._latest = self._latest, self._clock()
+        self._seconds = 0.0 if answered else self._seconds + min(self._max_round_s, self._latest - before)
+        return self._seconds
 
 
 class Heartbeat:

@@ -1,15 +1,17 @@
 """Records again: from what Spark made of a group, and through what works on records in Python.
 
-Main functions: ``rebuilt`` (an outcome's rows as records), ``columns_of`` (the coordinates of records as columns),
-``apply_classic`` (a user's transform).
+Main functions: ``rebuilt_rows`` and ``in_order`` (outcomes' rows as records), ``columns_of`` (the coordinates of
+records as columns), ``apply_classic`` (a user's transform).
 
 Thread: a task's pipeline thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +25,17 @@ from penstock.pipeline.records import from_arrow
 from penstock.pipeline.segments import Classic, Failures
 from penstock.pipeline.step import SideName
 
+RecordT = TypeVar("RecordT", bound=ConnectRecord)
+
 _SIDES: tuple[SideName, SideName] = ("key", "value")
+_ROW: Final = itemgetter(0)
+#: What records call the other columns.
+_ATTRIBUTES: Final = {
+    "topic": "topic",
+    "partition": "kafka_partition",
+    "timestamp": "timestamp",
+    "headers": "raw_headers",
+}
 
 
 def side_values(outcome: Outcome, side: SideName, rows: int) -> Sequence[object]:
@@ -35,34 +47,58 @@ def side_values(outcome: Outcome, side: SideName, rows: int) -> Sequence[object]
     return from_arrow(column, known.carrier if known.schema is None else known.schema, known.physical)
 
 
-def rebuilt(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> dict[int, ConnectRecord]:
-    """The records of an outcome, without dropped ones; what failed is in there still."""
-    return dict(rebuilt_rows(outcome, records))
+def rebuilt_rows(
+    outcome: Outcome, records: Mapping[int, ConnectRecord] | Sequence[ConnectRecord]
+) -> list[tuple[int, ConnectRecord]]:
+    """The records of an outcome with their rows, without dropped ones; what failed is in there still.
 
-
-def rebuilt_rows(outcome: Outcome, records: Mapping[int, ConnectRecord]) -> list[tuple[int, ConnectRecord]]:
-    """The same where a row may have become several."""
-    seqs = list(range(len(records))) if outcome.rows is None else outcome.rows.tolist()
-    changes: dict[str, Sequence[Any]] = {}
-    for side in _SIDES:
-        changes[side] = side_values(outcome, side, len(seqs))
-        changes[f"{side}_schema"] = [outcome.shape.side(side).schema] * len(seqs)
-    for name in ("topic", "partition", "timestamp"):
-        if name in outcome.columns:
-            changes[name] = outcome.columns[name].to_pylist()
-    if "headers" in outcome.columns:
-        changes["headers"] = headers_of_column(outcome.columns["headers"])
-    dropped = [False] * len(seqs) if outcome.dropped is None else outcome.dropped.to_pylist()
-    names = list(changes)
-    return [
-        (seq, _with(records[seq], names, values))
-        for seq, gone, *values in zip(seqs, dropped, *changes.values(), strict=True)
-        if not gone
+    Args:
+        outcome: Its rows are rows of `records`; a row may be there several times.
+        records: What the job was given, by row.
+    """
+    rows = range(len(records)) if outcome.rows is None else outcome.rows.tolist()
+    keys, values = (side_values(outcome, side, len(rows)) for side in _SIDES)
+    key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
+    made = [
+        records[row].new_record(key_schema=key_schema, key=key, value_schema=value_schema, value=value)
+        for row, key, value in zip(rows, keys, values, strict=True)
     ]
+    set_others(made, outcome)
+    return there(outcome, zip(rows, made, strict=True))
 
 
-def _with(record: ConnectRecord, names: Sequence[str], values: Sequence[Any]) -> ConnectRecord:
-    return record.new_record(**dict(zip(names, values, strict=True)))
+def set_others(records: Sequence[ConnectRecord], outcome: Outcome) -> None:
+    """Sets what a job has changed beside keys and values in records that nobody else has yet."""
+    for name, attribute in _ATTRIBUTES.items():
+        if name in outcome.columns:
+            column = outcome.columns[name]
+            found = headers_of_column(column) if name == "headers" else column.to_pylist()
+            for record, value in zip(records, found, strict=True):
+                setattr(record, attribute, value)
+
+
+def there(outcome: Outcome, rows: Iterable[tuple[int, RecordT]]) -> list[tuple[int, RecordT]]:
+    """The rows of an outcome that were not dropped."""
+    if outcome.dropped is None:
+        return list(rows)
+    return [one for one, gone in zip(rows, outcome.dropped.to_pylist(), strict=True) if not gone]
+
+
+def in_order(
+    made: Sequence[Sequence[tuple[int, RecordT]]], rows: int, failures: Failures
+) -> tuple[list[RecordT], list[int] | None]:
+    """Records of several outcomes, without failed ones, and their rows; None = row i is record i.
+
+    Args:
+        made: For each outcome, in the order of its rows; no row is in two.
+        rows: How many there are in the batch.
+        failures: What has failed.
+    """
+    found = list(made[0]) if len(made) == 1 else sorted(chain.from_iterable(made), key=_ROW)
+    if failures.errors:
+        found = [one for one in found if failures.of_row(one[0]) is None]
+    records = [record for _, record in found]
+    return records, None if len(found) == rows else [row for row, _ in found]
 
 
 def apply_classic(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
+from penstock.pipeline.heartbeat import Silence
 from penstock.pipeline.remote_session import RemoteSession
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_TIMEOUT_S = 10.0
+#: What a round without an answer counts at most: one that takes longer was frozen itself, together with the JVM.
+MAX_ROUND_S = 3.0
 BOOT_ATTEMPTS = 3
 BOOT_PAUSE_S = 0.5
 MAX_BOOT_PAUSE_S = 5.0
@@ -267,7 +270,7 @@ class SparkRuntime:
 
     def _watch(self) -> None:
         """Returns when the session is lost or the runtime stops."""
-        last_answer = time.monotonic()
+        silence = Silence(MAX_ROUND_S)
         generation = self._generation
         driver = self._driver
         assert driver is not None
@@ -281,9 +284,7 @@ class SparkRuntime:
             if end is not None:
                 log.error("%s", end)
                 return
-            if driver.answers():
-                last_answer = time.monotonic()
-            elif time.monotonic() - last_answer > self._heartbeat_timeout_s:
+            if silence.after(answered=driver.answers()) > self._heartbeat_timeout_s:
                 log.error("Spark has not answered for %.0f s; its session is replaced", self._heartbeat_timeout_s)
                 return
 

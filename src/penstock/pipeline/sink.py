@@ -30,7 +30,7 @@ from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
-from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt, side_values
+from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
 from penstock.pipeline.singly import are_many, singly
 from penstock.pipeline.sink_frames import frames_of
@@ -373,12 +373,11 @@ class SinkPipeline:
                 continue
             groups = self._groups(segment.steps, live, positions, failures)
             by_position = dict(zip(positions, live, strict=True))
-            changed: dict[int, ConnectRecord] = {}
-            for outcome in self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True):
+            outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
+            for outcome in outcomes:
                 failures.found(outcome)
-                changed |= rebuilt(outcome, by_position)
-            positions = [row for row in sorted(changed) if failures.of_row(row) is None]
-            live = [changed[row] for row in positions]
+            live, kept = in_order([rebuilt_rows(outcome, by_position) for outcome in outcomes], rows, failures)
+            positions = list(range(rows)) if kept is None else kept
         return live, positions
 
     def _groups(

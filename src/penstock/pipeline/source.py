@@ -26,13 +26,20 @@ from penstock.errors import DataException
 from penstock.pipeline.assembly import Assembly, LazyColumns
 from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
-from penstock.pipeline.frame import OTHER_COLUMNS, columns_of_frame, frame_to_records
+from penstock.pipeline.frame import (
+    OTHER_COLUMNS,
+    FrameColumns,
+    columns_of_frame,
+    frame_to_records,
+    missing_constants,
+    records_of,
+)
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.header_columns import wire_to_column
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
-from penstock.pipeline.rebuild import apply_classic, columns_of, rebuilt
+from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, set_others, side_values, there
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.singly import many_schemas, singly
 from penstock.pipeline.step import ColumnConverter, SideName
@@ -133,14 +140,14 @@ class SourcePipeline:
 
     # ------------------------------------------------------------------ frames
     def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
-        if self._segments or self._own:
+        first = self._segments[0] if self._segments else None
+        if isinstance(first, Columns) and isinstance(frame.data, pa.Table) and frame.data.num_rows:
+            return self._begin_read_frame(first, frame, submit)
+        if first is not None or self._own:
             return self._begin_records(frame_to_records(frame), submit)
         failures = Failures()
         columns = columns_of_frame(frame)
-        constants = {"topic": frame.topic, "partition": frame.partition, "timestamp": frame.timestamp}
-        missing = {
-            name: value for name, value in constants.items() if name not in columns.carried | columns.others.keys()
-        }
+        missing = missing_constants(frame, columns)
         headers_there = "headers" in columns.carried | columns.others.keys()
         if columns.rows == 0:
             return lambda: Assembly(0).batch(failures)
@@ -153,12 +160,8 @@ class SourcePipeline:
             shared, rows = LazyColumns({}), 0
         else:
             rows = columns.rows or 0
-            makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
-            makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
-            wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
-            makers["headers"] = partial(wire_to_column, wire)
             group = Group(self._last.steps, columns.shape, None, columns.sides)
-            shared = LazyColumns(makers)
+            shared = _shared_of(columns, missing, rows)
         result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
 
         def finish() -> ProduceBatch:
@@ -176,13 +179,36 @@ class SourcePipeline:
 
         return finish
 
+    def _begin_read_frame(self, first: Columns, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        """The rows become records behind the first segment, which a user's transform follows."""
+        failures = Failures()
+        columns = columns_of_frame(frame)
+        rows = columns.rows or 0
+        group = Group(first.steps, columns.shape, None, columns.sides)
+        shared = _shared_of(columns, missing_constants(frame, columns), rows)
+        outcomes = self._jobs.run([group], shared, rows, apart=True)
+        made: list[list[tuple[int, ConnectRecord]]] = []
+        for outcome in outcomes:
+            failures.found(outcome)
+            made.append(_records_of(frame, columns, outcome, rows))
+        live, positions = in_order(made, rows, failures)
+        return self._go_on(live, positions, rows, failures, self._segments[1:], submit)
+
     # ------------------------------------------------------------------ records
     def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> Callable[[], ProduceBatch]:
-        failures = Failures()
-        rows = len(records)
-        live: list[ConnectRecord] = list(records)
-        positions: list[int] | None = None
-        for segment in self._segments:
+        return self._go_on(list(records), None, len(records), Failures(), self._segments, submit)
+
+    def _go_on(
+        self,
+        live: list[ConnectRecord],
+        positions: list[int] | None,
+        rows: int,
+        failures: Failures,
+        segments: Sequence[Segment],
+        submit: Submit,
+    ) -> Callable[[], ProduceBatch]:
+        """Runs the segments, but for the last."""
+        for segment in segments:
             started = time.perf_counter()
             if isinstance(segment, Classic):
                 live, positions = apply_classic(segment, live, positions, failures)
@@ -278,13 +304,11 @@ class SourcePipeline:
             return live, positions
         groups = self._groups(segment, live, positions, failures)
         shared = columns_of(live, positions, rows, failures)
-        by_position = dict(zip(range(rows) if positions is None else positions, live, strict=False))
-        changed: dict[int, ConnectRecord] = {}
-        for outcome in self._jobs.run(groups, shared, rows, apart=True):
+        by_row = live if positions is None else dict(zip(positions, live, strict=True))
+        outcomes = self._jobs.run(groups, shared, rows, apart=True)
+        for outcome in outcomes:
             failures.found(outcome)
-            changed |= rebuilt(outcome, by_position)
-        kept = [seq for seq in sorted(changed) if failures.of_row(seq) is None]
-        return [changed[seq] for seq in kept], kept
+        return in_order([rebuilt_rows(outcome, by_row) for outcome in outcomes], rows, failures)
 
 
 def _convert_own(
@@ -310,6 +334,35 @@ def _convert_own(
         except Exception as error:
             failures.raised(seq, _STAGES[side], name, error)
     return pa.array(data, pa.binary())
+
+
+def _shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -> LazyColumns:
+    """What steps read of an Arrow frame beside keys and values."""
+    makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
+    makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
+    wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
+    makers["headers"] = partial(wire_to_column, wire)
+    return LazyColumns(makers)
+
+
+def _records_of(
+    frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int
+) -> list[tuple[int, ConnectRecord]]:
+    """What a job made of rows of a frame, as records with their rows."""
+    places = range(rows) if outcome.rows is None else outcome.rows.tolist()
+    others = columns.others
+    if outcome.rows is not None:
+        pick = pa.array(outcome.rows)
+        others = {name: column.take(pick) for name, column in others.items()}
+    key, value = outcome.shape.key, outcome.shape.value
+    made = records_of(
+        replace(frame, key_schema=key.schema, value_schema=value.schema),
+        others,
+        side_values(outcome, "key", len(places)),
+        side_values(outcome, "value", len(places)),
+    )
+    set_others(made, outcome)
+    return there(outcome, zip(places, made, strict=True))
 
 
 def _repeated(name: str, value: object, rows: int) -> pa.Array:

@@ -155,3 +155,25 @@ def test_no_jvm_outlives_a_killed_process():
     while os.path.exists(f"/proc/{int(done.stdout)}/exe") and time.monotonic() < deadline:
         gone.wait(0.1)
     assert not os.path.exists(f"/proc/{int(done.stdout)}/exe")
+
+
+def test_a_job_whose_error_cannot_be_read_any_more_runs_again(spark_runtime):
+    """The JVM dies between the failure of a job and the question for its message."""
+    runtime = spark_runtime
+    runtime.session(60)
+    before = runtime.generation
+    attempts = []
+
+    class Unreadable(Exception):
+        def __str__(self):
+            raise ConnectionRefusedError("gone")
+
+    def job(session):
+        attempts.append(runtime.generation)
+        if len(attempts) == 1:
+            os.kill(runtime.jvm_pid, signal.SIGKILL)
+            raise Unreadable from ConnectionRefusedError("gone")
+        return session.range(3).count()
+
+    assert runtime.run(job) == 3
+    assert attempts == [before, before + 1]
