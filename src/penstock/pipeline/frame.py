@@ -1,6 +1,7 @@
 """Frames that tasks made: a ``SourceFrame``'s Arrow table or Spark DataFrame as a group of the pipeline.
 
-Main function: ``columns_of_frame``. Main type: ``FrameColumns``.
+Main functions: ``columns_of_frame``, and ``frame_to_records`` for what works record by record. Main type:
+``FrameColumns``.
 
 Thread: pure functions; a task's pipeline thread.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -16,8 +18,9 @@ import pyarrow as pa
 from penstock.api import SourceFrame, SourceRecord
 from penstock.data import ConnectHeaders, Header, Schema
 from penstock.errors import ConnectException, DataException
+from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import WIRE_HEADERS
-from penstock.pipeline.header_columns import of_wire
+from penstock.pipeline.header_columns import of_wire, wire_to_column
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.step import NOTHING, Shape, Side
 from penstock.pipeline.text_bounds import bounded
@@ -148,6 +151,24 @@ def missing_constants(frame: SourceFrame, columns: FrameColumns) -> dict[str, ob
     """What the frame says of all its rows at once, by the name of the column that it does not have."""
     constants = {"topic": frame.topic, "partition": frame.partition, "timestamp": frame.timestamp}
     return {name: value for name, value in constants.items() if name not in columns.carried | columns.others.keys()}
+
+
+def shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -> LazyColumns:
+    """What steps may read of an Arrow frame beside keys and values: its columns, and what it says of all its rows."""
+    makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
+    makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
+    wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
+    makers["headers"] = partial(wire_to_column, wire)
+    return LazyColumns(makers)
+
+
+def _repeated(name: str, value: object, rows: int) -> pa.Array:
+    kind = OTHER_COLUMNS[name]
+    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column
 
 
 def records_of(

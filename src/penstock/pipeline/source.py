@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,19 +23,18 @@ from pyspark.sql import functions as F
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.errors import DataException
 from penstock.pipeline.assembly import Assembly, LazyColumns
-from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
+from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import (
-    OTHER_COLUMNS,
     FrameColumns,
     columns_of_frame,
     frame_to_records,
     missing_constants,
     records_of,
+    shared_of,
 )
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
-from penstock.pipeline.header_columns import wire_to_column
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, set_others, side_values, there
@@ -161,7 +159,7 @@ class SourcePipeline:
         else:
             rows = columns.rows or 0
             group = Group(self._last.steps, columns.shape, None, columns.sides)
-            shared = _shared_of(columns, missing, rows)
+            shared = shared_of(columns, missing, rows)
         result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
 
         def finish() -> ProduceBatch:
@@ -185,7 +183,7 @@ class SourcePipeline:
         columns = columns_of_frame(frame)
         rows = columns.rows or 0
         group = Group(first.steps, columns.shape, None, columns.sides)
-        shared = _shared_of(columns, missing_constants(frame, columns), rows)
+        shared = shared_of(columns, missing_constants(frame, columns), rows)
         outcomes = self._jobs.run([group], shared, rows, apart=True)
         made: list[list[tuple[int, ConnectRecord]]] = []
         for outcome in outcomes:
@@ -336,15 +334,6 @@ def _convert_own(
     return pa.array(data, pa.binary())
 
 
-def _shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -> LazyColumns:
-    """What steps read of an Arrow frame beside keys and values."""
-    makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
-    makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
-    wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
-    makers["headers"] = partial(wire_to_column, wire)
-    return LazyColumns(makers)
-
-
 def _records_of(
     frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int
 ) -> list[tuple[int, ConnectRecord]]:
@@ -363,15 +352,6 @@ def _records_of(
     )
     set_others(made, outcome)
     return there(outcome, zip(places, made, strict=True))
-
-
-def _repeated(name: str, value: object, rows: int) -> pa.Array:
-    kind = OTHER_COLUMNS[name]
-    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
-
-
-def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column
 
 
 def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:
