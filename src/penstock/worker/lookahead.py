@@ -3,7 +3,7 @@
 A batch does not keep both cores busy from its beginning to its end: it is planned, sent to the JVM and received by one
 thread each. So while a batch is under way the next one is begun, as soon as what brings batches (``poll``, or the
 fetching of messages) has to wait because of it. As long as it does not, a batch is done before the next is taken: small
-ones would only become more, and slower.
+ones would only become more, and slower. Nor does it where other tasks keep the cores busy.
 
 Main types: `Lookahead`, and `Inflow`, where batches wait for it. Thread: `next` and `close` belong to the task's
 pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own, which are started when they are first
@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.pipeline.batches import Submit
 from penstock.telemetry import BusyTimes
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.threads import OwnedThread, as_future
 
 T = TypeVar("T")
@@ -72,14 +73,21 @@ class Lookahead(Generic[Taken, Made]):
         begin: begins one, of which a job is left to the `Submit`; gives what ends it, which is called once for each
             batch, in their order.
         busy: told of the time that the stage ``spark`` is at work.
+        load: of all tasks; a second batch is begun only where it finds a core without work.
     """
 
     def __init__(
-        self, name: str, inflow: Inflow[Taken], begin: Callable[[Taken, Submit], Callable[[], Made]], busy: BusyTimes
+        self,
+        name: str,
+        inflow: Inflow[Taken],
+        begin: Callable[[Taken, Submit], Callable[[], Made]],
+        busy: BusyTimes,
+        load: SharedLoad,
     ) -> None:
         self._inflow = inflow
         self._begin_one = begin
         self._busy = busy
+        self._load = load
         self._under_way: deque[_Begun[Made]] = deque()
         self._threads = _JobThreads(f"spark-{name}")
 
@@ -99,17 +107,23 @@ class Lookahead(Generic[Taken, Made]):
             if batch is not None:
                 self._begin(batch)
             self._begin_more()
-            return self._under_way.popleft().finish()
+            first = self._under_way.popleft()
+            try:
+                return first.finish()
+            finally:
+                self._load.end()
 
     def close(self) -> None:
         """Forgets what is under way and lets the threads end; does not wait for them."""
-        self._under_way.clear()
+        while self._under_way:
+            self._under_way.popleft()
+            self._load.end()
         self._threads.close()
 
     def _begin_more(self) -> None:
         """Begin another batch, if the next has to wait before the first is done."""
         first = self._under_way[0].job
-        while first is not None and len(self._under_way) < AT_ONCE:
+        while first is not None and len(self._under_way) < AT_ONCE and self._load.has_idle_cores:
             batch = self._inflow.take_crowded(first)
             if batch is None:
                 return
@@ -126,6 +140,7 @@ class Lookahead(Generic[Taken, Made]):
             return partial(_of, future)
 
         finish = self._begin_one(batch, submit)
+        self._load.begin()
         self._under_way.append(_Begun(jobs[0] if jobs else None, finish))
 
 

@@ -31,6 +31,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
@@ -105,6 +106,7 @@ class SinkTaskServices:
         record_topic: Told once of each topic that records were read from (any instance of the task; KIP-558).
         encode: Makes a message of a record that the task reports and whose original is gone.
         close: Closes converters and transforms; called at the end, on the task's thread.
+        load: Of all tasks of the worker.
     """
 
     consumer: SinkConsumer
@@ -113,6 +115,7 @@ class SinkTaskServices:
     record_topic: Callable[[str], None] = lambda topic: None
     encode: Callable[[SinkRecord], ConsumedMessage] = message_of
     close: Callable[[], None] = lambda: None
+    load: SharedLoad = field(default_factory=SharedLoad)
 
 
 @dataclass(frozen=True)
@@ -319,6 +322,7 @@ class SinkTaskRunner:
                 self._services.pipeline,
                 self._stages,
                 parts.errors,
+                self._services.load,
                 task=f"{self._spec.id.connector}-{self._spec.id.task}",
             )
             initialized = True

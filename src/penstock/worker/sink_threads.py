@@ -27,6 +27,7 @@ from penstock.errors import ConnectException
 from penstock.kafka.consumer import Placement, Subscription
 from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.lookahead import Lookahead
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import (
     Assigned,
     ConvertedBatch,
@@ -179,13 +180,17 @@ class SinkConverter:
         pipeline: Owned by the conversion thread.
         stages: Where batches come from and go to.
         errors: Knows how long to retry.
+        load: Of all tasks.
         task: For the names of threads.
     """
 
-    def __init__(self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, *, task: str) -> None:
+    def __init__(
+        self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, load: SharedLoad, *, task: str
+    ) -> None:
         self._pipeline = pipeline
         self._stages = stages
         self._errors = errors
+        self._load = load
         self._task = task
         self._thread: OwnedThread | None = None
 
@@ -220,7 +225,7 @@ class SinkConverter:
     # -- Conversion --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        lookahead = Lookahead(self._task, self, self._begin, self._stages.busy)
+        lookahead = Lookahead(self._task, self, self._begin, self._stages.busy, self._load)
         try:
             while (converted := lookahead.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):

@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batches import SourceRecords
 from penstock.worker.frame_joining import can_join, join
+from penstock.worker.shared_load import SharedLoad
 
 T = TypeVar("T")
 
@@ -89,13 +90,20 @@ class Batcher:
         limits: how large a batch may grow, and how much may wait here.
         clock: monotonic seconds.
         join_frames: False when the task is to be told of the frames that it returned, each by itself.
+        load: of all tasks; None = there are no others.
     """
 
     def __init__(
-        self, limits: BatchLimits, clock: Callable[[], float] = time.monotonic, *, join_frames: bool = True
+        self,
+        limits: BatchLimits,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        join_frames: bool = True,
+        load: SharedLoad | None = None,
     ) -> None:
         self._limits = limits
         self._join_frames = join_frames
+        self._load = SharedLoad() if load is None else load
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Polled, int, int]] = deque()
@@ -210,6 +218,7 @@ class Batcher:
         """Close, and forget what is here."""
         with self._changed:
             self._waiting.clear()
+            self._load.release(self._bytes)
             self._records = self._bytes = 0
             self._closed = True
             self._changed.notify_all()
@@ -219,9 +228,7 @@ class Batcher:
         with self._changed:
             while not self._closed:
                 self._full = False
-                if not self._waiting or (
-                    self._bytes + nbytes <= _WAITING_BYTES and self._fits(self._records, self._bytes, entry)
-                ):
+                if self._has_room(entry):
                     self._waiting.append(entry)
                     self._records += records
                     self._bytes += nbytes
@@ -239,8 +246,16 @@ class Batcher:
         entry = self._waiting.popleft()
         self._records -= entry[1]
         self._bytes -= entry[2]
+        self._load.release(entry[2])
         self._changed.notify_all()
         return entry
+
+    def _has_room(self, entry: tuple[Polled, int, int]) -> bool:
+        if not self._waiting:
+            return self._load.let_wait(entry[2], anyway=True)
+        if self._bytes + entry[2] > _WAITING_BYTES or not self._fits(self._records, self._bytes, entry):
+            return False
+        return self._load.let_wait(entry[2])
 
     def _fits(self, records: int, nbytes: int, entry: tuple[Polled, int, int]) -> bool:
         return records + entry[1] <= self._limits.max_records and nbytes + entry[2] <= self._limits.max_bytes

@@ -61,6 +61,7 @@ from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.lookahead import Lookahead
 from penstock.worker.offset_commit import OffsetCommitter
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
 from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, Polled, empty_poll_delay_s
@@ -114,6 +115,7 @@ class SourceTaskServices:
         offset_writer: fenced when the task is cancelled.
         read_configs: the task's newest configuration, placeholders resolved again.
         closers: called in order when all else has ended: transforms, reporters, admin client.
+        load: of all tasks of the worker.
         given_up: set when nothing more is to be waited for; make `errors` with the same event.
         clock: monotonic seconds.
         probe: told named points of the data path, for kill tests.
@@ -127,6 +129,7 @@ class SourceTaskServices:
     offset_writer: OffsetWriter
     read_configs: Callable[[], Mapping[str, str]]
     closers: Sequence[Callable[[], None]] = ()
+    load: SharedLoad = field(default_factory=SharedLoad)
     given_up: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
     probe: Callable[[str], None] = no_probe
@@ -201,10 +204,14 @@ class SourceTaskRunner:
         self._started = False
         self._loop_ended = False
         self._hooks = CommitHooks(task)
-        self._batcher = Batcher(settings.limits, services.clock, join_frames=not self._hooks.wants_frames)
+        self._batcher = Batcher(
+            settings.limits, services.clock, join_frames=not self._hooks.wants_frames, load=services.load
+        )
         self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, _WAITING_BYTES)
         converter = SourceConverter(str(task_id), services.pipeline, services.errors)
-        self._lookahead = Lookahead[Batch, Outgoing](str(task_id), self._batcher, converter.begin, self.busy)
+        self._lookahead = Lookahead[Batch, Outgoing](
+            str(task_id), self._batcher, converter.begin, self.busy, services.load
+        )
         self.delivery = SourceDelivery(
             str(task_id),
             services.producer,

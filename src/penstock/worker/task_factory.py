@@ -52,7 +52,9 @@ from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.lookahead import AT_ONCE
 from penstock.worker.preview import Previewer
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
 from penstock.worker.source_stages import BatchLimits
@@ -104,6 +106,7 @@ class TaskBuilder:
         self._store = store
         # One for all tasks: plans are shared, and small batches of several tasks go in one job.
         self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
+        self._load = SharedLoad(max(AT_ONCE, runtime.parallelism))
         self._metrics = metrics
 
     def offset_reader(self, connector: str) -> OffsetReader:
@@ -189,6 +192,7 @@ class TaskBuilder:
             offset_writer=OffsetWriter(self._store, request.id.connector),
             read_configs=request.read_task_config,
             closers=(made.pop_all().close,),
+            load=self._load,
             given_up=given_up,
             probe=self._probe,
         )
@@ -258,6 +262,7 @@ class TaskBuilder:
             pipeline if self._topics is None else TrackingPipeline(pipeline, request.id.connector, self._topics),
             make_reporters=self._sink_reporters(request, settings),
             close=made.pop_all().close,
+            load=self._load,
         )
         runner = SinkTaskRunner(
             spec,

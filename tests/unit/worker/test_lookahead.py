@@ -15,6 +15,7 @@ from penstock.telemetry import BusyTimes
 from penstock.testing.source_doubles import WAIT_S, FakePipeline, record
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.lookahead import Lookahead
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import Outgoing, SourceConverter
 from penstock.worker.source_stages import Batch, Batcher, BatchLimits
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
@@ -52,11 +53,14 @@ class Rig:
     def __init__(self) -> None:
         self.batcher = Batcher(BatchLimits(max_records=1))
         self.pipeline = Gated()
+        self.load = SharedLoad()
         errors = ErrorHandler(
             ErrorPolicy(), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5, cancelled=threading.Event()
         )
         converter = SourceConverter("t-0", self.pipeline, errors)
-        self.lookahead = Lookahead[Batch, Outgoing]("t-0", self.batcher, converter.begin, BusyTimes(["spark"]))
+        self.lookahead = Lookahead[Batch, Outgoing](
+            "t-0", self.batcher, converter.begin, BusyTimes(["spark"]), self.load
+        )
         self.polling: threading.Thread | None = None
 
     def poll(self, values: Sequence[str]) -> None:
@@ -148,3 +152,23 @@ def test_a_job_that_fails_on_its_own_thread_fails_its_batch(rig: Rig) -> None:
 
     with pytest.raises(ConnectException, match="no Spark session"):
         rig.lookahead.next()
+
+
+def test_no_second_batch_is_begun_where_other_tasks_keep_the_cores_busy(rig: Rig) -> None:
+    rig.load.begin()
+    rig.poll(["a", "b", "c"])
+
+    assert value_of(rig.lookahead.next() or pytest.fail("no batch")) == b"a"
+    assert rig.pipeline.began == ["a"]
+    rig.load.end()
+    assert rig.rest() == [b"b", b"c"]
+    assert rig.load.has_idle_cores
+
+
+def test_a_batch_that_is_forgotten_counts_no_more(rig: Rig) -> None:
+    rig.pipeline.gates = {"b": threading.Event()}
+    rig.poll(["a", "b", "c"])
+    rig.lookahead.next()
+    rig.lookahead.close()
+    rig.load.begin()
+    assert rig.load.has_idle_cores

@@ -16,6 +16,7 @@ from penstock.settings.topics import parse_topic_creation
 from penstock.stores.offsets import OffsetWriter
 from penstock.testing.source_doubles import MemoryOffsets, produce_batch, record
 from penstock.worker.offset_commit import OffsetCommitter
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import rows_to_send, with_rows_replaced
 from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, estimated_bytes
 from penstock.worker.submitted import Submission, SubmittedOffsets
@@ -207,3 +208,16 @@ def test_topics_are_made_as_the_first_matching_group_says() -> None:
     )
     assert plan("log-a") == NewTopic("log-a", 6, 1, {"cleanup.policy": "compact"}, "logs")
     assert plan("other") == NewTopic("other", 2, 1)
+
+
+def test_what_other_tasks_have_waiting_leaves_a_task_one_poll() -> None:
+    load = SharedLoad(waiting_bytes=40)
+    others = Batcher(BatchLimits(), load=load)
+    assert others.put([record(0, "x" * 40)])
+    batcher = Batcher(BatchLimits(), load=load)
+    assert batcher.put([record(1, "a")])
+    batcher.end_at(0.0)
+    assert not batcher.put([record(2, "b")])
+
+    others.discard()
+    assert batcher.put([record(2, "b")])

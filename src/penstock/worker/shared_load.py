@@ -1,0 +1,71 @@
+"""What the tasks of a worker may have under way together: what helps one task is only memory when there are many.
+
+Main type: `SharedLoad`, one for all tasks. Thread: any.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+#: Polled records that wait for Spark, of all tasks, beside one poll of each.
+WAITING_BYTES: Final = 16 * 1024 * 1024
+
+
+class SharedLoad:
+    """Counts what is under way.
+
+    Args:
+        batches: how many batches keep Spark's cores busy.
+        waiting_bytes: how much may wait for Spark.
+
+    >>> load = SharedLoad(batches=2, waiting_bytes=10)
+    >>> load.begin()
+    >>> load.has_idle_cores
+    True
+    >>> load.begin()
+    >>> load.has_idle_cores
+    False
+    >>> load.let_wait(8), load.let_wait(8), load.let_wait(8, anyway=True)
+    (True, False, True)
+    """
+
+    def __init__(self, batches: int = 2, waiting_bytes: int = WAITING_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._batches = batches
+        self._waiting_bytes = waiting_bytes
+        self._begun = 0
+        self._waiting = 0
+
+    @property
+    def has_idle_cores(self) -> bool:
+        """Whether a task that has a batch in Spark may begin another."""
+        return self._begun < self._batches
+
+    def begin(self) -> None:
+        """A batch is begun; `end` must follow."""
+        with self._lock:
+            self._begun += 1
+
+    def end(self) -> None:
+        """A batch that was begun is done, or forgotten."""
+        with self._lock:
+            self._begun -= 1
+
+    def let_wait(self, nbytes: int, *, anyway: bool = False) -> bool:
+        """Whether so much may wait; if so, `release` must follow.
+
+        Args:
+            nbytes: what a task has polled.
+            anyway: nothing of the task waits yet: each has one poll that waits, or it would never go on.
+        """
+        with self._lock:
+            if not anyway and self._waiting + nbytes > self._waiting_bytes:
+                return False
+            self._waiting += nbytes
+            return True
+
+    def release(self, nbytes: int) -> None:
+        """So much waits no more."""
+        with self._lock:
+            self._waiting -= nbytes
