@@ -107,17 +107,11 @@ class Lookahead(Generic[Taken, Made]):
             if batch is not None:
                 self._begin(batch)
             self._begin_more()
-            first = self._under_way.popleft()
-            try:
-                return first.finish()
-            finally:
-                self._load.end()
+            return self._under_way.popleft().finish()
 
     def close(self) -> None:
         """Forgets what is under way and lets the threads end; does not wait for them."""
-        while self._under_way:
-            self._under_way.popleft()
-            self._load.end()
+        self._under_way.clear()
         self._threads.close()
 
     def _begin_more(self) -> None:
@@ -135,12 +129,13 @@ class Lookahead(Generic[Taken, Made]):
         def submit(call: Callable[[], T], /) -> Callable[[], T]:
             if not self._inflow.crowded and not self._under_way:
                 return call
+            self._load.begin()
             future = self._threads.submit(call)
+            future.add_done_callback(lambda _: self._load.end())
             jobs.append(future)
             return partial(_of, future)
 
         finish = self._begin_one(batch, submit)
-        self._load.begin()
         self._under_way.append(_Begun(jobs[0] if jobs else None, finish))
 
 

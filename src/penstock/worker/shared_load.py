@@ -16,10 +16,10 @@ class SharedLoad:
     """Counts what is under way.
 
     Args:
-        batches: how many batches keep Spark's cores busy.
+        jobs: how many keep Spark's cores busy.
         waiting_bytes: how much may wait for Spark.
 
-    >>> load = SharedLoad(batches=2, waiting_bytes=10)
+    >>> load = SharedLoad(jobs=2, waiting_bytes=10)
     >>> load.begin()
     >>> load.has_idle_cores
     True
@@ -30,9 +30,9 @@ class SharedLoad:
     (True, False, True)
     """
 
-    def __init__(self, batches: int = 2, waiting_bytes: int = WAITING_BYTES) -> None:
+    def __init__(self, jobs: int = 2, waiting_bytes: int = WAITING_BYTES) -> None:
         self._lock = threading.Lock()
-        self._batches = batches
+        self._jobs = jobs
         self._waiting_bytes = waiting_bytes
         self._begun = 0
         self._waiting = 0
@@ -40,15 +40,15 @@ class SharedLoad:
     @property
     def has_idle_cores(self) -> bool:
         """Whether a task that has a batch in Spark may begin another."""
-        return self._begun < self._batches
+        return self._begun < self._jobs
 
     def begin(self) -> None:
-        """A batch is begun; `end` must follow."""
+        """A job of a task that is crowded begins; `end` must follow."""
         with self._lock:
             self._begun += 1
 
     def end(self) -> None:
-        """A batch that was begun is done, or forgotten."""
+        """A job that was begun is done."""
         with self._lock:
             self._begun -= 1
 
