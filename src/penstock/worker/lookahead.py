@@ -5,9 +5,9 @@ thread each. So while a batch is under way the next one is begun, as soon as wha
 fetching of messages) has to wait because of it. As long as it does not, a batch is done before the next is taken: small
 ones would only become more, and slower. Nor does it where other tasks keep the cores busy.
 
-Main types: `Lookahead`, and `Inflow`, where batches wait for it. Thread: `next` and `close` belong to the task's
-pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own, which are started when they are first
-needed.
+Main types: `Lookahead`, and `Inflow`, where batches wait for it; ``begun`` is for those that begin batches. Thread:
+`next` and `close` belong to the task's pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own,
+which are started when they are first needed.
 """
 
 from __future__ import annotations
@@ -137,6 +137,19 @@ class Lookahead(Generic[Taken, Made]):
 
         finish = self._begin_one(batch, submit)
         self._under_way.append(_Begun(jobs[0] if jobs else None, finish))
+
+
+def begun(begin: Callable[[], Callable[[], T]]) -> Callable[[], T]:
+    """Begins a batch. What that raises is raised by what ends it: behind the batches that were begun before."""
+    try:
+        return begin()
+    except Exception as error:
+        failed = error
+
+        def finish() -> T:
+            raise failed
+
+        return finish
 
 
 def _of(future: Future[T]) -> T:

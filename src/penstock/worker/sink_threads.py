@@ -26,7 +26,7 @@ from penstock.api import TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import Placement, Subscription
 from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch, Submit
-from penstock.worker.lookahead import Lookahead
+from penstock.worker.lookahead import Lookahead, begun
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import (
     Assigned,
@@ -249,15 +249,7 @@ class SinkConverter:
 
     def _begin(self, fetched: FetchedBatch, submit: Submit) -> Callable[[], ConvertedBatch]:
         """Begin one batch; Spark can be at work on it while the one before is still under way."""
-        try:
-            finish = self._pipeline.begin(ConsumedBatch(fetched.table), submit)
-        except Exception as error:
-            failed = error
-
-            def finish() -> SinkBatch:
-                # Behind the batches that were begun before it.
-                raise failed
-
+        finish = begun(lambda: self._pipeline.begin(ConsumedBatch(fetched.table), submit))
         return lambda: self._retried(fetched, finish())
 
     def _retried(self, fetched: FetchedBatch, batch: SinkBatch) -> ConvertedBatch:

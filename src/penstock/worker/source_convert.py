@@ -23,6 +23,7 @@ from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batches import ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.pipeline.segments import malformed
+from penstock.worker.lookahead import begun
 from penstock.worker.source_stages import Batch
 from penstock.worker.tolerance import ErrorHandler
 
@@ -109,14 +110,7 @@ class SourceConverter:
             What ends it, to be called in the order of the batches; raises ConnectException when the batch cannot be
             run at all.
         """
-        try:
-            finish = self._pipeline.begin(source, submit)
-        except Exception as error:
-            failed = error
-
-            def finish() -> ProduceBatch:
-                raise failed
-
+        finish = begun(lambda: self._pipeline.begin(source, submit))
         return lambda: self._finish(source, finish)
 
     def _finish(self, source: Batch, finish: Callable[[], ProduceBatch]) -> Outgoing:
