@@ -144,21 +144,18 @@ class Pipelines:
     def with_python(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """A chain with a record-wise transform in Python between two stock ones."""
         first, last = self._stages(TWO)
-        stages = [first, TransformStage("python", _configured(UpperCase)), last]
-        pipeline = build_source_pipeline(self._runtime, self._spec(_json(False), stages, spent=spent), self._jobs)
-        records = SourceRecords(_records(Data.FLAT, True, size))
-        return _checked(lambda: pipeline.run(records))
+        return self._python([first, _python_stage(UpperCase), last], size, spent)
 
     def python_alone(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """A chain of one record-wise transform in Python."""
-        return self._alone(_configured(UpperCase), size, spent)
+        return self._python([_python_stage(UpperCase)], size, spent)
 
     def python_anew(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """The same with one that builds its structs field by field."""
-        return self._alone(_configured(UpperCaseAnew), size, spent)
+        return self._python([_python_stage(UpperCaseAnew)], size, spent)
 
-    def _alone(self, transform: Transformation, size: int, spent: Callable[[str, float], None]) -> Batch:
-        spec = self._spec(_json(False), [TransformStage("python", transform)], spent=spent)
+    def _python(self, stages: Sequence[TransformStage], size: int, spent: Callable[[str, float], None]) -> Batch:
+        spec = self._spec(_json(False), stages, spent=spent)
         pipeline = build_source_pipeline(self._runtime, spec, self._jobs)
         records = SourceRecords(_records(Data.FLAT, True, size))
         return _checked(lambda: pipeline.run(records))
@@ -194,10 +191,10 @@ class Pipelines:
         return stages
 
 
-def _configured(kind: type[Transformation]) -> Transformation:
+def _python_stage(kind: type[Transformation]) -> TransformStage:
     transform = kind()
     transform.configure({})
-    return transform
+    return TransformStage("python", transform)
 
 
 def _checked(run: Callable[[], Any]) -> Batch:

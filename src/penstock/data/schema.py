@@ -188,8 +188,8 @@ class Schema:
         put(self, "_value_schema", value_schema)
         put(self, "_fields", tuple(fields))
         put(self, "_by_name", {field.name: field for field in fields})
-        parts_of = ((field, field.schema) for field in fields)
-        put(self, "_places", {one.name: (one.index, of._exact, of._range, of.default) for one, of in parts_of})
+        places = {one.name: (one.index, one.schema._exact, one.schema._range, one.schema.default) for one in fields}
+        put(self, "_places", places)
         logical = name is not None and name.startswith(_LOGICAL_PREFIX)
         put(self, "_exact", None if logical else _EXACT.get(type))
         put(self, "_range", _RANGES.get(type))

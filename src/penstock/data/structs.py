@@ -77,7 +77,7 @@ class Struct:
         """
         # This is what a transform in Python does most: what fits by its class alone is looked at no further.
         try:
-            index, exact, ends, default = self.schema._places[field.name if type(field) is Field else field]  # type: ignore[index]
+            index, exact, ends, default = self.schema._places[field if isinstance(field, str) else field.name]
         except KeyError:
             raise _no_field(field) from None
         fits = type(value) is exact and (ends is None or ends[0] <= value <= ends[1])  # type: ignore[operator]
@@ -94,7 +94,7 @@ class Struct:
             DataException: There is no such field.
         """
         try:
-            place = self.schema._places[field.name if type(field) is Field else field]  # type: ignore[index]
+            place = self.schema._places[field if isinstance(field, str) else field.name]
         except KeyError:
             raise _no_field(field) from None
         value = self.values[place[0]]

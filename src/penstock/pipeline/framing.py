@@ -34,7 +34,7 @@ from penstock.pipeline.expressions import spark_text
 from penstock.pipeline.grouping import RecordGroup, group_records
 from penstock.pipeline.header_columns import HEADER_SCHEMAS
 from penstock.pipeline.jobs import Outcome, SparkJobs, collectable
-from penstock.pipeline.rebuild import columns_of, rebuilt_rows
+from penstock.pipeline.rebuild import columns_of, rebuilt_rows, sorted_rows
 from penstock.pipeline.segments import Failures, Framed, exception_of
 from penstock.pipeline.step import Shape, Side, SideName
 from penstock.pipeline.types import HEADERS_SPARK, physical_of_spark, spark_type
@@ -97,7 +97,7 @@ class FrameRunner:
         """
         by_row = dict(zip(range(len(live)) if positions is None else positions, live, strict=True))
         taken, passed = self._parted(segment, by_row, failures)
-        made: list[tuple[int, ConnectRecord]] = [(row, by_row[row]) for row in passed]
+        made = [[(row, by_row[row]) for row in passed]]
         chosen = [by_row[row] for row in taken]
 
         def on_bad(row: int, side: SideName, error: Exception) -> None:
@@ -106,11 +106,10 @@ class FrameRunner:
         shared = columns_of(chosen, taken, rows, failures)
         for group in group_records(chosen, taken, sink=sink, on_bad=on_bad):
             for outcome in self._run(segment, group, shared, failures):
-                made += rebuilt_rows(outcome, by_row)
-        made = [(row, record) for row, record in made if failures.of_row(row) is None]
-        made.sort(key=lambda one: one[0])
-        found = [row for row, _ in made]
-        records = [record for _, record in made]
+                made.append(rebuilt_rows(outcome, by_row))
+        kept = sorted_rows(made, failures)
+        found = [row for row, _ in kept]
+        records = [record for _, record in kept]
         if len(set(found)) == len(found):
             return records, found
         failures.spread(np.asarray(found, dtype=np.int64))

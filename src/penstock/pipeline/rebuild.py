@@ -8,10 +8,10 @@ Thread: a task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,6 @@ from penstock.pipeline.jobs import Outcome
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.segments import Classic, Failures
 from penstock.pipeline.step import SideName
-
-RecordT = TypeVar("RecordT", bound=ConnectRecord)
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 _ROW: Final = itemgetter(0)
@@ -56,37 +54,48 @@ def rebuilt_rows(
         outcome: Its rows are rows of `records`; a row may be there several times.
         records: What the job was given, by row.
     """
-    rows = range(len(records)) if outcome.rows is None else outcome.rows.tolist()
-    keys, values = (side_values(outcome, side, len(rows)) for side in _SIDES)
     key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
-    made = [
-        records[row].new_record(key_schema=key_schema, key=key, value_schema=value_schema, value=value)
-        for row, key, value in zip(rows, keys, values, strict=True)
-    ]
-    set_others(made, outcome)
-    return there(outcome, zip(rows, made, strict=True))
+
+    def changed(rows: Sequence[int], keys: Sequence[object], values: Sequence[object]) -> list[ConnectRecord]:
+        return [
+            records[row].new_record(key_schema=key_schema, key=key, value_schema=value_schema, value=value)
+            for row, key, value in zip(rows, keys, values, strict=True)
+        ]
+
+    return rows_of(outcome, len(records), changed)
 
 
-def set_others(records: Sequence[ConnectRecord], outcome: Outcome) -> None:
-    """Sets what a job has changed beside keys and values in records that nobody else has yet."""
+def rows_of(
+    outcome: Outcome,
+    count: int,
+    make: Callable[[Sequence[int], Sequence[object], Sequence[object]], Sequence[ConnectRecord]],
+) -> list[tuple[int, ConnectRecord]]:
+    """The same with records that are made for it.
+
+    Args:
+        outcome: What came of a job.
+        count: How many rows the job was given.
+        make: Makes a record of each row, key and value, with their schemas. Nobody else has these records yet: what the
+            job has changed beside is set in them.
+    """
+    rows = range(count) if outcome.rows is None else outcome.rows.tolist()
+    keys, values = (side_values(outcome, side, len(rows)) for side in _SIDES)
+    made = make(rows, keys, values)
     for name, attribute in _ATTRIBUTES.items():
         if name in outcome.columns:
             column = outcome.columns[name]
             found = headers_of_column(column) if name == "headers" else column.to_pylist()
-            for record, value in zip(records, found, strict=True):
+            for record, value in zip(made, found, strict=True):
                 setattr(record, attribute, value)
-
-
-def there(outcome: Outcome, rows: Iterable[tuple[int, RecordT]]) -> list[tuple[int, RecordT]]:
-    """The rows of an outcome that were not dropped."""
+    pairs = zip(rows, made, strict=True)
     if outcome.dropped is None:
-        return list(rows)
-    return [one for one, gone in zip(rows, outcome.dropped.to_pylist(), strict=True) if not gone]
+        return list(pairs)
+    return [pair for pair, gone in zip(pairs, outcome.dropped.to_pylist(), strict=True) if not gone]
 
 
 def in_order(
-    made: Sequence[Sequence[tuple[int, RecordT]]], rows: int, failures: Failures
-) -> tuple[list[RecordT], list[int] | None]:
+    made: Sequence[Sequence[tuple[int, ConnectRecord]]], rows: int, failures: Failures
+) -> tuple[list[ConnectRecord], list[int] | None]:
     """Records of several outcomes, without failed ones, and their rows; None = row i is record i.
 
     Args:
@@ -94,11 +103,19 @@ def in_order(
         rows: How many there are in the batch.
         failures: What has failed.
     """
-    found = list(made[0]) if len(made) == 1 else sorted(chain.from_iterable(made), key=_ROW)
-    if failures.errors:
-        found = [one for one in found if failures.of_row(one[0]) is None]
+    found = sorted_rows(made, failures)
     records = [record for _, record in found]
     return records, None if len(found) == rows else [row for row, _ in found]
+
+
+def sorted_rows(
+    made: Sequence[Sequence[tuple[int, ConnectRecord]]], failures: Failures
+) -> list[tuple[int, ConnectRecord]]:
+    """Records with their rows, of several parts, in the order of the rows and without failed ones."""
+    found = list(made[0]) if len(made) == 1 else sorted(chain.from_iterable(made), key=_ROW)
+    if not failures.errors:
+        return found
+    return [one for one in found if failures.of_row(one[0]) is None]
 
 
 def apply_classic(

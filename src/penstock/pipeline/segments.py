@@ -9,7 +9,7 @@ Thread: the segments of a task are used by its pipeline thread only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -200,8 +200,12 @@ class Failures:
             return False
         return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
 
-    def found(self, outcome: Outcome) -> None:
-        """Notes what a Spark job found."""
+    def found(self, outcomes: Iterable[Outcome]) -> None:
+        """Notes what Spark jobs found."""
+        for outcome in outcomes:
+            self._found(outcome)
+
+    def _found(self, outcome: Outcome) -> None:
         if outcome.error is None:
             return
         valid = np.flatnonzero(outcome.error.is_valid().to_numpy())

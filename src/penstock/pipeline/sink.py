@@ -157,8 +157,7 @@ class SinkPipeline:
             outcomes = (
                 self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True) if live else []
             )
-            for outcome in outcomes:
-                failures.found(outcome)
+            failures.found(outcomes)
             return self._frames(outcomes, table, failures)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
@@ -188,8 +187,7 @@ class SinkPipeline:
 
         def finish() -> Sequence[Outcome]:
             outcomes = read()
-            for outcome in outcomes:
-                failures.found(outcome)
+            failures.found(outcomes)
             return outcomes
 
         return finish
@@ -214,8 +212,7 @@ class SinkPipeline:
         self, group: Group, quick: Outcome, left: np.ndarray, rest: Sequence[Outcome], rows: int, failures: Failures
     ) -> Sequence[Outcome]:
         self._tries.note(group.steps, len(left), rows)
-        for outcome in (quick, *rest):
-            failures.found(outcome)
+        failures.found((quick, *rest))
         return put_together(quick, left, rest) if rest else [quick]
 
     def _headers_of(self, table: pa.Table, failures: Failures) -> list[ConnectHeaders | None]:
@@ -374,8 +371,7 @@ class SinkPipeline:
             groups = self._groups(segment.steps, live, positions, failures)
             by_position = dict(zip(positions, live, strict=True))
             outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
-            for outcome in outcomes:
-                failures.found(outcome)
+            failures.found(outcomes)
             live, kept = in_order([rebuilt_rows(outcome, by_position) for outcome in outcomes], rows, failures)
             positions = list(range(rows)) if kept is None else kept
         return live, positions

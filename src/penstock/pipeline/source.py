@@ -37,7 +37,7 @@ from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
-from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, set_others, side_values, there
+from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.singly import many_schemas, singly
 from penstock.pipeline.step import ColumnConverter, SideName
@@ -165,7 +165,7 @@ class SourcePipeline:
         def finish() -> ProduceBatch:
             outcome = result()[0]
             assembly = Assembly(rows if columns.frame is None else len(next(iter(outcome.columns.values()))))
-            failures.found(outcome)
+            failures.found([outcome])
             for name, column in columns.others.items():
                 assembly.put(name, column)
             for name, value in missing.items():
@@ -185,10 +185,8 @@ class SourcePipeline:
         group = Group(first.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         outcomes = self._jobs.run([group], shared, rows, apart=True)
-        made: list[list[tuple[int, ConnectRecord]]] = []
-        for outcome in outcomes:
-            failures.found(outcome)
-            made.append(_records_of(frame, columns, outcome, rows))
+        failures.found(outcomes)
+        made = [_records_of(frame, columns, outcome, rows) for outcome in outcomes]
         live, positions = in_order(made, rows, failures)
         return self._go_on(live, positions, rows, failures, self._segments[1:], submit)
 
@@ -239,8 +237,7 @@ class SourcePipeline:
         if positions is not None:
             assembly.drop_all_but(positions, failures)
         _put_coordinates(assembly, live, columns)
-        for outcome in outcomes:
-            failures.found(outcome)
+        failures.found(outcomes)
         headers_changed = any("headers" in outcome.columns for outcome in outcomes)
         if headers_changed:
             assembly.put("headers", columns["headers"])
@@ -304,8 +301,7 @@ class SourcePipeline:
         shared = columns_of(live, positions, rows, failures)
         by_row = live if positions is None else dict(zip(positions, live, strict=True))
         outcomes = self._jobs.run(groups, shared, rows, apart=True)
-        for outcome in outcomes:
-            failures.found(outcome)
+        failures.found(outcomes)
         return in_order([rebuilt_rows(outcome, by_row) for outcome in outcomes], rows, failures)
 
 
@@ -338,20 +334,13 @@ def _records_of(
     frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int
 ) -> list[tuple[int, ConnectRecord]]:
     """What a job made of rows of a frame, as records with their rows."""
-    places = range(rows) if outcome.rows is None else outcome.rows.tolist()
+    key, value = outcome.shape.key, outcome.shape.value
+    frame = replace(frame, key_schema=key.schema, value_schema=value.schema)
     others = columns.others
     if outcome.rows is not None:
         pick = pa.array(outcome.rows)
         others = {name: column.take(pick) for name, column in others.items()}
-    key, value = outcome.shape.key, outcome.shape.value
-    made = records_of(
-        replace(frame, key_schema=key.schema, value_schema=value.schema),
-        others,
-        side_values(outcome, "key", len(places)),
-        side_values(outcome, "value", len(places)),
-    )
-    set_others(made, outcome)
-    return there(outcome, zip(places, made, strict=True))
+    return rows_of(outcome, rows, lambda places, keys, values: records_of(frame, others, keys, values))
 
 
 def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:

@@ -12,7 +12,6 @@ which are started when they are first needed.
 
 from __future__ import annotations
 
-import contextvars
 import queue
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from penstock.pipeline.batches import Submit
 from penstock.telemetry import BusyTimes
 from penstock.worker.shared_load import SharedLoad
-from penstock.worker.threads import OwnedThread, as_future
+from penstock.worker.threads import OwnedThread, as_future, start_within
 
 T = TypeVar("T")
 Taken = TypeVar("Taken")
@@ -158,10 +157,7 @@ def _of(future: Future[T]) -> T:
 
 
 class _JobThreads:
-    """Threads that run what they are given; each is started when the first job for it comes.
-
-    Their log lines name the same task as those of the thread that starts them.
-    """
+    """Threads that run what they are given; each is started when the first job for it comes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -171,9 +167,7 @@ class _JobThreads:
     def submit(self, call: Callable[[], T]) -> Future[T]:
         future, run = as_future(call)
         if len(self._threads) < AT_ONCE:
-            thread = OwnedThread(self._name, partial(contextvars.copy_context().run, self._work))
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(start_within(self._name, self._work))
         self._jobs.put(run)
         return future
 

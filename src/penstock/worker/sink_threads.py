@@ -13,7 +13,6 @@ Owning thread: both objects belong to the sink task runner, which starts and joi
 
 from __future__ import annotations
 
-import contextvars
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -40,7 +39,7 @@ from penstock.worker.sink_stages import (
     StageFailed,
     TaskConversion,
 )
-from penstock.worker.threads import OwnedThread
+from penstock.worker.threads import OwnedThread, start_within
 from penstock.worker.tolerance import ErrorHandler
 
 #: How long one wait for messages takes; consumer calls of the task wait that long at most.
@@ -93,7 +92,7 @@ class SinkFetcher:
 
     def start(self) -> None:
         """Start the thread; it subscribes first."""
-        self._thread = _thread(self._name, self._run)
+        self._thread = start_within(self._name, self._run)
 
     def interrupt(self) -> None:
         """End waits for the broker; for use with ``SinkStages.close``. Thread: any."""
@@ -196,7 +195,7 @@ class SinkConverter:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = _thread(f"convert-{self._task}", self._run)
+        self._thread = start_within(f"convert-{self._task}", self._run)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of the thread; whether it came."""
@@ -285,11 +284,3 @@ def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: obje
         future.set_exception(failure)
     else:
         future.set_result(result)
-
-
-def _thread(name: str, body: Callable[[], None]) -> OwnedThread:
-    """A running thread whose log lines name the same task as those of the thread that starts it."""
-    context = contextvars.copy_context()
-    thread = OwnedThread(name, lambda: context.run(body))
-    thread.start()
-    return thread

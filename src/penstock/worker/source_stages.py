@@ -228,7 +228,7 @@ class Batcher:
         with self._changed:
             while not self._closed:
                 self._full = False
-                if self._has_room(entry):
+                if self._let_wait(entry):
                     self._waiting.append(entry)
                     self._records += records
                     self._bytes += nbytes
@@ -250,7 +250,8 @@ class Batcher:
         self._changed.notify_all()
         return entry
 
-    def _has_room(self, entry: tuple[Polled, int, int]) -> bool:
+    def _let_wait(self, entry: tuple[Polled, int, int]) -> bool:
+        """Whether an entry may wait here; if so, it counts in the load from now on."""
         if not self._waiting:
             return self._load.let_wait(entry[2], anyway=True)
         if self._bytes + entry[2] > _WAITING_BYTES or not self._fits(self._records, self._bytes, entry):

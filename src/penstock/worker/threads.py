@@ -1,17 +1,19 @@
 """Threads with an owner, and deadlines.
 
-Main names: ``OwnedThread`` (start, name, join with a deadline), ``in_thread`` (one call on a thread of its own, as a
-future), ``as_future`` (the same for a thread that is there), ``Deadline``. Threads are daemons: one that a user's code
-blocks for ever must not keep the process alive.
+Main names: ``OwnedThread`` (start, name, join with a deadline), ``start_within`` (one that logs as the thread that
+starts it), ``in_thread`` (one call on a thread of its own, as a future), ``as_future`` (the same for a thread that is
+there), ``Deadline``. Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
 """
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -75,6 +77,13 @@ class OwnedThread:
             self._body()
         except BaseException:
             log.exception("Thread %s ended by an error", self._thread.name)
+
+
+def start_within(name: str, body: Callable[[], None]) -> OwnedThread:
+    """A running thread whose log lines name the same task as those of the thread that starts it."""
+    thread = OwnedThread(name, partial(contextvars.copy_context().run, body))
+    thread.start()
+    return thread
 
 
 def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
