@@ -4,7 +4,8 @@ What is watched: the JVM's heap after a collection, its threads and open files, 
 the pipeline keeps; the worker's resident memory, threads and open files. Now and then records have a schema that nobody
 has seen before, which is what fills caches. The first third is for warming up; from there to the end nothing may grow.
 
-Thread: the main thread runs the batches.
+Thread: each lane, a source and a sink pipeline, runs its batches in a thread of its own; the main thread takes samples
+between two rounds, when no batch is under way.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -81,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the batches and prints the samples; the exit code is 1 when something grows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batches", type=int, default=100_000, help="pairs of a source and a sink batch (%(default)s)")
+    parser.add_argument("--lanes", type=int, default=2, help="pipelines that run at once (%(default)s)")
     parser.add_argument("--rows", type=int, default=20, help="records of a batch (%(default)s)")
     parser.add_argument("--every", type=int, default=0, help="batches between two samples (a twelfth of all)")
     parser.add_argument("--new-schema", type=int, default=25, help="a new schema each so many batches (%(default)s)")
@@ -115,29 +119,46 @@ def growth(samples: Sequence[Sample]) -> list[str]:
 def run(runtime: SparkRuntime, options: argparse.Namespace) -> list[Sample]:
     """The batches; prints a line for each sample."""
     jobs = SparkJobs(runtime, Gate(2))
-    source, sink = _source(runtime, jobs), _sink(runtime, jobs)
+    lanes = [_Lane(runtime, jobs, options) for _ in range(options.lanes)]
     every = options.every or max(1, options.batches // 12)
     print("  batches  pairs/s | heap MB  rss MB threads files queries | plans | own rss MB threads files", flush=True)
     samples: list[Sample] = []
     began = last = time.monotonic()
-    told = 0
-    for number in range(1, options.batches + 1):
-        fresh = number // options.new_schema if number % options.new_schema == 0 else 0
-        made = source.run(SourceRecords(_records(options.rows, number, fresh)))
-        read = sink.run(_consumed(made))
-        assert not made.errors
-        assert not read.errors
-        assert read.records is not None
-        assert len(read.records) == options.rows
-        over = options.minutes and time.monotonic() - began > options.minutes * 60
-        if number % every == 0 or over:
+    ends = began + options.minutes * 60 if options.minutes else math.inf
+    done = 0
+    with ThreadPoolExecutor(options.lanes) as pool:
+        while done < options.batches and time.monotonic() < ends:
+            numbers = range(done + 1, min(done + every, options.batches) + 1)
+            shares = [numbers[first :: options.lanes] for first in range(options.lanes)]
+            ran = sum(pool.map(_Lane.run, lanes, shares, [ends] * options.lanes))
             now = time.monotonic()
-            samples.append(_sample(runtime, jobs, number, (number - told) / (now - last)))
-            last, told = time.monotonic(), number
+            done += ran
+            samples.append(_sample(runtime, jobs, done, ran / (now - last)))
+            last = time.monotonic()
             print(_line(samples[-1]), flush=True)
-        if over:
-            break
     return samples
+
+
+class _Lane:
+    """A source and a sink pipeline; what the one makes, the other reads."""
+
+    def __init__(self, runtime: SparkRuntime, jobs: SparkJobs, options: argparse.Namespace) -> None:
+        self._source, self._sink = _source(runtime, jobs), _sink(runtime, jobs)
+        self._rows, self._new_schema = options.rows, options.new_schema
+
+    def run(self, numbers: Sequence[int], ends: float) -> int:
+        """The batches of these numbers, as far as the time allows; returns how many pairs ran."""
+        for ran, number in enumerate(numbers):
+            if time.monotonic() > ends:
+                return ran
+            fresh = number // self._new_schema if number % self._new_schema == 0 else 0
+            made = self._source.run(SourceRecords(_records(self._rows, number, fresh)))
+            read = self._sink.run(_consumed(made))
+            assert not made.errors
+            assert not read.errors
+            assert read.records is not None
+            assert len(read.records) == self._rows
+        return len(numbers)
 
 
 def _line(one: Sample) -> str:
