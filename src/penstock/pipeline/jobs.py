@@ -36,7 +36,8 @@ from penstock.pipeline.chain import (
     compile_steps,
     input_column,
 )
-from penstock.pipeline.driver_calls import DriverPlan, driver_plan
+from penstock.pipeline.driver_plan import DriverPlan, driver_plan
+from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.release import release
 from penstock.pipeline.step import Shape, Side
 from penstock.pipeline.types import Form, spark_type
@@ -155,6 +156,7 @@ class SparkJobs:
         self._lock = threading.Lock()
         self._plans: OrderedDict[Hashable, object] = OrderedDict()
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
+        self._prepared = PreparedQueries()
 
     def run(
         self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
@@ -300,7 +302,7 @@ class SparkJobs:
 
     def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
         def execute(joined: pa.Table) -> pa.Table:
-            return _executed(session, self._partitioned(joined), plan)
+            return _executed(session, self._partitioned(joined), plan, self._prepared)
 
         return execute(table) if self._gate is None else self._gate.run(key, table, execute)
 
@@ -369,10 +371,10 @@ def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
         release([frame, *frames] if own else frames)
 
 
-def _executed(session: SparkSession, table: pa.Table, plan: _Plan) -> pa.Table:
+def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: PreparedQueries) -> pa.Table:
     """The rows of a batch after the plan."""
     if table.schema not in plan.driver_plans:
-        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections())
+        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared)
     ready = plan.driver_plans[table.schema]
     if ready is not None:
         return ready.collect(table)

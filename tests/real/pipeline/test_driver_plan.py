@@ -15,8 +15,9 @@ from pyspark import __version__
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from penstock.pipeline import driver_calls
-from penstock.pipeline.driver_calls import DriverPlan, driver_plan
+from penstock.pipeline import driver_plan as driver_plans
+from penstock.pipeline.driver_plan import FEW_BATCHES, DriverPlan, driver_plan
+from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.session import SparkRuntime
 
 pytestmark = pytest.mark.java
@@ -41,13 +42,13 @@ def session(spark_runtime: SparkRuntime) -> SparkSession:
 
 
 def planned(session: SparkSession, table: pa.Table, *projections: Any) -> DriverPlan:
-    made = driver_plan(session, table.schema, projections)
+    made = driver_plan(session, table.schema, projections, PreparedQueries())
     assert made is not None
     return made
 
 
 def test_the_installed_release_of_pyspark_is_one_it_was_tried_with() -> None:
-    assert __version__.startswith(driver_calls.KNOWN_RELEASES)
+    assert __version__.startswith(driver_plans.KNOWN_RELEASES)
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
@@ -90,11 +91,11 @@ def test_what_pyspark_would_change_on_the_way_goes_its_own_way(
 ) -> None:
     moment = pa.array([datetime(2026, 1, 1, tzinfo=UTC)])
     for column in (moment, pa.array([[moment[0].as_py()]])):
-        assert driver_plan(session, pa.schema({"t": column.type}), [["t"]]) is None
-    assert driver_plan(session, pa.schema([]), [[F.lit(1)]]) is None
+        assert driver_plan(session, pa.schema({"t": column.type}), [["t"]], PreparedQueries()) is None
+    assert driver_plan(session, pa.schema([]), [[F.lit(1)]], PreparedQueries()) is None
 
-    monkeypatch.setattr(driver_calls, "KNOWN_RELEASES", ("3.5.",))
-    assert driver_plan(session, ROWS.schema, [["n"]]) is None
+    monkeypatch.setattr(driver_plans, "KNOWN_RELEASES", ("3.5.",))
+    assert driver_plan(session, ROWS.schema, [["n"]], PreparedQueries()) is None
 
 
 @pytest.fixture
@@ -115,4 +116,5 @@ def test_nothing_of_a_batch_stays_and_no_collector_is_needed(session: SparkSessi
             plan.collect(table)
         return sum(isinstance(one, JavaObject) for one in gc.get_objects())
 
-    assert kept_after(2) == kept_after(10)
+    assert kept_after(2) == kept_after(2)
+    assert kept_after(FEW_BATCHES) == kept_after(10), "that of a prepared query stays"

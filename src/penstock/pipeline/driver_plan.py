@@ -1,0 +1,212 @@
+"""Runs a plan on the JVM of a classic session, where all of it is known but the data.
+
+PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch, most of them to read settings that
+do not change, to build lists of columns, and to read arrays element by element. What they tell is kept with the plan
+here. A plan that is used again is not even planned again: its query is kept, and gets other rows (``prepared.py``).
+
+Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be taken:
+it knows PySpark's inside, so it is for the releases it was tried with, and for data that PySpark only hands on.
+
+Invariant 6: Arrow in, Arrow out, nothing else.
+
+Thread: any.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.pipeline.driver_calls import assign, call, rows_of
+from penstock.pipeline.prepared import PreparedQueries, PreparedQuery, prepare
+from penstock.pipeline.release import forget
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
+
+#: Releases of PySpark whose inside is what is expected here.
+KNOWN_RELEASES: Final = ("4.3.",)
+#: PySpark shifts these by the session's time zone, value by value.
+_SHIFTED: Final = '"timestamp'
+_SERVED_AT_A_PATH: Final = "spark.python.unix.domain.socket.enabled"
+#: A query is prepared once so many small batches have used its plan: it has to be compiled, which takes as long as
+#: several batches that Spark works out while it plans. A large batch is compiled anyway.
+FEW_BATCHES: Final = 4
+#: Batches up to so many bytes go with the call, larger ones through a file.
+SMALL_BYTES: Final = 64 * 1024
+
+_thread = threading.local()
+
+
+def driver_plan(
+    session: SparkSession,
+    schema: pa.Schema,
+    projections: Sequence[Sequence[Column | str]],
+    prepared: PreparedQueries,
+) -> DriverPlan | None:
+    """Makes a plan for input of a schema.
+
+    Args:
+        session: The session to run it on.
+        schema: Of the input.
+        projections: What is selected of it, one after the other.
+        prepared: Keeps the queries of plans that are used again.
+
+    Returns:
+        None when batches have to go PySpark's own way: on Spark Connect, with releases that are not known, with
+        timestamps, without columns, and where Spark encrypts what it puts on disk or serves rows at a path.
+    """
+    from pyspark import __version__
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    context = getattr(session, "_sc", None)
+    if context is None or context._encryption_enabled or not __version__.startswith(KNOWN_RELEASES):
+        return None
+    if context._conf.get(_SERVED_AT_A_PATH, "false").lower() == "true":
+        return None
+    given = from_arrow_schema(schema)
+    if not given.fields or _SHIFTED in given.json():
+        return None
+    return DriverPlan(session, given, projections, prepared)
+
+
+class DriverPlan:
+    """A plan of which all is known but the data. Made by ``driver_plan``.
+
+    Thread: any, several at a time.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        given: StructType,
+        projections: Sequence[Sequence[Column | str]],
+        prepared: PreparedQueries,
+    ) -> None:
+        from pyspark.sql.classic.column import _to_java_column, _to_seq
+
+        context = session._sc
+        jvm: Any = context._jvm
+        self._session: Any = session
+        self._directory: str = context._temp_dir
+        self._given = given.json()
+        self._takes = _arrow_schema(given)
+        self._makes: pa.Schema | None = None
+        self._activate = jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession
+        self._read = jvm.PythonSQLUtils.readArrowStreamFromFile
+        self._to_frame = jvm.PythonSQLUtils.toDataFrame
+        self._projections = [_to_seq(context, columns, _to_java_column) for columns in projections]
+        self._prepared = prepared
+        # Not exact when batches end at the same moment, which does not matter.
+        self._small_batches = 0
+        self._can_be_prepared = True
+
+    def collect(self, table: pa.Table) -> pa.Table:
+        """The rows that the plan makes of these, in the same order. Runs one Spark job.
+
+        Args:
+            table: Of the schema that the plan was made for; each chunk becomes a partition.
+
+        Raises:
+            PySparkException: What PySpark raises for a job that fails.
+        """
+        session = self._session._jsparkSession
+        if getattr(_thread, "session", None) is not session:
+            self._activate(session)
+            _thread.session = session
+        table = table if table.schema.equals(self._takes) else table.cast(self._takes)
+        parts = table.to_batches()
+        query = self._query(table.nbytes, len(parts))
+        batches = self._collect_once(table) if query is None else self._collect_again(query, parts)
+        return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
+
+    @property
+    def _schema(self) -> pa.Schema:
+        assert self._makes is not None, "every way to rows learns it first"
+        return self._makes
+
+    def _collect_once(self, table: pa.Table) -> list[pa.RecordBatch]:
+        made: list[Any] = []
+        try:
+            made.append(self._sent(table))
+            made.append(self._to_frame(made[-1], self._given, self._session._jsparkSession))
+            self._select(made)
+            return rows_of(made[-1])
+        finally:
+            forget(made)
+
+    def _select(self, made: list[Any]) -> None:
+        for projection in self._projections:
+            made.append(call(made[-1], "select", projection))
+        if self._makes is None:
+            self._makes = self._schema_of(made[-1])
+
+    # ------------------------------------------------------------------ queries that are kept
+    def _query(self, nbytes: int, parts: int) -> PreparedQuery | None:
+        """A query for so many partitions that nobody else uses now."""
+        if not self._can_be_prepared or not parts:
+            return None
+        query = self._prepared.take((self, parts))
+        if query is not None:
+            return query
+        if nbytes <= SMALL_BYTES and self._small_batches < FEW_BATCHES:
+            self._small_batches += 1
+            return None
+        query = prepare(self._session, self._given, parts, self._select)
+        self._can_be_prepared = query is not None
+        return query
+
+    def _collect_again(self, query: PreparedQuery, parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        try:
+            if sum(part.nbytes for part in parts) <= SMALL_BYTES:
+                for slot, part in zip(query.slots, parts, strict=True):
+                    assign(slot, 0, part.serialize().to_pybytes())
+                rows = rows_of(query.java)
+            else:
+                rows = self._collect_large(query, parts)
+        except BaseException:
+            query.forget()
+            raise
+        self._prepared.put((self, len(parts)), query)
+        return rows
+
+    def _collect_large(self, query: PreparedQuery, parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        sent = self._sent(pa.Table.from_batches(parts))
+        try:
+            for slot in query.slots:
+                # Takes the next one, as many as the slot has room for.
+                call(sent, "copyToArray", slot)
+            return rows_of(query.java)
+        finally:
+            forget([sent])
+            for slot in query.slots:
+                assign(slot, 0, None)
+
+    # ------------------------------------------------------------------ rows to the JVM
+    def _sent(self, table: pa.Table) -> Any:
+        """The table's chunks in the JVM, to be gone through once."""
+        descriptor, path = tempfile.mkstemp(dir=self._directory)
+        os.close(descriptor)
+        try:
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+                stream.write_table(table)
+            return self._read(path)
+        finally:
+            os.unlink(path)
+
+    def _schema_of(self, java: Any) -> pa.Schema:
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        return _arrow_schema(DataFrame(java, self._session).schema)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
