@@ -6,9 +6,10 @@ runs jobs).
 Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
 
 Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
-them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else. Small groups share one job: a plan
-costs some 20 ms whatever it does, so fifty tables in one poll must not cost fifty plans. Each group keeps its own
-columns in the shared input, null in the rows of the others, and the output picks by the number of the group.
+them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else; a plan that is used again is not
+planned again by Spark (``prepared.py``). Small groups share one job: one costs some milliseconds whatever it does, and
+its first run many more, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
+shared input, null in the rows of the others, and the output picks by the number of the group.
 
 Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 """
@@ -126,11 +127,11 @@ class _Plan:
     """Everything a job needs but the data."""
 
     layers: Sequence[Sequence[Column]]
-    final: Sequence[Column]
+    final: Sequence[Column | str]
     ends: Sequence[_End]
     apart: bool
-    reads: frozenset[str]
-    places: Mapping[int, FaultPlace]
+    reads: frozenset[str] = frozenset()
+    places: Mapping[int, FaultPlace] = field(default_factory=dict)
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
 
@@ -184,18 +185,11 @@ class SparkJobs:
     def through(self, table: pa.Table) -> pa.Table:
         """A table through a plan that changes nothing: for columns that no step reads."""
 
-        def job(session: SparkSession, joined: pa.Table) -> pa.Table:
-            frame = session.createDataFrame(self._partitioned(joined))
-            try:
-                return frame.toArrow()
-            finally:
-                release([frame])
+        def job(session: SparkSession) -> pa.Table:
+            plan = self._kept((self._runtime.generation, "through"), lambda: _Plan((), ("*",), (), True))
+            return self._execute(session, ("through", table.schema), table, plan)
 
-        def execute(joined: pa.Table) -> pa.Table:
-            return self._runtime.run(lambda session: job(session, joined))
-
-        made = execute(table) if self._gate is None else self._gate.run(("through", table.schema), table, execute)
-        return made.cast(table.schema)
+        return self._runtime.run(job).cast(table.schema)
 
     def collect(self, table: pa.Table, plan: Callable[[DataFrame], tuple[DataFrame, Shape]]) -> tuple[pa.Table, Shape]:
         """A table through a plan that is made for it, and what the plan says of its output.
