@@ -248,6 +248,7 @@ class StandaloneWorker:
     def _serve(self) -> None:
         """Starts Spark, opens the offset store, waits for the broker, and lets the herder serve requests."""
         # Imported here: these bring Spark, Arrow and the Kafka client, which take seconds; REST answers meanwhile.
+        from penstock.pipeline.memory_pool import choose_memory_pool
         from penstock.pipeline.session import SparkRuntime
         from penstock.stores.file import FileOffsetStore
         from penstock.worker.task_factory import TaskBuilder
@@ -258,6 +259,7 @@ class StandaloneWorker:
         assert herder is not None
         if self._stopping.is_set():
             return
+        choose_memory_pool()
         self._runtime = runtime = SparkRuntime(settings.spark_settings(), on_failure=self._spark_failed)
         runtime.start()
         self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)

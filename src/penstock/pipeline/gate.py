@@ -41,15 +41,18 @@ class Gate:
     Args:
         permits: jobs that may run at the same time, at least 1.
         max_records: upper bound of the rows of a shared job. A single batch above it still runs, alone.
+        max_bytes: upper bound of their size, likewise. Beyond it there is nothing to gain from sharing, and a job takes
+            several times its input in memory.
 
     Thread: any; calls block until the caller's own batch is done.
     """
 
-    def __init__(self, permits: int, max_records: int = 100_000) -> None:
+    def __init__(self, permits: int, max_records: int = 100_000, max_bytes: int = 8 * 1024 * 1024) -> None:
         if permits < 1:
             raise ValueError(f"a gate needs at least one permit, got {permits}")
         self._free = permits
         self._max_records = max_records
+        self._max_bytes = max_bytes
         self._changed = threading.Condition()
         self._waiting: deque[_Ticket] = deque()
         self.jobs = 0
@@ -102,13 +105,15 @@ class Gate:
         """Removes the first waiting ticket and those of the same key that fit beside it. Caller holds the lock."""
         group: list[_Ticket] = []
         rest: deque[_Ticket] = deque()
-        rows = 0
+        rows = nbytes = 0
         for ticket in self._waiting:
-            size = ticket.table.num_rows
-            if ticket.key == key and (not group or rows + size <= self._max_records):
+            more_rows, more_bytes = ticket.table.num_rows, ticket.table.nbytes
+            fits = rows + more_rows <= self._max_records and nbytes + more_bytes <= self._max_bytes
+            if ticket.key == key and (fits or not group):
                 ticket.taken = True
                 group.append(ticket)
-                rows += size
+                rows += more_rows
+                nbytes += more_bytes
             else:
                 rest.append(ticket)
         self._waiting = rest

@@ -1,7 +1,7 @@
 """Small batches of many schemas, record by record.
 
-A plan has one schema. Spark takes 100 ms and more to analyse what a schema adds to a plan, for each batch anew and
-whatever the number of rows; a record takes some 50 microseconds through the methods that stock classes have for one
+A plan has one schema. Spark takes 100 ms and more to analyse what a schema adds to a plan, for each mix of schemas anew
+and whatever the number of rows; a record takes some 50 microseconds through the methods that stock classes have for one
 record. So a poll of fifty tables with a few rows each goes that way, and as bytes through one plan, like the records of
 a user's own converter. ``penstock.spark.bypass=never`` keeps such batches in their own plans.
 

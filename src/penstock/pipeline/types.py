@@ -28,6 +28,8 @@ from penstock.data import Date, Decimal, Field, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
 MAX_DECIMAL_DIGITS: Final = 38
+#: Schemas that something is remembered of.
+_MAX_SCHEMAS: Final = 1024
 
 
 class Form(enum.Enum):
@@ -172,7 +174,7 @@ def decimal_scale(schema: Schema) -> int | None:
         return None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MAX_SCHEMAS)
 def default_physical(schema: Schema | None) -> Physical:
     """Return the narrowest physical choice for a schema: what a frame uses until a value forces a wider one."""
     if schema is None:
@@ -219,7 +221,7 @@ def widen(first: Physical, second: Physical) -> Physical:
     return Physical(form, tuple(widen(one, other) for one, other in pairs))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MAX_SCHEMAS)
 def arrow_type(schema: Schema | None, physical: Physical | None = None) -> pa.DataType:
     """Return the Arrow type of a column of this schema; ``physical`` None means the default choice."""
     layout = default_physical(schema) if physical is None else physical
@@ -245,7 +247,7 @@ def arrow_type(schema: Schema | None, physical: Physical | None = None) -> pa.Da
             return _ARROW_SCALARS[schema.type]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MAX_SCHEMAS)
 def spark_type(schema: Schema | None, physical: Physical | None = None) -> T.DataType:
     """Return the Spark type of a column of this schema; ``physical`` None means the default choice."""
     layout = default_physical(schema) if physical is None else physical

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-#: Polled records that wait for Spark, of all tasks, beside one poll of each.
+#: Polled or fetched records that wait for Spark, of all tasks, beside one poll or fetch of each.
 WAITING_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -24,10 +24,15 @@ class SharedLoad:
     >>> load.has_idle_cores
     True
     >>> load.begin()
-    >>> load.has_idle_cores
-    False
+    >>> load.has_idle_cores, load.has_waiting_jobs
+    (False, False)
+    >>> load.begin()
+    >>> load.has_waiting_jobs
+    True
     >>> load.let_wait(8), load.let_wait(8), load.let_wait(8, anyway=True)
     (True, False, True)
+    >>> load.bytes_left
+    0
     """
 
     def __init__(self, jobs: int = 2, waiting_bytes: int = WAITING_BYTES) -> None:
@@ -41,6 +46,11 @@ class SharedLoad:
     def has_idle_cores(self) -> bool:
         """Whether a task that has a batch in Spark may begin another."""
         return self._begun < self._jobs
+
+    @property
+    def has_waiting_jobs(self) -> bool:
+        """Whether jobs wait for each other: a task that works ahead of Kafka only takes memory now."""
+        return self._begun > self._jobs
 
     def begin(self) -> None:
         """A job of a task that is crowded begins; `end` must follow."""
@@ -56,14 +66,19 @@ class SharedLoad:
         """Whether so much may wait; if so, `release` must follow.
 
         Args:
-            nbytes: what a task has polled.
-            anyway: nothing of the task waits yet: each has one poll that waits, or it would never go on.
+            nbytes: what a task has polled or fetched.
+            anyway: it waits in any case; each task has one poll that waits, or it would never go on.
         """
         with self._lock:
             if not anyway and self._waiting + nbytes > self._waiting_bytes:
                 return False
             self._waiting += nbytes
             return True
+
+    @property
+    def bytes_left(self) -> int:
+        """How much more may wait."""
+        return max(0, self._waiting_bytes - self._waiting)
 
     def release(self, nbytes: int) -> None:
         """So much waits no more."""

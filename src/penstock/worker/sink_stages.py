@@ -9,8 +9,9 @@ Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatc
          \\______________________________ events ___________________________/
           <____________________________ consumer calls ____________________/
 
-Both queues are bounded, by records and bytes before the conversion and by batches and bytes behind it. One lock guards
-everything; there are a few operations a batch, so it is not contended.
+Both queues are bounded, by records and bytes before the conversion and by batches and bytes behind it; before the
+conversion also for all tasks together. One lock guards everything; there are a few operations a batch, so it is not
+contended.
 
 Owning thread: any, see the methods.
 """
@@ -31,9 +32,12 @@ from penstock.errors import ConnectException
 from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener, Subscription
 from penstock.pipeline.batches import SinkBatch
 from penstock.telemetry import BusyTimes
+from penstock.worker.shared_load import SharedLoad
 
 T = TypeVar("T")
 
+#: Less than so much of a largest batch is not worth fetching; a task may fetch it while others take all the room.
+_LEAST_SHARE: Final = 16
 #: The stages of a sink task, as ``BusyTimes`` names them.
 STAGES: Final = ("fetch", "spark", "put")
 
@@ -163,10 +167,16 @@ class StageLimits:
 
 
 class SinkStages:
-    """Queues between the threads of one sink task; order is kept. Invariant 3."""
+    """Queues between the threads of one sink task; order is kept. Invariant 3.
 
-    def __init__(self, limits: StageLimits) -> None:
+    Args:
+        limits: How much may wait.
+        load: Of all tasks; None = there are no others.
+    """
+
+    def __init__(self, limits: StageLimits, load: SharedLoad | None = None) -> None:
         self.limits = limits
+        self._load = SharedLoad(waiting_bytes=limits.max_bytes) if load is None else load
         self.busy = BusyTimes(STAGES)
         self._changed = threading.Condition()
         self._chunks: deque[FetchedChunk] = deque()
@@ -190,16 +200,30 @@ class SinkStages:
             return self._room()
 
     def _room(self) -> int:
-        if self._quiet or self._waiting_bytes >= self.limits.max_bytes:
+        if self._quiet or not self._bytes_left():
             return 0
         return max(0, self.limits.max_records - self._waiting_records)
+
+    def room_bytes(self) -> int:
+        """How large what is fetched now should be at most, as far as there is room at all. Thread: fetch."""
+        with self._changed:
+            return self._bytes_left()
+
+    def _bytes_left(self) -> int:
+        left = min(self.limits.max_bytes - self._waiting_bytes, self._load.bytes_left)
+        least = self.limits.max_bytes // _LEAST_SHARE
+        # A task of which nothing waits may fetch something, whatever others have waiting.
+        return left if left > least else 0 if self._chunks else least
 
     def add_fetched(self, chunk: FetchedChunk) -> None:
         """Hand messages to the conversion; does not wait. Thread: fetch."""
         with self._changed:
+            if self._quiet or self._closed:
+                return
             self._chunks.append(chunk)
             self._waiting_records += chunk.table.num_rows
             self._waiting_bytes += chunk.table.nbytes
+            self._load.let_wait(chunk.table.nbytes, anyway=True)
             self._changed.notify_all()
 
     def post(self, event: Event) -> None:
@@ -283,6 +307,7 @@ class SinkStages:
                 nbytes += chunks[-1].table.nbytes
             self._waiting_records -= records
             self._waiting_bytes -= nbytes
+            self._load.release(nbytes)
             self._changed.notify_all()
         ends: dict[TopicPartition, int] = {}
         for chunk in chunks:
@@ -375,9 +400,14 @@ class SinkStages:
         """Fetch and convert nothing more; consumer calls still work. Thread: task."""
         with self._changed:
             self._quiet = True
-            self._chunks.clear()
+            self._forget_chunks()
             self._converted.clear()
             self._changed.notify_all()
+
+    def _forget_chunks(self) -> None:
+        self._chunks.clear()
+        self._load.release(self._waiting_bytes)
+        self._waiting_records = self._waiting_bytes = 0
 
     # -- Any thread --------------------------------------------------------------------------------------------------
 
@@ -397,6 +427,7 @@ class SinkStages:
         """The end: every wait returns, calls nobody will answer fail. Thread: any."""
         with self._changed:
             self._closed = True
+            self._forget_chunks()
             abandoned: list[Future[Any]] = [future for _, future in (*self._calls, *self._conversions)]
             self._calls.clear()
             self._conversions.clear()

@@ -199,7 +199,7 @@ class SinkTaskRunner:
         self._paused = spec.paused
         self._task_seen = time.monotonic()
         self.error_counts = ErrorCounts()
-        self._stages = SinkStages(spec.limits)
+        self._stages = SinkStages(spec.limits, services.load)
         suffix = f"{spec.id.connector}-{spec.id.task}"
         self._fetcher = SinkFetcher(
             services.consumer,

@@ -139,7 +139,7 @@ class SinkFetcher:
         if (room == 0 and not self._everything_paused) or silent:
             self._stages.wait_in_fetch(_SLICE_S, until=Request() if silent else None)
             return
-        fitting = int(self._stages.limits.max_bytes / self._record_bytes)
+        fitting = int(self._stages.room_bytes() / self._record_bytes)
         started = time.monotonic()
         chunk = self._consumer.fetch(max(1, min(room, fitting)), _SLICE_S)
         if chunk is not None:

@@ -128,6 +128,12 @@ class Batcher:
             for part in (polled[at : at + step] for at in range(0, len(polled), step))
         )
 
+    def wait_to_poll(self) -> None:
+        """Waits while a poll is here already and tasks wait for each other; not past the time set by `end_at`."""
+        with self._changed:
+            if self._load.has_waiting_jobs:
+                self._changed.wait_for(lambda: not self._waiting or self._closed or self._end is not None)
+
     def take(self) -> Batch | None:
         """The next batch, as large as what has arrived and the limits allow; waits for one.
 
@@ -277,6 +283,8 @@ class Handover(Generic[T]):
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
         self._closed = False
+        # Whether the thread that takes waits for something to come.
+        self._is_asked = False
 
     @property
     def ended(self) -> bool:
@@ -295,10 +303,18 @@ class Handover(Generic[T]):
             self._changed.notify_all()
             return True
 
+    def wait_until_asked(self) -> None:
+        """Waits until what was put is done with: nothing is here, and the next is waited for."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or (self._is_asked and not self._items))
+
     def take(self, timeout_s: float | None) -> T | None:
         """The next item; None when none came in time (timeout None: any time), or the queue has ended."""
         with self._changed:
+            self._is_asked = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._items or self._closed, timeout_s)
+            self._is_asked = False
             if not self._items:
                 return None
             item, nbytes = self._items.popleft()

@@ -327,6 +327,8 @@ class SourceTaskRunner:
             self.busy.add("poll", self._services.clock() - started)
             if not self._batcher.put(polled):
                 logger.warning("The last records polled were not delivered: the task is ending")
+            del polled
+            self._batcher.wait_to_poll()
 
     def _poll(self) -> Polled | None:
         try:
@@ -443,6 +445,10 @@ class SourceTaskRunner:
                         # Polling ends now; what is before the failed record still goes its way.
                         self._batcher.discard()
                         self._fail(outgoing.failure)
+                    # A batch is not to be kept in memory while waiting for the next.
+                    del outgoing
+                    if self._services.load.has_waiting_jobs:
+                        self._handover.wait_until_asked()
             except BaseException as error:
                 self._batcher.discard()
                 self._fail(error)

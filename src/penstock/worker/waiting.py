@@ -56,6 +56,8 @@ _RESTING: Final = {
     State.FAILED: "failed",
     State.UNASSIGNED: "not_started",
 }
+#: Where polling, or Spark, waits for what comes after.
+_FULL: Final = ("put", "wait_to_poll", "wait_until_asked")
 #: Parts of the package that are written as users write theirs.
 _AUTHORS: Final = ("connectors", "testing")
 #: In the paths of clients of schema registries that converters of users bring, Confluent's among them.
@@ -168,7 +170,7 @@ def task_waiting(
     behind = _converting(converting, spark_up)
     if behind is not None:
         return behind
-    if _calls(own, "source_stages", "put") or _calls(converting, "source_stages", "put"):
+    if any(_calls(frames, "source_stages", name) for frames in (own, converting) for name in _FULL):
         return _because("back_pressure")
     if inside is not None and not _waits_for_data(own):
         return inside

@@ -119,3 +119,15 @@ def test_a_job_that_loses_rows_is_an_error():
 def test_a_gate_needs_a_permit():
     with pytest.raises(ValueError, match="at least one permit, got 0"):
         Gate(0)
+
+
+def test_shared_jobs_stay_within_the_byte_bound():
+    sizes = []
+
+    def note(batch):
+        sizes.append(batch.num_rows)
+        return double(batch)
+
+    gate = Gate(1, max_bytes=40)
+    queue_behind_a_running_job(gate, [("k", table(1, 2), note) for _ in range(4)] + [("k", table(*range(9)), note)])
+    assert sorted(sizes) == [4, 4, 9]

@@ -12,6 +12,7 @@ import pytest
 from penstock.api import TopicPartition
 from penstock.kafka.consumer import FetchedChunk
 from penstock.pipeline.batches import SinkBatch
+from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages, StageLimits
 
 WAIT_S = 0.05
@@ -114,3 +115,32 @@ def test_it_is_crowded_when_fetching_had_to_wait_or_more_is_there() -> None:
     assert not stages.crowded
     stages.add_fetched(chunk(1, 1))
     assert stages.crowded
+
+
+def test_what_other_tasks_have_waiting_leaves_a_task_a_small_fetch() -> None:
+    load = SharedLoad(waiting_bytes=1_600)
+    others, stages = (SinkStages(StageLimits(max_records=100, max_bytes=1_600), load) for _ in range(2))
+    assert stages.room_bytes() == 1_600
+
+    others.add_fetched(chunk(1, 1_550))
+    assert others.room() == 0
+    assert stages.room() == 100
+    assert stages.room_bytes() == 100
+    stages.add_fetched(chunk(1, 20))
+    assert stages.room() == 0
+
+    others.take_fetched()
+    assert others.room() == 100
+    assert stages.room() == 99
+
+
+@pytest.mark.parametrize("how", ["be_quiet", "close"])
+def test_a_task_that_ends_leaves_its_room_to_others(how: str) -> None:
+    load = SharedLoad(waiting_bytes=1_600)
+    stages = SinkStages(StageLimits(max_bytes=1_600), load)
+    stages.add_fetched(chunk(1, 1_550))
+
+    getattr(stages, how)()
+    stages.add_fetched(chunk(1, 1_550))
+
+    assert load.bytes_left == 1_600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -221,3 +222,69 @@ def test_what_other_tasks_have_waiting_leaves_a_task_one_poll() -> None:
 
     others.discard()
     assert batcher.put([record(2, "b")])
+
+
+def oversubscribed() -> SharedLoad:
+    """A load with more jobs than cores."""
+    load = SharedLoad(jobs=1)
+    load.begin()
+    load.begin()
+    return load
+
+
+def until_done(wait: Callable[[], None]) -> threading.Thread:
+    """A thread that waits; checks that it has to."""
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    return thread
+
+
+@pytest.mark.parametrize("how", ["take", "discard", "close", "end"])
+def test_where_tasks_wait_for_each_other_none_polls_on_top_of_a_poll_that_waits(how: str) -> None:
+    batcher = Batcher(BatchLimits(), load=oversubscribed())
+    batcher.wait_to_poll()
+    assert batcher.put([record(1)])
+
+    thread = until_done(batcher.wait_to_poll)
+    if how == "end":
+        batcher.end_at(0.0)
+    else:
+        getattr(batcher, how)()
+
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_task_that_waits_for_nobody_polls_ahead() -> None:
+    batcher = Batcher(BatchLimits(), load=SharedLoad())
+    assert batcher.put([record(1)])
+
+    batcher.wait_to_poll()
+
+
+@pytest.mark.parametrize("how", ["close", "discard"])
+def test_who_waits_until_a_handover_is_asked_goes_on_at_its_end(how: str) -> None:
+    queue: Handover[str] = Handover(2, 100)
+
+    thread = until_done(queue.wait_until_asked)
+    getattr(queue, how)()
+
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_handover_is_asked_again_once_what_it_gave_is_done_with() -> None:
+    queue: Handover[str] = Handover(2, 100)
+    queue.put("one", 1)
+    assert queue.take(0) == "one"
+
+    thread = until_done(queue.wait_until_asked)
+    taker = threading.Thread(target=lambda: queue.take(10), daemon=True)
+    taker.start()
+
+    thread.join(10)
+    assert not thread.is_alive()
+    queue.close()
+    taker.join(10)

@@ -148,8 +148,9 @@ def _await_reason(task: str, expected: str) -> None:
         found = task_waiting(task, State.RUNNING, stacks(), spark_up=True).reason
 
 
-def test_a_full_queue_is_back_pressure() -> None:
-    assert reason(task=[*POLLING, ours("worker/source_stages.py", "put"), LIBRARY]) == "back_pressure"
+@pytest.mark.parametrize("function", ["put", "wait_to_poll"])
+def test_a_full_queue_is_back_pressure(function: str) -> None:
+    assert reason(task=[*POLLING, ours("worker/source_stages.py", function), LIBRARY]) == "back_pressure"
 
 
 def test_a_task_without_work_has_no_data() -> None:

@@ -173,7 +173,7 @@ def test_a_transform_of_a_user_is_user_code(run: Run) -> None:
     assert isinstance(rig.task, Polled)
     rig.task.do = one_record
     assert entered.wait(WAIT_S)
+    becomes("user_code")
     found = waiting()
-    assert found.reason == "user_code"
     assert any("in translate" in line for line in found.stack)
     leave.set()
