@@ -14,8 +14,6 @@ Thread: any.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +23,7 @@ import pyarrow as pa
 from penstock.pipeline.driver_calls import assign, call, rows_of
 from penstock.pipeline.prepared import PreparedQueries, PreparedQuery, prepare
 from penstock.pipeline.release import forget
+from penstock.pipeline.scratch import scratch_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -103,6 +102,9 @@ class DriverPlan:
         self._to_frame = jvm.PythonSQLUtils.toDataFrame
         self._projections = [_to_seq(context, columns, _to_java_column) for columns in projections]
         self._prepared = prepared
+        with scratch_file(self._directory, in_memory=True) as path:
+            # What this process has in memory is not there for a JVM of another user, or in a container of its own.
+            self._in_memory = bool(jvm.java.io.File(path).canRead())
         # Not exact when batches end at the same moment, which does not matter.
         self._small_batches = 0
         self._can_be_prepared = True
@@ -191,14 +193,10 @@ class DriverPlan:
     # ------------------------------------------------------------------ rows to the JVM
     def _sent(self, table: pa.Table) -> Any:
         """The table's chunks in the JVM, to be gone through once."""
-        descriptor, path = tempfile.mkstemp(dir=self._directory)
-        os.close(descriptor)
-        try:
+        with scratch_file(self._directory, in_memory=self._in_memory) as path:
             with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
                 stream.write_table(table)
             return self._read(path)
-        finally:
-            os.unlink(path)
 
     def _schema_of(self, java: Any) -> pa.Schema:
         from pyspark.sql.classic.dataframe import DataFrame

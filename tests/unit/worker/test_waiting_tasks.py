@@ -68,6 +68,8 @@ def run() -> Iterator[Run]:
         rig.producer.abort()
         runner.cancel()
         runner.join(WAIT_S)
+    # A batch that was given up may still be ending, on a thread of the name that the next test looks at.
+    await_true(lambda: not any(thread.name.endswith("-c-0") for thread in threading.enumerate()))
 
 
 def waiting(spark_up: bool = True, since: datetime | None = None) -> Waiting:
