@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
 from penstock.data import Date, Schema, Time, Timestamp, Type
@@ -48,8 +49,11 @@ _EXPECTED: Final = {
     Type.INT32: "BIGINT",
     Type.INT64: "BIGINT",
     Type.BOOLEAN: "BOOLEAN",
-    Type.FLOAT64: "DOUBLE",
 }
+#: A number with a point is a decimal to Spark, unless it is too long, and a double to Java; both become the same one.
+_POINT: Final = "DOUBLE|DECIMAL\\([0-9]+,[1-9][0-9]*\\)|DECIMAL\\((?:[1-9]|1[0-8]),0\\)"
+#: Integers become the nearest double; not so the nearest float, because that would be rounded twice.
+_FLOATING: Final = {Type.FLOAT32: f"(?:{_POINT})", Type.FLOAT64: "(?:DOUBLE|BIGINT|DECIMAL\\([0-9]+,[0-9]+\\))"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 MILLIS_PER_DAY: Final = 86_400_000
@@ -72,6 +76,19 @@ def layout_of(schema: Schema | None) -> Physical:
             return Physical(Form.STRUCT, tuple(layout_of(field.schema) for field in schema.fields))
         case _:
             return SCALAR
+
+
+def with_doubles(kind: T.DataType) -> T.DataType:
+    """A type with doubles for floats: Java reads a number as a double first."""
+    match kind:
+        case T.FloatType():
+            return T.DoubleType()
+        case T.ArrayType():
+            return T.ArrayType(with_doubles(kind.elementType), kind.containsNull)
+        case T.StructType():
+            return T.StructType([T.StructField(one.name, with_doubles(one.dataType), one.nullable) for one in kind])
+        case _:
+            return kind
 
 
 def lenient_numbers(schema: Schema | None) -> Numbers:
@@ -145,8 +162,12 @@ class Lenient:
         found: Usual | None = None
         if schema.type in _EXPECTED:
             found = Usual(_EXPECTED[schema.type], _EXPECTED[schema.type])
+        elif schema.type in _FLOATING:
+            found = Usual("DOUBLE", _FLOATING[schema.type])
         elif schema.type is Type.ARRAY and schema.value_schema is not None and schema.value_schema.optional:
-            item = self._usual(schema.value_schema)
+            # One kind tells of all items, so that it may hide an integer.
+            mixed = schema.value_schema.type is Type.FLOAT32
+            item = None if mixed else self._usual(schema.value_schema)
             found = None if item is None else Usual(f"ARRAY<{item.text}>", f"ARRAY<(?:{item.pattern}|VOID)>")
         elif schema.type is Type.STRUCT:
             found = self._usual_struct(schema)
@@ -404,7 +425,9 @@ def _items(column: Column) -> Column:
 
 
 def _truncated(number: Column) -> Column:
-    return F.when(number < 0, F.ceil(number)).otherwise(F.floor(number)).try_cast(_WIDE)
+    # A whole number of 64 bits is all that floor takes; larger doubles have no fraction.
+    small = F.when(number < 0, F.ceil(number)).otherwise(F.floor(number)).try_cast(_WIDE)
+    return F.when(F.abs(number) < 2.0**62, small).otherwise(number.try_cast(_WIDE))
 
 
 def _abs_within_int(number: Column) -> Column:

@@ -78,11 +78,14 @@ class Parsed:
         value: The VARIANT; null where the text is no JSON to Spark.
         kinds: What ``schema_of_variant`` says of it.
         exact: Whether Java would read the same.
+        exact_but_decimals: Whether it would, if decimals are taken for the doubles that they are to Java. Large
+            integers are decimals, too, and the kind of a mixed array hides them: that is for who looks at the kinds.
     """
 
     value: Column
     kinds: Column
     exact: Column
+    exact_but_decimals: Column
 
 
 def parse_quickly(messages: Text, keep: Keep) -> Parsed:
@@ -92,8 +95,16 @@ def parse_quickly(messages: Text, keep: Keep) -> Parsed:
     kinds = keep(F.schema_of_variant(value))
     # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it.
     plain = ~kinds.contains("DECIMAL") & ~kinds.contains("VARIANT")
-    minus_zero = F.when(text.contains("-0"), text.rlike("-0[0.]*[eE]")).otherwise(F.lit(False))
-    return Parsed(value, kinds, F.coalesce(plain & ~minus_zero, F.lit(False)))
+    # In a string it counts as well, and only costs time.
+    suspect = text.contains("-0")
+    minus_zero = F.when(suspect, text.rlike("-0[0.]*[eE]")).otherwise(F.lit(False))
+    minus_decimal_zero = F.when(suspect, text.rlike("-0[0.]*(?![0-9.])")).otherwise(F.lit(False))
+    return Parsed(
+        value,
+        kinds,
+        F.coalesce(plain & ~minus_zero, F.lit(False)),
+        F.coalesce(value.isNotNull() & ~minus_decimal_zero, F.lit(False)),
+    )
 
 
 def parse_exactly(text: Text, numbers: Numbers) -> Column:

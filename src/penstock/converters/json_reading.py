@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
-from penstock.converters.json_lenient import Lenient, layout_of, lenient_numbers
+from penstock.converters.json_lenient import Lenient, layout_of, lenient_numbers, with_doubles
 from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
@@ -138,9 +138,10 @@ class ReadJson(Step):
         else:
             inside = usual if path == "$" else usual.inside("payload")
             quick = parse_quickly(text, keep)
-            kind = spark_type(schema, layout_of(schema)).simpleString()
-            fits = quick.exact & inside.holds(quick.kinds)
-            whole = keep(F.when(fits, F.try_variant_get(quick.value, path, kind)))
+            kind = spark_type(schema, layout_of(schema))
+            fits = quick.exact_but_decimals & inside.holds(quick.kinds)
+            read = F.try_variant_get(quick.value, path, with_doubles(kind).simpleString())
+            whole = keep(F.when(fits, read if with_doubles(kind) == kind else read.cast(kind)))
             found = keep(F.when(there & whole.isNull(), slow))
             value = keep(F.coalesce(whole, found.getField("value")))
         fault = found.getField("fault")
