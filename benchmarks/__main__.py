@@ -133,7 +133,7 @@ def _latency(environment: Environment, with_java: bool, workload: Workload) -> d
         print(f"  {contestant.name:10} {alone['lines']} lone lines: {_spread(alone)}")
         found[contestant.name] = {"lone": alone}
     top = run_once(Contestant("penstock"), workload, environment).rate
-    rate = min(top / 2, 150_000)
+    rate = top / 2
     loaded = measure_latency(Contestant("penstock"), workload, environment, rate, 40)
     from_start = f"with the first fifth, while the JVM compiles, p99 {loaded['p99_from_start_ms']:.0f} ms"
     print(f"  penstock   at {rate:,.0f} lines/s: {_spread(loaded)}; {from_start}")
