@@ -125,7 +125,7 @@ class DriverPlan:
         table = table if table.schema.equals(self._takes) else table.cast(self._takes)
         parts = table.to_batches()
         query = self._query(table.nbytes, len(parts))
-        batches = self._collect_once(table) if query is None else self._collect_again(query, parts)
+        batches = self._collect_once(table) if query is None else self._collect_again(query, table, parts)
         return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
 
     @property
@@ -164,31 +164,35 @@ class DriverPlan:
         self._can_be_prepared = query is not None
         return query
 
-    def _collect_again(self, query: PreparedQuery, parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def _collect_again(
+        self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch]
+    ) -> list[pa.RecordBatch]:
         try:
-            if sum(part.nbytes for part in parts) <= SMALL_BYTES:
+            if table.nbytes <= SMALL_BYTES:
                 for slot, part in zip(query.slots, parts, strict=True):
                     assign(slot, 0, part.serialize().to_pybytes())
                 rows = rows_of(query.java)
             else:
-                rows = self._collect_large(query, parts)
+                rows = self._collect_large(query, table)
         except BaseException:
             query.forget()
             raise
         self._prepared.put((self, len(parts)), query)
         return rows
 
-    def _collect_large(self, query: PreparedQuery, parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        sent = self._sent(pa.Table.from_batches(parts))
+    def _collect_large(self, query: PreparedQuery, table: pa.Table) -> list[pa.RecordBatch]:
+        sent = self._sent(table)
         try:
             for slot in query.slots:
                 # Takes the next one, as many as the slot has room for.
                 call(sent, "copyToArray", slot)
-            return rows_of(query.java)
+            rows = rows_of(query.java)
         finally:
             forget([sent])
-            for slot in query.slots:
-                assign(slot, 0, None)
+        # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
+        for slot in query.slots:
+            assign(slot, 0, None)
+        return rows
 
     # ------------------------------------------------------------------ rows to the JVM
     def _sent(self, table: pa.Table) -> Any:

@@ -97,16 +97,20 @@ def test_a_bad_batch_fails_alone():
     assert results[2] == [16]
 
 
-def test_shared_jobs_stay_within_the_record_bound():
-    sizes = []
+def rows_of_jobs(gate, batches):
+    """How many rows the jobs have that these batches share."""
+    rows = []
 
     def note(batch):
-        sizes.append(batch.num_rows)
+        rows.append(batch.num_rows)
         return double(batch)
 
-    gate = Gate(1, max_records=4)
-    queue_behind_a_running_job(gate, [("k", table(1, 2), note) for _ in range(5)])
-    assert sorted(sizes) == [2, 4, 4]
+    queue_behind_a_running_job(gate, [("k", batch, note) for batch in batches])
+    return sorted(rows)
+
+
+def test_shared_jobs_stay_within_the_record_bound():
+    assert rows_of_jobs(Gate(1, max_records=4), [table(1, 2)] * 5) == [2, 4, 4]
 
 
 def test_a_job_that_loses_rows_is_an_error():
@@ -122,12 +126,4 @@ def test_a_gate_needs_a_permit():
 
 
 def test_shared_jobs_stay_within_the_byte_bound():
-    sizes = []
-
-    def note(batch):
-        sizes.append(batch.num_rows)
-        return double(batch)
-
-    gate = Gate(1, max_bytes=40)
-    queue_behind_a_running_job(gate, [("k", table(1, 2), note) for _ in range(4)] + [("k", table(*range(9)), note)])
-    assert sorted(sizes) == [4, 4, 9]
+    assert rows_of_jobs(Gate(1, max_bytes=40), [*[table(1, 2)] * 4, table(*range(9))]) == [4, 4, 9]
