@@ -158,8 +158,13 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             return Sorted(hints=(None,)) if self._content is not None else self._envelopes.sort(column)
         return Sorted(hints=(self._guessed(column),))
 
-    def sort_values(self, column: pa.ChunkedArray) -> Sorted:
-        return self.sort(column) if self._schemas else Sorted(hints=(self._alike.find(column),))
+    def sort_values(self, column: pa.ChunkedArray, *, beside_spark: bool) -> Sorted:
+        if self._schemas:
+            return self.sort(column)
+        found = self._alike.find(column)
+        if found is None or not beside_spark:
+            return Sorted(hints=(found,))
+        return Sorted(hints=(found,), column=self._alike.read(column, found), side=found.as_read)
 
     def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
         """The batch's guess, unless guesses change all the time: each costs a plan."""

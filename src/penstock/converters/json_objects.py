@@ -1,11 +1,12 @@
 """Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.objects``).
 
 The first message of a large batch says which members to expect. Where a pattern of them matches every other message,
-each is read as a struct by one ``from_json``; otherwise all of them become VARIANT. The pattern leaves no room for what
-Spark and Jackson read in different ways: escapes, large and leading digits, exponents, minus zero, members that are
-missing, double or in another order. Matching is one pass of RE2 in Arrow: a third of a microsecond a message.
+they are read as structs: by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go
+around Spark. Otherwise all of them become VARIANT. The pattern leaves no room for what parsers read in different ways:
+half of a surrogate pair, large and leading digits, exponents, minus zero, members that are missing, double or in
+another order. Matching is one pass of RE2 in Arrow: a third of a microsecond a message.
 
-Main types: ``AlikeObjects`` (finds them) and ``ReadObjects`` (the step).
+Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
 
 Thread: one pipeline thread.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,12 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.converters.json_patterns import PLAIN_NAME
+from penstock.converters.json_structs import read_structs
 from penstock.data import Type
 from penstock.pipeline import objects
-from penstock.pipeline.objects import Member, object_member, object_side
+from penstock.pipeline.objects import Member, as_struct, object_member, object_side
 from penstock.pipeline.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
-from penstock.pipeline.types import Form, Physical, TextBound, spark_type
+from penstock.pipeline.types import Form, Physical, TextBound, arrow_type, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 _SPACE: Final = "[ \\t\\r\\n]*"
 _WHOLE: Final = "0|-?[1-9][0-9]{0,17}"
 _REAL: Final = "-?[1-9][0-9]{0,14}\\.[0-9]{1,17}|0\\.[0-9]{1,17}|-0\\.0{0,8}[1-9][0-9]{0,8}"
-_STRING: Final = '"[^"\\\\\\x00-\\x1f]*"'
+_ESCAPE: Final = '\\\\(?:["\\\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))'
+_STRING: Final = f'"(?:[^"\\\\\\x00-\\x1f]|{_ESCAPE})*"'
 _SCALARS: Final[Mapping[type, tuple[Type, str]]] = {
     str: (Type.STRING, _STRING),
     int: (Type.INT64, _WHOLE),
@@ -47,13 +50,23 @@ _PAUSE: Final = 50
 #: After so many different first messages none is looked at: each has plans of its own.
 _MAX_KINDS: Final = 16
 _FIRST_BEYOND_BMP: Final = 0xF0
+_BACKSLASH: Final = ord("\\")
 
 
 @dataclass(frozen=True)
 class ObjectMessages:
-    """What all messages of a batch hold."""
+    """What all messages of a batch hold.
+
+    Attributes:
+        side: The objects.
+    """
 
     side: Side
+
+    @property
+    def as_read(self) -> Side:
+        """The objects before the step: not yet such, for steps in front of it do not know them."""
+        return replace(self.side, physical=as_struct(self.side.physical))
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,8 @@ class ReadObjects(Step):
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
         known = self.messages.side
+        if shape.side(self.side) == self.messages.as_read:
+            return StepPlan(shape.with_side(self.side, known))
         kind = spark_type(known.carrier, known.physical).simpleString()
         names = frozenset({self.side})
 
@@ -98,6 +113,11 @@ class AlikeObjects:
             self._pause = _PAUSE
         return found
 
+    def read(self, column: pa.ChunkedArray, found: ObjectMessages) -> pa.ChunkedArray:
+        """The objects of a column of which ``find`` has said what they are."""
+        kind = arrow_type(found.side.carrier, found.side.physical)
+        return pa.chunked_array([read_structs(column.cast(pa.string()), cast("pa.StructType", kind))])
+
     def _matched(self, column: pa.ChunkedArray) -> ObjectMessages | None:
         pattern = _pattern_of(column[0].as_py())
         if pattern is None:
@@ -113,7 +133,7 @@ class AlikeObjects:
         matches = pc.match_substring_regex(texts, f"\\A{_SPACE}{text}{_SPACE}\\z")
         if not pc.all(matches, min_count=0).as_py():
             return None
-        bound = TextBound.CLEAN if _is_bmp(texts) else TextBound.ANY
+        bound = _bound_of(texts)
         members = dict(zip([field.name for field in member.schema.fields], _bounded(member, bound), strict=True))
         return ObjectMessages(object_side(members, present=column.null_count == 0))
 
@@ -129,12 +149,19 @@ def _with_bound(physical: Physical, bound: TextBound) -> Physical:
     return replace(physical, text=bound)
 
 
-def _is_bmp(texts: pa.ChunkedArray) -> bool:
+def _bound_of(texts: pa.ChunkedArray) -> TextBound:
+    """What holds for all strings in messages that match."""
+    bound = TextBound.CLEAN
     for chunk in texts.chunks:
         data = chunk.buffers()[2]
-        if data is not None and len(chunk) and np.frombuffer(data, np.uint8).max(initial=0) >= _FIRST_BEYOND_BMP:
-            return False
-    return True
+        if data is None or not len(chunk):
+            continue
+        found = np.frombuffer(data, np.uint8)
+        if found.max(initial=0) >= _FIRST_BEYOND_BMP:
+            return TextBound.ANY
+        if np.any(found == _BACKSLASH):
+            bound = TextBound.BMP
+    return bound
 
 
 def _pattern_of(message: bytes | None) -> tuple[str, Member] | None:

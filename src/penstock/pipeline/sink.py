@@ -234,10 +234,16 @@ class SinkPipeline:
             converter = self._converters[side]
             if isinstance(converter, ColumnConverter):
                 # Without transforms values leave the plan as they came into it.
-                found[side] = converter.sort_values(columns[side]) if self._first else converter.sort(columns[side])
-                rewritten = found[side].column
+                found[side] = (
+                    converter.sort_values(columns[side], beside_spark=not self._whole)
+                    if self._first
+                    else converter.sort(columns[side])
+                )
+                rewritten, read = found[side].column, found[side].side
                 columns[side] = columns[side] if rewritten is None else rewritten
-                if converter.reads_text and not sides[side].absent:
+                if read is not None:
+                    sides[side] = read
+                elif converter.reads_text and not sides[side].absent:
                     sides[side], columns[side] = _as_text(columns[side])
             else:
                 found[side] = Sorted(hints=(None,))

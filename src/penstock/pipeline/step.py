@@ -285,11 +285,13 @@ class Sorted:
         hints: What a converter needs to know of each group; each hint gives a plan of its own.
         codes: For each row the index of its hint; None = all rows have the first one.
         column: The bytes, perhaps brought into a normal form; None = as they came.
+        side: What ``column`` holds if it has been read already; None = bytes.
     """
 
     hints: Sequence[Hashable]
     codes: np.ndarray | None = None
     column: pa.ChunkedArray | None = None
+    side: Side | None = None
 
 
 class ColumnConverter(ABC):
@@ -319,6 +321,11 @@ class ColumnConverter(ABC):
         """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""
         return Sorted(hints=(None,))
 
-    def sort_values(self, column: pa.ChunkedArray) -> Sorted:
-        """The same in front of transforms, which may work on other layouts than those that leave the plan at once."""
+    def sort_values(self, column: pa.ChunkedArray, *, beside_spark: bool) -> Sorted:
+        """The same in front of transforms, which may work on other layouts than those that leave the plan at once.
+
+        Args:
+            column: The bytes.
+            beside_spark: Whether a converter may read them here; its step then gets what it has read.
+        """
         return self.sort(column)

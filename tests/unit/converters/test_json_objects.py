@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -38,13 +40,38 @@ def test_members_are_typed_and_in_the_order_of_variant() -> None:
     assert alike.side.present
 
 
-def test_messages_without_value_are_among_them_and_text_beyond_the_bmp_is_known() -> None:
-    plain, beyond = found(FIRST, None), found(FIRST, FIRST.replace(b'"a"', '"😀"'.encode()))
+def test_messages_without_value_are_among_them() -> None:
+    alike = found(FIRST, None)
 
-    assert plain is not None
-    assert not plain.side.present
-    assert beyond is not None
-    assert [members_of(one.side)["text"].physical.text for one in (plain, beyond)] == [TextBound.CLEAN, TextBound.ANY]
+    assert alike is not None
+    assert not alike.side.present
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [("a", TextBound.CLEAN), ("\\n", TextBound.BMP), ("\\u0041\\uffff", TextBound.BMP), ("😀", TextBound.ANY)],
+)
+def test_what_is_known_of_their_text(text: str, bound: TextBound) -> None:
+    alike = found(FIRST, FIRST.replace(b'"a"', f'"{text}"'.encode()))
+
+    assert alike is not None
+    assert members_of(alike.side)["text"].physical.text is bound
+
+
+def test_they_are_read_as_json_reads_them() -> None:
+    messages = [
+        FIRST,
+        None,
+        b' {"n" : -7 ,\n"real":-0.5,"text":"\\u00e4\\t\\"\\u0000\\\\","yes":null,"in":{"b":0}}\r\n',
+        '{"n":999999999999999999,"real":123456789012345.12345678901234567,"text":"😀","yes":false,"in":{"b":0}}'.encode(),
+        b'{"n":null,"real":null,"text":null,"yes":null,"in":{"b":null}}',
+    ]
+    column = pa.chunked_array([pa.array(messages[:2], pa.binary()), pa.array(messages[2:], pa.binary())])
+    finder = AlikeObjects()
+    alike = finder.find(column)
+
+    assert alike is not None
+    assert finder.read(column, alike).to_pylist() == [None if one is None else json.loads(one) for one in messages]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +83,9 @@ def test_messages_without_value_are_among_them_and_text_beyond_the_bmp_is_known(
         FIRST.replace(b"1.5", b"-0.0"),
         FIRST.replace(b"1.5", b"1e5"),
         FIRST.replace(b"1.5", b"1"),
-        FIRST.replace(b'"a"', b'"\\n"'),
+        FIRST.replace(b'"a"', b'"\\x"'),
+        FIRST.replace(b'"a"', b'"\\ud83d"'),
+        FIRST.replace(b'"a"', b'"\n"'),
         FIRST.replace(b'"a"', b'"\xff"'),
         FIRST.replace(b"true", b'"true"'),
         FIRST.replace(b'{"b": 1}', b"null"),
