@@ -16,6 +16,7 @@ from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
 from penstock.converters.json_envelope import Envelope, Envelopes, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
+from penstock.converters.json_payloads import PlainPayloads
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import first_json, parse_json, read_schema, read_value, schema_text, write_value
 from penstock.converters.json_texts import Guess, ReadEnvelopeText, ReadJsonText, guess
@@ -108,6 +109,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._envelopes = Envelopes(1000, defaults=True)
         self._guesses: set[Guess] = set()
         self._alike = AlikeObjects()
+        self._payloads = PlainPayloads(defaults=True)
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
         values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
@@ -118,6 +120,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._numeric = str(values["decimal.format"]).upper() == "NUMERIC"
         self._defaults = bool(values["replace.null.with.default"])
         self._envelopes = Envelopes(cast("int", values["schemas.cache.size"]), defaults=self._defaults)
+        self._payloads = PlainPayloads(defaults=self._defaults)
         content = cast("str | None", values["schema.content"])
         self._content = self._read_content(content) if content and self._schemas else None
 
@@ -158,13 +161,15 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             return Sorted(hints=(None,)) if self._content is not None else self._envelopes.sort(column)
         return Sorted(hints=(self._guessed(column),))
 
-    def sort_values(self, column: pa.ChunkedArray, *, beside_spark: bool) -> Sorted:
+    def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
         if self._schemas:
-            return self.sort(column)
-        found = self._alike.find(column)
-        if found is None or not beside_spark:
-            return Sorted(hints=(found,))
-        return Sorted(hints=(found,), column=self._alike.read(column, found), side=found.as_read)
+            found = self.sort(column)
+            payloads = column if found.column is None else found.column
+            return self._payloads.read(found, payloads, self._content) if beside_spark else found
+        alike = self._alike.find(column) if transformed else None
+        if alike is None or not beside_spark:
+            return Sorted(hints=(alike,))
+        return Sorted(hints=(alike,), read={0: (alike.as_read, self._alike.read(column, alike))})
 
     def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
         """The batch's guess, unless guesses change all the time: each costs a plan."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import and_
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import functions as F
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _WIDE: Final = "decimal(38,0)"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_BITS_OF: Final = {"byte": 8, "short": 16, "integer": 32}
 _SPARK_WHOLE: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint"}
 _EXPECTED: Final = {
     Type.STRING: "STRING",
@@ -78,17 +80,40 @@ def layout_of(schema: Schema | None) -> Physical:
             return SCALAR
 
 
-def with_doubles(kind: T.DataType) -> T.DataType:
-    """A type with doubles for floats: Java reads a number as a double first."""
+def widened(kind: T.DataType) -> T.DataType:
+    """A type that numbers are read as first: doubles for floats, as Java does, and 64 bits for all integers.
+
+    An integer that is too large for its field would be null in a struct that Spark makes of a VARIANT.
+    """
     match kind:
         case T.FloatType():
             return T.DoubleType()
+        case T.ByteType() | T.ShortType() | T.IntegerType():
+            return T.LongType()
         case T.ArrayType():
-            return T.ArrayType(with_doubles(kind.elementType), kind.containsNull)
+            return T.ArrayType(widened(kind.elementType), kind.containsNull)
         case T.StructType():
-            return T.StructType([T.StructField(one.name, with_doubles(one.dataType), one.nullable) for one in kind])
+            return T.StructType([T.StructField(one.name, widened(one.dataType), one.nullable) for one in kind])
         case _:
             return kind
+
+
+def in_range(column: Column, kind: T.DataType) -> Column | None:
+    """Whether a widened value has no integer that is too large for its type; None = it has no such integers."""
+    match kind:
+        case T.ByteType() | T.ShortType() | T.IntegerType():
+            half = 1 << (_BITS_OF[kind.typeName()] - 1)
+            return column.isNull() | column.between(F.lit(-half), F.lit(half - 1))
+        case T.ArrayType():
+            element = kind.elementType
+            if in_range(column, element) is None:
+                return None
+            return column.isNull() | F.forall(column, lambda item: cast("Column", in_range(item, element)))
+        case T.StructType():
+            parts = [found for one in kind if (found := in_range(column.getField(one.name), one.dataType)) is not None]
+            return reduce(and_, parts) if parts else None
+        case _:
+            return None
 
 
 def lenient_numbers(schema: Schema | None) -> Numbers:

@@ -2,9 +2,7 @@
 
 The first message of a large batch says which members to expect. Where a pattern of them matches every other message,
 they are read as structs: by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go
-around Spark. Otherwise all of them become VARIANT. The pattern leaves no room for what parsers read in different ways:
-half of a surrogate pair, large and leading digits, exponents, minus zero, members that are missing, double or in
-another order. Matching is one pass of RE2 in Arrow: a third of a microsecond a message.
+around Spark. Otherwise all of them become VARIANT.
 
 Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
 
@@ -14,43 +12,44 @@ Thread: one pipeline thread.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.converters.json_patterns import PLAIN_NAME
-from penstock.converters.json_structs import read_structs
+from penstock.converters.json_structs import (
+    BOOLEAN,
+    REAL,
+    STRING,
+    bound_of,
+    matches,
+    object_pattern,
+    read_structs,
+    whole,
+)
 from penstock.data import Type
 from penstock.pipeline import objects
 from penstock.pipeline.objects import Member, as_struct, object_member, object_side
 from penstock.pipeline.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
-from penstock.pipeline.types import Form, Physical, TextBound, arrow_type, spark_type
+from penstock.pipeline.text_bounds import with_bound
+from penstock.pipeline.types import TextBound, arrow_type, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SPACE: Final = "[ \\t\\r\\n]*"
-_WHOLE: Final = "0|-?[1-9][0-9]{0,17}"
-_REAL: Final = "-?[1-9][0-9]{0,14}\\.[0-9]{1,17}|0\\.[0-9]{1,17}|-0\\.0{0,8}[1-9][0-9]{0,8}"
-_ESCAPE: Final = '\\\\(?:["\\\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))'
-_STRING: Final = f'"(?:[^"\\\\\\x00-\\x1f]|{_ESCAPE})*"'
 _SCALARS: Final[Mapping[type, tuple[Type, str]]] = {
-    str: (Type.STRING, _STRING),
-    int: (Type.INT64, _WHOLE),
-    float: (Type.FLOAT64, _REAL),
-    bool: (Type.BOOLEAN, "true|false"),
+    str: (Type.STRING, STRING),
+    int: (Type.INT64, whole(18)),
+    float: (Type.FLOAT64, REAL),
+    bool: (Type.BOOLEAN, BOOLEAN),
 }
 #: So many batches are not looked at after one whose messages differ.
 _PAUSE: Final = 50
 #: After so many different first messages none is looked at: each has plans of its own.
 _MAX_KINDS: Final = 16
-_FIRST_BEYOND_BMP: Final = 0xF0
-_BACKSLASH: Final = ord("\\")
 
 
 @dataclass(frozen=True)
@@ -130,38 +129,16 @@ class AlikeObjects:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
             return None  # not UTF-8
-        matches = pc.match_substring_regex(texts, f"\\A{_SPACE}{text}{_SPACE}\\z")
-        if not pc.all(matches, min_count=0).as_py():
+        if not pc.all(matches(texts, text), min_count=0).as_py():
             return None
-        bound = _bound_of(texts)
+        bound = bound_of(texts)
         members = dict(zip([field.name for field in member.schema.fields], _bounded(member, bound), strict=True))
         return ObjectMessages(object_side(members, present=column.null_count == 0))
 
 
 def _bounded(member: Member, bound: TextBound) -> list[Member]:
     pairs = zip(member.schema.fields, member.physical.children, strict=True)
-    return [Member(field.schema, _with_bound(layout, bound)) for field, layout in pairs]
-
-
-def _with_bound(physical: Physical, bound: TextBound) -> Physical:
-    if physical.form is Form.OBJECT:
-        return replace(physical, children=tuple(_with_bound(child, bound) for child in physical.children))
-    return replace(physical, text=bound)
-
-
-def _bound_of(texts: pa.ChunkedArray) -> TextBound:
-    """What holds for all strings in messages that match."""
-    bound = TextBound.CLEAN
-    for chunk in texts.chunks:
-        data = chunk.buffers()[2]
-        if data is None or not len(chunk):
-            continue
-        found = np.frombuffer(data, np.uint8)
-        if found.max(initial=0) >= _FIRST_BEYOND_BMP:
-            return TextBound.ANY
-        if np.any(found == _BACKSLASH):
-            bound = TextBound.BMP
-    return bound
+    return [Member(field.schema, with_bound(layout, bound)) for field, layout in pairs]
 
 
 def _pattern_of(message: bytes | None) -> tuple[str, Member] | None:
@@ -184,19 +161,18 @@ def _object_pattern(pairs: _Pairs) -> tuple[str, Member] | None:
     if not 0 < len(names) <= objects.MAX_MEMBERS or len(set(names)) < len(names):
         return None
     members: dict[str, Member] = {}
-    parts: list[str] = []
+    parts: list[tuple[str, str]] = []
     for name, value in pairs:
         found = _value_pattern(value) if PLAIN_NAME.fullmatch(name) else None
         if found is None:
             return None
         pattern, members[name] = found
-        parts.append(f'"{re.escape(name)}"{_SPACE}:{_SPACE}{pattern}')
-    inner = f"{_SPACE},{_SPACE}".join(parts)
-    return f"\\{{{_SPACE}{inner}{_SPACE}\\}}", object_member(members, optional=False)
+        parts.append((name, pattern))
+    return object_pattern(parts), object_member(members, optional=False)
 
 
 def _value_pattern(value: Any) -> tuple[str, Member] | None:
     if isinstance(value, _Pairs):
         return _object_pattern(value)
     known = _SCALARS.get(type(value))
-    return None if known is None else (f"(?:null|{known[1]})", Member.of(known[0]))
+    return None if known is None else (f"null|{known[1]}", Member.of(known[0]))

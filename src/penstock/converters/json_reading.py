@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
-from penstock.converters.json_lenient import Lenient, layout_of, lenient_numbers, with_doubles
+from penstock.converters.json_lenient import Lenient, in_range, layout_of, lenient_numbers, widened
 from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
 from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan, unnamed
-from penstock.pipeline.types import spark_type
+from penstock.pipeline.types import Form, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -88,6 +88,8 @@ class ReadJson(Step):
 
     # ------------------------------------------------------------------ with a schema
     def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
+        if shape.side(self.side).physical.form is Form.STRUCT:
+            return StepPlan(shape)  # has been read in front of the plan
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})
         make = partial(self._make_content if self.hint is None else self._make_payload, shape, schema)
@@ -140,9 +142,11 @@ class ReadJson(Step):
             quick = parse_quickly(text, keep)
             kind = spark_type(schema, layout_of(schema))
             fits = quick.exact_but_decimals & inside.holds(quick.kinds)
-            wide = with_doubles(kind)
-            read = F.try_variant_get(quick.value, path, wide.simpleString())
-            whole = keep(F.when(fits, read if wide == kind else read.cast(kind)))
+            wide = widened(kind)
+            whole = keep(F.when(fits, F.try_variant_get(quick.value, path, wide.simpleString())))
+            if wide != kind:
+                fine = in_range(whole, kind)
+                whole = keep(whole.try_cast(kind) if fine is None else F.when(fine, whole.try_cast(kind)))
             found = keep(F.when(there & whole.isNull(), slow))
             value = keep(F.coalesce(whole, found.getField("value")))
         fault = found.getField("fault")

@@ -95,6 +95,8 @@ class SinkPipeline:
         self._last: tuple[Staged, ...] = (text,) if self._form is ValueForm.TEXT else ()
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
+        # Values go from bytes to text in one step, where nothing has to see them in between.
+        self._text_at_once = self._straight and not self._first and self._form is ValueForm.TEXT
         self._tries = QuickTries()
         alone = singly(spec) if spec.value_form is None and len(self._own) < len(_SIDES) else None
         self._singly = None if alone is None else SinkPipeline(runtime, alone, jobs, moved)
@@ -233,27 +235,29 @@ class SinkPipeline:
         for side in _SIDES:
             converter = self._converters[side]
             if isinstance(converter, ColumnConverter):
-                # Without transforms values leave the plan as they came into it.
                 found[side] = (
-                    converter.sort_values(columns[side], beside_spark=not self._whole)
-                    if self._first
-                    else converter.sort(columns[side])
+                    converter.sort(columns[side])
+                    if self._text_at_once
+                    else converter.sort_values(
+                        columns[side], transformed=bool(self._first), beside_spark=not self._whole
+                    )
                 )
-                rewritten, read = found[side].column, found[side].side
+                rewritten = found[side].column
                 columns[side] = columns[side] if rewritten is None else rewritten
-                if read is not None:
-                    sides[side] = read
-                elif converter.reads_text and not sides[side].absent:
+                if converter.reads_text and not sides[side].absent:
                     sides[side], columns[side] = _as_text(columns[side])
             else:
                 found[side] = Sorted(hints=(None,))
         groups: list[Group] = []
-        for rows, hints in _pairs(found["key"], found["value"], table.num_rows):
-            steps = self._reading(hints)
-            present: dict[str, pa.ChunkedArray] = {side: columns[side] for side in _SIDES if not sides[side].absent}
+        for rows, codes in _pairs(found["key"], found["value"], table.num_rows):
+            steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
+            given = {side: found[side].read.get(codes[side], (sides[side], columns[side])) for side in _SIDES}
+            present: dict[str, pa.ChunkedArray] = {
+                name: column for name, (side, column) in given.items() if not side.absent
+            }
             if rows is not None:
                 present = {side: column.take(pa.array(rows)) for side, column in present.items()}
-            groups.append(Group(steps, Shape(sides["key"], sides["value"], sink=True), rows, present))
+            groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
         return groups
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
@@ -273,7 +277,7 @@ class SinkPipeline:
     def _short_cut(self, hint: Hashable) -> Step | None:
         """Bytes to text in one step, where nothing has to see the values in between."""
         converter = self._converters["value"]
-        if not self._straight or self._first or self._form is not ValueForm.TEXT:
+        if not self._text_at_once:
             return None
         return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
 
@@ -430,17 +434,16 @@ def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:
         return RAW, column
 
 
-def _pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, dict[SideName, Hashable]]]:
-    """The rows of each pair of hints; None = all rows."""
+def _pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, Mapping[SideName, int]]]:
+    """The rows of each pair of hints, by their indices; None = all rows."""
     if keys.codes is None and values.codes is None:
-        return [(None, {"key": keys.hints[0], "value": values.hints[0]})]
+        return [(None, {"key": 0, "value": 0})]
     zeros = np.zeros(rows, dtype=np.int64)
     key_codes = zeros if keys.codes is None else keys.codes.astype(np.int64)
     value_codes = zeros if values.codes is None else values.codes.astype(np.int64)
     width = len(values.hints)
     both = key_codes * width + value_codes
-    found: list[tuple[np.ndarray | None, dict[SideName, Hashable]]] = []
-    for code in np.unique(both).tolist():
-        hints: dict[SideName, Hashable] = {"key": keys.hints[code // width], "value": values.hints[code % width]}
-        found.append((np.flatnonzero(both == code), hints))
-    return found
+    return [
+        (np.flatnonzero(both == code), {"key": code // width, "value": code % width})
+        for code in np.unique(both).tolist()
+    ]

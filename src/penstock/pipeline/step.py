@@ -285,13 +285,14 @@ class Sorted:
         hints: What a converter needs to know of each group; each hint gives a plan of its own.
         codes: For each row the index of its hint; None = all rows have the first one.
         column: The bytes, perhaps brought into a normal form; None = as they came.
-        side: What ``column`` holds if it has been read already; None = bytes.
+        read: By the index of its hint what has been read already, in the rows of this hint: what is known of the
+            values, and a column for all rows.
     """
 
     hints: Sequence[Hashable]
     codes: np.ndarray | None = None
     column: pa.ChunkedArray | None = None
-    side: Side | None = None
+    read: Mapping[int, tuple[Side, pa.ChunkedArray]] = field(default_factory=dict)
 
 
 class ColumnConverter(ABC):
@@ -321,11 +322,13 @@ class ColumnConverter(ABC):
         """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""
         return Sorted(hints=(None,))
 
-    def sort_values(self, column: pa.ChunkedArray, *, beside_spark: bool) -> Sorted:
-        """The same in front of transforms, which may work on other layouts than those that leave the plan at once.
+    def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
+        """The same where there is no ``reading_text``.
 
         Args:
             column: The bytes.
+            transformed: Whether transforms follow; schemaless values leave the plan as VARIANT, so without any they
+                gain nothing by another layout.
             beside_spark: Whether a converter may read them here; its step then gets what it has read.
         """
         return self.sort(column)

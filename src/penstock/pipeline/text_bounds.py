@@ -32,6 +32,13 @@ def unbounded(physical: Physical) -> Physical:
     return replace(physical, text=TextBound.ANY, children=tuple(unbounded(child) for child in physical.children))
 
 
+def with_bound(physical: Physical, bound: TextBound) -> Physical:
+    """The same layout when this holds for all strings."""
+    if not physical.children:
+        return replace(physical, text=bound)
+    return replace(physical, children=tuple(with_bound(child, bound) for child in physical.children))
+
+
 def lowest_bound(physical: Physical) -> TextBound:
     """What holds for all strings of a column; ``ANY`` where nothing is known of a part of it."""
     if physical.form is Form.VARIANT:
