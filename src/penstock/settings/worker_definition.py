@@ -237,8 +237,9 @@ _OWN = (
         "columns",
         _LOW,
         "What may go around Spark: 'columns' are those of a batch that no transform or converter in Spark reads, such "
-        "as offsets or converted headers, and small batches of many schemas and previews are transformed and converted "
-        "record by record. With 'never' the former take one more job a batch, and the latter a plan for each schema.",
+        "as offsets or converted headers, JSON messages of usual form are read by Arrow, and small batches of many "
+        "schemas and previews are transformed and converted record by record. With 'never' columns take one more job a "
+        "batch, plans read JSON, and many schemas get a plan each.",
         ValidString("columns", "never"),
     ),
 )
