@@ -1,0 +1,153 @@
+"""`python -m benchmarks.ceiling`: how fast the Kafka client takes records that are ready, with nothing else to do.
+
+No worker moves records from a source faster than that. The records are those of the first workload as they arrive in
+the topic, made before the clock runs; they go the way of the worker's, with the same client settings: batches of
+50,000 through its producer. There is no source, no Spark and no transform. What the workloads reach stands beside it
+in the tables of `bin/bench`.
+
+Thread: the main thread sends; the producer has one of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from benchmarks.figures import median
+from benchmarks.processes import cpu_seconds
+from benchmarks.workloads import CLIENT_SETTINGS, LINE_BYTES, Environment
+from penstock.api import RecordMetadata
+from penstock.broker import EmbeddedBroker
+from penstock.kafka.client_settings import producer_settings
+from penstock.kafka.producer import FailedDelivery, RecordProducer
+from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch
+
+BATCH: Final = 50_000
+#: Records before the clock runs, as the benchmark's first fifth.
+_CUT: Final = 0.2
+_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What one run gave.
+
+    Attributes:
+        rate: Records a second.
+        client_us, broker_us: CPU time of this process and of the broker for each record, in microseconds.
+    """
+
+    rate: float
+    client_us: float
+    broker_us: float
+
+
+class _Failures:
+    """Receipts that only look for failures."""
+
+    def delivered(
+        self, first: int, end: int, failures: Sequence[FailedDelivery], metadata: Mapping[int, RecordMetadata] | None
+    ) -> None:
+        if failures:
+            print(f"{len(failures)} records were refused: {failures[0].error}", file=sys.stderr)
+
+
+def measure(environment: Environment, broker: int, number: int) -> Ceiling:
+    """Sends all records once.
+
+    Args:
+        environment: The broker, and how many records.
+        broker: Its process.
+        number: Of the run, for the topic's name.
+    """
+    topic = f"ceiling-{number}"
+    environment.create_topic(topic)
+    settings = producer_settings(
+        {"bootstrap.servers": environment.bootstrap_servers, **CLIENT_SETTINGS}, {}, client_id="ceiling"
+    )
+    batch = _ready(topic)
+    batches = max(2, environment.records // BATCH)
+    cut = max(1, round(batches * _CUT))
+    producer = RecordProducer(settings.librdkafka, name="ceiling")
+    started = spent = used = 0.0
+    try:
+        for index in range(batches):
+            if index == cut:
+                producer.wait_delivered(_TIMEOUT_S)
+                started, spent, used = time.perf_counter(), time.process_time(), cpu_seconds(broker)
+            producer.send(batch, _Failures())
+        if not producer.wait_delivered(_TIMEOUT_S):
+            raise RuntimeError(f"not all records were stored within {_TIMEOUT_S:.0f} s")
+        took = time.perf_counter() - started
+        count = (batches - cut) * BATCH
+        return Ceiling(
+            count / took, (time.process_time() - spent) / count * 1e6, (cpu_seconds(broker) - used) / count * 1e6
+        )
+    finally:
+        producer.close(1.0)
+        environment.delete_topic(topic)
+
+
+def _ready(topic: str) -> ProduceBatch:
+    """A batch as the first workload has it behind Spark."""
+    values = [
+        json.dumps(
+            {"line": f"{number:0{LINE_BYTES - 1}}", "data_source": "test-file-source"}, separators=(",", ":")
+        ).encode()
+        for number in range(BATCH)
+    ]
+    now = int(time.time() * 1000)
+    columns = {"seq": range(BATCH), "value": values, "topic": [topic] * BATCH, "timestamp": [now] * BATCH}
+    table = pa.table(
+        [
+            pa.array(columns[one.name], one.type)
+            if one.name in columns
+            else pa.array([False] * BATCH, one.type)
+            if pa.types.is_boolean(one.type)
+            else pa.nulls(BATCH, one.type)
+            for one in PRODUCE_SCHEMA
+        ],
+        schema=PRODUCE_SCHEMA,
+    )
+    return ProduceBatch(
+        table,
+        {},
+        topic,
+        has_headers=False,
+        has_dropped=False,
+        has_keys=False,
+        has_partition=False,
+        timestamp=now,
+    )
+
+
+def main() -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-ceiling-") as directory,
+        EmbeddedBroker(Path(directory) / "kafka", heap="1g") as broker,
+    ):
+        environment = Environment(broker.bootstrap_servers, Path(directory), options.records)
+        assert broker.pid is not None, "it has started"
+        found = [measure(environment, broker.pid, number) for number in range(options.rounds)]
+    for one in found:
+        print(f"{one.rate:12,.0f} records/s   client {one.client_us:.2f} us, broker {one.broker_us:.2f} us a record")
+    print(f"median {median([one.rate for one in found]):,.0f} records/s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
