@@ -4,7 +4,7 @@ import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from penstock.api import OffsetAndMetadata, SinkConnector, SinkRecord, SinkTask, TopicPartition
+from penstock.api import CumulativeSum, OffsetAndMetadata, SinkConnector, SinkRecord, SinkTask, TopicPartition
 from penstock.config import ConfigDef, ConfigType, NonEmptyString, Range
 from penstock.data import Values
 from penstock.errors import RetriableException
@@ -42,6 +42,14 @@ class SqliteTask(SinkTask):
         self.since = time.monotonic()
         self.database = sqlite3.connect(str(settings["database"]))
         self.database.execute(CREATE)
+        self.add_metrics()
+
+    def add_metrics(self) -> None:
+        metrics = self.context.plugin_metrics()
+        self.written = metrics.add_sensor("written")
+        self.written.add(metrics.metric_name("rows-written-total", "Rows written to the database."), CumulativeSum())
+        waiting = metrics.metric_name("rows-waiting", "Records in the buffer.")
+        metrics.add_metric(waiting, lambda: len(self.buffer))
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         # Also called without records, so that old ones are written when nothing more comes.
@@ -58,6 +66,7 @@ class SqliteTask(SinkTask):
                 self.database.executemany(INSERT, map(row_of, self.buffer))
         except sqlite3.OperationalError as error:
             raise RetriableException(f"The database does not take {len(self.buffer)} records now: {error}") from error
+        self.written.record(len(self.buffer))
         self.buffer.clear()
 
     def pre_commit(

@@ -18,6 +18,20 @@ from penstock.api.connector import (
 from penstock.api.converter import Converter, HeaderConverter
 from penstock.api.frame import Frame, SinkFrame, SourceFrame, ValueForm
 from penstock.api.grouping import ConnectorUtils
+from penstock.api.metrics import (
+    Avg,
+    CumulativeCount,
+    CumulativeSum,
+    Max,
+    MetricName,
+    Monitorable,
+    PluginMetrics,
+    Rate,
+    SampleWindow,
+    Sensor,
+    Stat,
+    Value,
+)
 from penstock.api.predicate import Predicate
 from penstock.api.record import (
     UNCHANGED,
@@ -46,6 +60,7 @@ from penstock.api.transform import BaseTransformation, FrameTransformation, Tran
 __all__ = [
     "UNCHANGED",
     "AnySinkTask",
+    "Avg",
     "BaseTransformation",
     "ClusterState",
     "ConnectRecord",
@@ -54,6 +69,8 @@ __all__ = [
     "ConnectorTransactionBoundaries",
     "ConnectorUtils",
     "Converter",
+    "CumulativeCount",
+    "CumulativeSum",
     "ErrantRecordReporter",
     "ExactlyOnceSupport",
     "Frame",
@@ -61,14 +78,21 @@ __all__ = [
     "FrameSourceTask",
     "FrameTransformation",
     "HeaderConverter",
+    "Max",
+    "MetricName",
+    "Monitorable",
     "OffsetAndMetadata",
     "OffsetStorageReader",
+    "PluginMetrics",
     "Predicate",
+    "Rate",
     "RecordMetadata",
     "RestExtension",
     "RestExtensionContext",
     "RestRequest",
     "RestResponse",
+    "SampleWindow",
+    "Sensor",
     "SinkConnector",
     "SinkConnectorContext",
     "SinkFrame",
@@ -81,6 +105,7 @@ __all__ = [
     "SourceRecord",
     "SourceTask",
     "SourceTaskContext",
+    "Stat",
     "Task",
     "TimestampType",
     "TopicPartition",
@@ -88,5 +113,6 @@ __all__ = [
     "TransactionContext",
     "Transformation",
     "Unchanged",
+    "Value",
     "ValueForm",
 ]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
+from penstock.api.metrics import PluginMetrics
 from penstock.api.record import TopicPartition
 from penstock.api.storage import OffsetStorageReader
 from penstock.config import Config, ConfigDef
@@ -86,6 +87,18 @@ class ConnectorContext(ABC):
         ignored.
         Source: KIP-131, "restart all tasks".
         """
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """Where the connector adds metrics of its own, which ``GET /metrics`` shows until this instance ends.
+
+        They stay when it is paused or stopped and started again: add them in ``initialize``, or remove them in
+        ``stop``.
+        Source: KIP-877.
+
+        Raises:
+            NotImplementedError: From a context that is none of a worker's and does not override it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
 
 class SourceConnectorContext(ConnectorContext):
@@ -175,6 +188,17 @@ class Connector(ABC):
         Called on pause, stop, delete, restart and shutdown, if it was started. It has five seconds; one that takes
         longer is abandoned when it is to end for good. ``start`` may follow on the same instance.
         """
+
+    def reconfigure(self, props: Mapping[str, str]) -> None:
+        """Goes on with another configuration: by default ``stop``, then ``start``.
+
+        For connectors that call it themselves. A worker never does: a changed configuration gets a new instance.
+
+        Args:
+            props: As for ``start``.
+        """
+        self.stop()
+        self.start(props)
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
         """Checks a configuration: errors and recommended values for each setting.

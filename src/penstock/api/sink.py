@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import ClassVar, overload
 
 from penstock.api.frame import SinkFrame, ValueForm
+from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.api.task import Task
 
@@ -46,7 +47,8 @@ class ErrantRecordReporter(ABC):
 class SinkTaskContext(ABC):
     """What a sink task may ask of the worker. The worker implements it.
 
-    Thread: the task's; only ``configs``, ``request_commit`` and ``errant_record_reporter`` may be used from others.
+    Thread: the task's; only ``configs``, ``request_commit``, ``errant_record_reporter`` and ``plugin_metrics`` may be
+        used from others.
     Source: org.apache.kafka.connect.sink.SinkTaskContext; KIP-275 for ``is_closing``.
 
     Raises:
@@ -105,6 +107,16 @@ class SinkTaskContext(ABC):
     @abstractmethod
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         """Where to report records that cannot be put; None when error reporting is not configured."""
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """Where the task adds metrics of its own, which ``GET /metrics`` shows until the task ends.
+
+        Source: KIP-877.
+
+        Raises:
+            NotImplementedError: From a context that is none of a worker's and does not override it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
     @property
     @abstractmethod

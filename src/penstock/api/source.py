@@ -12,6 +12,7 @@ from enum import Enum
 from typing import ClassVar
 
 from penstock.api.frame import SourceFrame
+from penstock.api.metrics import PluginMetrics
 from penstock.api.record import RecordMetadata, SourceRecord
 from penstock.api.storage import OffsetStorageReader
 from penstock.api.task import Task
@@ -76,6 +77,16 @@ class SourceTaskContext(ABC):
         A standalone worker has no transactions and always answers None.
         """
         return None
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """Where the task adds metrics of its own, which ``GET /metrics`` shows until the task ends.
+
+        Source: KIP-877.
+
+        Raises:
+            NotImplementedError: From a context that is none of a worker's and does not override it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
 
 class SourceTask(Task):

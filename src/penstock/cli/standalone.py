@@ -288,6 +288,8 @@ class StandaloneWorker:
             spark_up=lambda: runtime.up,
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
             task_gone=builder.forget,
+            metrics=self.metrics,
+            connector_metrics=builder.connector_metrics,
         )
         self._worker = Worker(parts, herder, herder)
         herder.serve(

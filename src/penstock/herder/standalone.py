@@ -454,6 +454,7 @@ class StandaloneHerder:
         try:
             connector_config, task_config = await self._loop.off_loop(f"resolve-{task}", resolved)
         except Exception as error:
+            worker.startups.task().reached(State.FAILED)
             self._note_task(task, State.FAILED, stack_trace(error))
             return
         request = TaskRequest(

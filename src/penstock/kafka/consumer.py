@@ -454,14 +454,20 @@ class RecordConsumer:
 
     # -- End ---------------------------------------------------------------------------------------------------------
 
-    def lag(self) -> dict[TopicPartition, int]:
-        """For each partition how many offsets are behind the fetch position, as far as the client knows."""
-        owned = [ck.TopicPartition(tp.topic, tp.partition) for tp in self._owned]
+    def ends(self) -> dict[TopicPartition, int]:
+        """The offset behind each partition's last message, as the broker said with the latest fetch; asks nobody.
+
+        Partitions of which nothing is known yet are left out. Of one that is paused, or of which much waits in the
+        client, nothing is fetched, so its end stays what it was.
+        """
         found = {}
-        for position in self._consumer.position(owned) if owned else ():
-            _, high = self._consumer.get_watermark_offsets(position, cached=True)
-            if position.offset >= 0 and high >= 0:
-                found[TopicPartition(position.topic, position.partition)] = max(0, high - position.offset)
+        for tp in self._owned:
+            try:
+                _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*tp), cached=True)
+            except ck.KafkaException:
+                continue
+            if high >= 0:
+                found[tp] = high
         return found
 
     def interrupt(self) -> None:

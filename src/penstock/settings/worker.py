@@ -89,6 +89,8 @@ class WorkerSettings:
     admin_listeners: tuple[str, ...] | None
     batch_max_records: int
     batch_max_bytes: int
+    metrics_sample_window_ms: int
+    metrics_num_samples: int
 
     @classmethod
     def definition(cls) -> ConfigDef:
@@ -258,6 +260,8 @@ _NUMBERS: Final = {
     "offset_flush_timeout_ms": "offset.flush.timeout.ms",
     "batch_max_records": "batch.max.records",
     "batch_max_bytes": "batch.max.bytes",
+    "metrics_sample_window_ms": "metrics.sample.window.ms",
+    "metrics_num_samples": "metrics.num.samples",
 }
 _SWITCHES: Final = {
     "topic_creation_enable": "topic.creation.enable",

@@ -88,8 +88,15 @@ _BASICS = (
         "Accepted for compatibility: Python plugins are found in one way.",
         CaseInsensitiveValidString("only_scan", "service_load", "hybrid_warn", "hybrid_fail"),
     ),
-    _Row("metrics.sample.window.ms", _LONG, 30000, _LOW, "The length of one sample of a metric.", Range.at_least(0)),
-    _Row("metrics.num.samples", _INT, 2, _LOW, "The number of samples that make a metric.", Range.at_least(1)),
+    _Row(
+        "metrics.sample.window.ms",
+        _LONG,
+        30000,
+        _LOW,
+        "The length of one sample of Max, Avg and Rate in the metrics of plugins.",
+        Range.at_least(0),
+    ),
+    _Row("metrics.num.samples", _INT, 2, _LOW, "How many of these samples count.", Range.at_least(1)),
     _Row(
         "metrics.recording.level",
         _TEXT,

@@ -1,13 +1,14 @@
 """Counters and gauges with tags, readable at any moment.
 
-Main types: ``Metrics`` (the registry of one worker, passed on: there is no global one), ``Counter``, ``Gauge``.
+Main types: ``Metrics`` (the registry of one worker, passed on: there is no global one), ``Counter``, ``Gauge``,
+``Family`` (gauges that come and go).
 Updates and reads from any thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: Records that went through Spark, by connector.
 SPARK_RECORDS_TOTAL = "penstock_spark_records_total"
@@ -53,6 +54,28 @@ class Gauge:
         return self._read()
 
 
+class Family:
+    """Numbers of one name that are computed when somebody asks; which ones there are can change.
+
+    Attributes:
+        description: For people; empty when there is none.
+    """
+
+    __slots__ = ("_read", "description", "key")
+
+    def __init__(
+        self, key: _Key, read: Callable[[], Iterable[tuple[Mapping[str, str], float]]], description: str
+    ) -> None:
+        self.key = key
+        self.description = description
+        self._read = read
+
+    def read(self) -> Iterator[tuple[dict[str, str], float]]:
+        """All tags and the value of each number now."""
+        for more, value in self._read():
+            yield {**dict(self.key[1]), **more}, value
+
+
 class Metrics:
     """The metrics of one worker.
 
@@ -69,28 +92,57 @@ class Metrics:
         self._lock = threading.Lock()
         self._counters: dict[_Key, Counter] = {}
         self._gauges: dict[_Key, Gauge] = {}
+        self._families: dict[_Key, Family] = {}
 
-    def counter(self, name: str, **tags: str) -> Counter:
+    # Names before the slash are no keywords, so that tags can have any name.
+    def counter(self, name: str, /, **tags: str) -> Counter:
         """The counter of that name and tags, made when it is not there yet."""
         with self._lock:
             return self._counters.setdefault(_key(name, tags), Counter())
 
-    def gauge(self, name: str, read: Callable[[], float], **tags: str) -> Gauge:
+    def gauge(self, name: str, read: Callable[[], float], /, **tags: str) -> Gauge:
         """Registers how to read a gauge; an earlier one of that name and tags is replaced."""
         gauge = Gauge(read)
         with self._lock:
             self._gauges[_key(name, tags)] = gauge
         return gauge
 
-    def remove(self, **tags: str) -> None:
+    def family(
+        self,
+        name: str,
+        read: Callable[[], Iterable[tuple[Mapping[str, str], float]]],
+        description: str = "",
+        /,
+        **tags: str,
+    ) -> Family:
+        """Registers how to read gauges that come and go; an earlier family of that name and tags is replaced.
+
+        Args:
+            name: Of all of them.
+            read: Gives each one's tags beyond `tags`, and its value.
+            description: For people.
+            tags: What they have in common.
+        """
+        family = Family(_key(name, tags), read, description)
+        with self._lock:
+            self._families[family.key] = family
+        return family
+
+    def drop(self, family: Family) -> None:
+        """Forgets a family, unless another one has taken its place."""
+        with self._lock:
+            if self._families.get(family.key) is family:
+                del self._families[family.key]
+
+    def remove(self, /, **tags: str) -> None:
         """Forgets all metrics that carry these tags, so that deleted connectors leave nothing behind."""
         wanted = set(tags.items())
         with self._lock:
-            for table in (self._counters, self._gauges):
+            for table in (self._counters, self._gauges, self._families):
                 for key in [key for key in table if wanted <= set(key[1])]:
                     del table[key]
 
-    def total(self, name: str, **tags: str) -> float:
+    def total(self, name: str, /, **tags: str) -> float:
         """Sum over all counters and gauges of a name that carry these tags."""
         wanted = set(tags.items())
         return float(sum(value for found, own, value in self.read() if found == name and wanted <= set(own.items())))
@@ -98,9 +150,24 @@ class Metrics:
     def read(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
         """Name, tags and value of each metric, ordered by name and tags."""
         with self._lock:
-            everything: list[tuple[_Key, Counter | Gauge]] = [*self._counters.items(), *self._gauges.items()]
+            everything: list[tuple[_Key, Counter | Gauge | Family]] = [
+                *self._counters.items(),
+                *self._gauges.items(),
+                *self._families.items(),
+            ]
         for (name, tags), metric in sorted(everything, key=lambda entry: entry[0]):
-            yield name, dict(tags), metric.value
+            if isinstance(metric, Family):
+                for all_tags, value in metric.read():
+                    yield name, all_tags, value
+            else:
+                yield name, dict(tags), metric.value
+
+    def descriptions(self) -> dict[str, str]:
+        """What is measured under each name, where that is known."""
+        with self._lock:
+            families = sorted(self._families.items(), key=lambda entry: entry[0], reverse=True)
+        # Of several texts for one name the first counts, whoever is asked when.
+        return {name: family.description for (name, _), family in families if family.description}
 
 
 def _key(name: str, tags: Mapping[str, str]) -> _Key:

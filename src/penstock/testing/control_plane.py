@@ -23,9 +23,11 @@ from penstock.plugins import Plugins
 from penstock.stores.connectors import ConnectorStore
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
+from penstock.telemetry import Metrics
 from penstock.testing.probes import BOARD
 from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.connector_offsets import Group, WorkerOffsets
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.task_slot import StateReport
 from penstock.worker.worker import TaskRequest, Worker, WorkerParts
 
@@ -193,6 +195,7 @@ class Setup:
         self.connectors = connectors
         self.previews: list[PreviewRequest] = []
         self.topics = ActiveTopics()
+        self.metrics = Metrics()
         self.herder = StandaloneHerder("127.0.0.1:8083", self.topics)
         self.env = {"SECRET": "hunter2"}
         self.store = MemoryOffsetStore()
@@ -211,6 +214,8 @@ class Setup:
             settings=WORKER_SETTINGS,
             task_stop_timeout_s=0.3,
             connector_stop_timeout_s=0.3,
+            metrics=self.metrics,
+            connector_metrics=lambda name: InstanceMetrics(self.metrics, {"connector": name}),
         )
         self.worker = Worker(parts, self.herder, self.herder)
 

@@ -1,7 +1,8 @@
 """A sink that writes down what is done to its tasks, for tests that run it in a worker process of its own.
 
 Main types: `JournalSink`, `JournalSinkTask`; `read_journal` gives what is in a journal, as `Entry` values. The setting
-`journal` names the file, `report` the value (as text) of records that the task gives to its errant record reporter.
+`journal` names the file, `report` the value (as text) of records that the task gives to its errant record reporter,
+`hold` a file: while it is there `put` waits. The task counts records and calls of `put` in metrics of its own.
 Each entry is one line of JSON, appended with one write, so that tasks may share a journal. Thread: each task's own.
 """
 
@@ -9,12 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.api import OffsetAndMetadata, SinkConnector, SinkRecord, SinkTask, TopicPartition
+from penstock.api import (
+    CumulativeCount,
+    CumulativeSum,
+    OffsetAndMetadata,
+    SinkConnector,
+    SinkRecord,
+    SinkTask,
+    TopicPartition,
+)
 from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.errors import DataException
 
@@ -22,7 +32,9 @@ CONFIG = (
     ConfigDef()
     .define("journal", ConfigType.STRING, importance=Importance.HIGH, doc="The file that is written.")
     .define("report", ConfigType.STRING, default="", importance=Importance.LOW, doc="The value to report.")
+    .define("hold", ConfigType.STRING, default="", importance=Importance.LOW, doc="A file that makes put wait.")
 )
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,12 @@ class JournalSinkTask(SinkTask):
     def start(self, props: Mapping[str, str]) -> None:
         self._number = int(props["number"])
         self._report = props.get("report", "")
+        self._hold = props.get("hold", "")
+        metrics = self.context.plugin_metrics()
+        tags = {"journal": os.path.basename(props["journal"])}
+        self._puts = metrics.add_sensor("puts")
+        self._puts.add(metrics.metric_name("journal-records-total", "Records in the journal.", tags), CumulativeSum())
+        self._puts.add(metrics.metric_name("journal-puts-total", "Entries of put.", tags), CumulativeCount())
         self._journal = os.open(props["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._write("start", ())
 
@@ -100,6 +118,10 @@ class JournalSinkTask(SinkTask):
     def put(self, records: Sequence[SinkRecord]) -> None:
         if not records:
             return
+        pause = threading.Event()
+        while self._hold and os.path.exists(self._hold):
+            pause.wait(_POLL_S)
+        self._puts.record(len(records))
         self._write("put", (), values=[str(record.value) for record in records])
         for record in records:
             if self._report and str(record.value) == self._report:

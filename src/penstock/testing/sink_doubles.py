@@ -12,6 +12,7 @@ from penstock.kafka.consumer import FetchedChunk, RebalanceListener, Subscriptio
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks, Timing
 from penstock.worker.tolerance import ErrorPolicy
@@ -145,6 +146,9 @@ class FakeConsumer:
         if self.commit_error is not None:
             raise self.commit_error
         self.sync_commits.append({tp: at.offset for tp, at in offsets.items()})
+
+    def ends(self) -> dict[TopicPartition, int]:
+        return {tp: len(self.log.get(tp, ())) for tp in self.positions}
 
     def interrupt(self) -> None:
         with self.changed:
@@ -330,6 +334,7 @@ class Sink:
     commit_interval_ms: int = 60_000
     paused: bool = False
     limits: StageLimits = field(default_factory=StageLimits)
+    metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
 
     def __post_init__(self) -> None:
         self.consumer = FakeConsumer()
@@ -357,6 +362,7 @@ class Sink:
                 self.pipeline,
                 self._reporters,
                 self.topics.append,
+                metrics=self.metrics,
             ),
             TaskCallbacks(
                 lambda: self._reached("RUNNING"),

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from penstock.api import OffsetStorageReader, SinkConnectorContext, SourceConnectorContext
+from penstock.api import OffsetStorageReader, PluginMetrics, SinkConnectorContext, SourceConnectorContext
 from penstock.errors import ConnectException, IllegalWorkerStateException
+from penstock.worker.plugin_metrics import InstanceMetrics
 
 
 class ConnectorRequests(Protocol):
@@ -28,11 +29,17 @@ class _Calls:
     """What both contexts do; open until ``close``."""
 
     def __init__(
-        self, connector: str, requests: ConnectorRequests, raise_error: Callable[[BaseException], None]
+        self,
+        connector: str,
+        requests: ConnectorRequests,
+        raise_error: Callable[[BaseException], None],
+        metrics: InstanceMetrics,
     ) -> None:
         self.connector = connector
         self._requests = requests
         self._raise_error = raise_error
+        self._metrics = metrics
+        self._plugin_metrics = metrics.plugin()
         self._closed = threading.Event()
 
     def check_open(self) -> None:
@@ -51,8 +58,13 @@ class _Calls:
         self.check_open()
         self._requests.restart_tasks(self.connector, None if task_ids is None else sorted(set(task_ids)))
 
+    def plugin_metrics(self) -> PluginMetrics:
+        self.check_open()
+        return self._plugin_metrics
+
     def close(self) -> None:
         self._closed.set()
+        self._metrics.close()
 
 
 class RunnerSinkContext(SinkConnectorContext):
@@ -62,12 +74,17 @@ class RunnerSinkContext(SinkConnectorContext):
         connector: Its name.
         requests: The herder.
         raise_error: What makes the connector FAILED.
+        metrics: Of this instance; closed with the context.
     """
 
     def __init__(
-        self, connector: str, requests: ConnectorRequests, raise_error: Callable[[BaseException], None]
+        self,
+        connector: str,
+        requests: ConnectorRequests,
+        raise_error: Callable[[BaseException], None],
+        metrics: InstanceMetrics,
     ) -> None:
-        self._calls = _Calls(connector, requests, raise_error)
+        self._calls = _Calls(connector, requests, raise_error, metrics)
 
     def request_task_reconfiguration(self) -> None:
         self._calls.request_task_reconfiguration()
@@ -78,8 +95,11 @@ class RunnerSinkContext(SinkConnectorContext):
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
         self._calls.restart_tasks(task_ids)
 
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._calls.plugin_metrics()
+
     def close(self) -> None:
-        """Makes every later call fail."""
+        """Makes every later call fail; the connector's own metrics go."""
         self._calls.close()
 
 
@@ -92,8 +112,9 @@ class RunnerSourceContext(SourceConnectorContext):
         requests: ConnectorRequests,
         raise_error: Callable[[BaseException], None],
         offsets: OffsetStorageReader,
+        metrics: InstanceMetrics,
     ) -> None:
-        self._calls = _Calls(connector, requests, raise_error)
+        self._calls = _Calls(connector, requests, raise_error, metrics)
         self._offsets = _ClosableReader(connector, offsets)
 
     def request_task_reconfiguration(self) -> None:
@@ -105,12 +126,15 @@ class RunnerSourceContext(SourceConnectorContext):
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
         self._calls.restart_tasks(task_ids)
 
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._calls.plugin_metrics()
+
     def offset_storage_reader(self) -> OffsetStorageReader:
         self._calls.check_open()
         return self._offsets
 
     def close(self) -> None:
-        """Makes every later call fail, also those of the offset reader."""
+        """Makes every later call fail, also those of the offset reader; the connector's own metrics go."""
         self._calls.close()
         self._offsets.close()
 

@@ -15,8 +15,9 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-from penstock.api import OffsetStorageReader, SourceConnectorContext, SourceFrame, SourceTaskContext
+from penstock.api import OffsetStorageReader, PluginMetrics, SourceConnectorContext, SourceFrame, SourceTaskContext
 from penstock.errors import RetriableException
+from penstock.worker.plugin_metrics import InstanceMetrics
 
 _PAUSE_S = 0.05
 
@@ -32,6 +33,12 @@ class _NoOffsets(OffsetStorageReader):
 
 
 class _ConnectorContext(SourceConnectorContext):
+    def __init__(self) -> None:
+        self._plugin_metrics = InstanceMetrics.unread().plugin()
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._plugin_metrics
+
     def offset_storage_reader(self) -> OffsetStorageReader:
         return _NoOffsets()
 
@@ -49,9 +56,13 @@ class _TaskContext(SourceTaskContext):
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = dict(config)
         self.stopping = threading.Event()
+        self._plugin_metrics = InstanceMetrics.unread().plugin()
 
     def configs(self) -> dict[str, str]:
         return dict(self._config)
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._plugin_metrics
 
     def offset_storage_reader(self) -> OffsetStorageReader:
         return _NoOffsets()

@@ -14,8 +14,9 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import SupportsIndex, overload
 
-from penstock.api import ErrantRecordReporter, SinkTaskContext, TopicPartition
+from penstock.api import ErrantRecordReporter, PluginMetrics, SinkTaskContext, TopicPartition
 from penstock.errors import ConnectException, IllegalWorkerStateException
+from penstock.worker.plugin_metrics import InstanceMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         assignment: The partitions owned now.
         reporter: Where bad records go; None when error reporting is not configured.
         wake: Makes the loop look at a request that came from another thread.
+        metrics: Of this instance; None: nobody sees what it adds.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class WorkerSinkTaskContext(SinkTaskContext):
         assignment: Callable[[], frozenset[TopicPartition]],
         reporter: ErrantRecordReporter | None,
         wake: Callable[[], None],
+        metrics: InstanceMetrics | None = None,
     ) -> None:
         self._task = task
         self._read_config = read_config
         self._assignment = assignment
         self._reporter = reporter
         self._wake = wake
+        self._plugin_metrics = (metrics or InstanceMetrics.unread()).plugin()
         self._rewinds: dict[TopicPartition, int] = {}
         self._timeout_ms = -1
         self._paused: set[TopicPartition] = set()
@@ -117,6 +121,11 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """Where to report records that cannot be put. Thread: any."""
         self._check_open()
         return self._reporter
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """Where the task adds metrics of its own. Thread: any."""
+        self._check_open()
+        return self._plugin_metrics
 
     @property
     def is_closing(self) -> bool:

@@ -7,7 +7,7 @@ to another offset. Each fetch carries an epoch, a number that grows with every a
 only records fetched in or after the epoch of its own last assignment or seek. A partition that is not assigned
 accepts none.
 
-Owning thread: the task's thread.
+Owning thread: the task's thread, except where a method says otherwise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class SinkPartitions:
     """
 
     def __init__(self) -> None:
-        self._positions: dict[TopicPartition, _Position] = {}
+        # Replaced, never given or robbed of a partition, so that other threads can go through it.
+        self._positions: Mapping[TopicPartition, _Position] = {}
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -48,19 +49,20 @@ class SinkPartitions:
 
     def assign(self, starts: Mapping[TopicPartition, int], epoch: int) -> None:
         """Take partitions on, each at the offset its next record will have."""
-        for partition, offset in starts.items():
-            start = OffsetAndMetadata(offset)
-            self._positions[partition] = _Position(start, start, epoch)
+        begun = {
+            partition: _Position(OffsetAndMetadata(offset), OffsetAndMetadata(offset), epoch)
+            for partition, offset in starts.items()
+        }
+        self._positions = {**self._positions, **begun}
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget everything about revoked or lost partitions."""
-        for partition in partitions:
-            self._positions.pop(partition, None)
+        gone = set(partitions)
+        self._positions = {partition: at for partition, at in self._positions.items() if partition not in gone}
 
     def rewind(self, partition: TopicPartition, offset: int, epoch: int) -> None:
         """Go on from another offset; records fetched before ``epoch`` do not count any more."""
-        start = OffsetAndMetadata(offset)
-        self._positions[partition] = _Position(start, start, epoch)
+        self.assign({partition: offset}, epoch)
 
     def discard_fetched(self, partition: TopicPartition, epoch: int) -> None:
         """Stop counting records fetched before ``epoch``; offsets stay as they are."""
@@ -70,6 +72,14 @@ class SinkPartitions:
         """The offset behind the last record that was delivered or is being delivered."""
         position = self._positions[partition]
         return position.current.offset if position.delivering is None else position.delivering
+
+    def behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """How many offsets delivery is behind the ends of partitions, for those that are assigned. Thread: any."""
+        return {
+            partition: max(0, ends[partition] - position.current.offset)
+            for partition, position in self._positions.items()
+            if partition in ends
+        }
 
     def stale(self, partitions: Iterable[TopicPartition], epoch: int) -> set[TopicPartition]:
         """Those of the partitions whose records, fetched in ``epoch``, must not be delivered. Invariant 2."""

@@ -24,13 +24,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.api import AnySinkTask, SinkRecord
+from penstock.api import AnySinkTask, SinkRecord, TopicPartition
 from penstock.errors import SparkStoppedException, stack_trace
 from penstock.kafka.consumer import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
@@ -107,6 +108,7 @@ class SinkTaskServices:
         encode: Makes a message of a record that the task reports and whose original is gone.
         close: Closes converters and transforms; called at the end, on the task's thread.
         load: Of all tasks of the worker.
+        metrics: Those that the task and its parts add themselves.
     """
 
     consumer: SinkConsumer
@@ -116,6 +118,7 @@ class SinkTaskServices:
     encode: Callable[[SinkRecord], ConsumedMessage] = message_of
     close: Callable[[], None] = lambda: None
     load: SharedLoad = field(default_factory=SharedLoad)
+    metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ class SinkTaskRunner:
         )
         self._loop: SinkLoop | None = None
         self._errors: ErrorHandler | None = None
+        self._partitions = SinkPartitions()
         self._progress = CommitProgress(spec.commit_interval_ms, spec.commit_timeout_ms, timing.clock())
         self._thread = OwnedThread(f"task-thread-{suffix}", self._run)
 
@@ -242,6 +246,7 @@ class SinkTaskRunner:
             errors.abandon()
         self._stages.close()
         self._fetcher.interrupt()
+        self._services.metrics.close()
 
     def fail(self, error: Exception) -> None:
         """See ``TaskRunner``."""
@@ -255,6 +260,11 @@ class SinkTaskRunner:
     def counts(self) -> SinkCounts:
         """Records and puts."""
         return SinkCounts() if self._loop is None else self._loop.counts
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """For each assigned partition how many offsets ``put`` is behind its end, as far as the end is known."""
+        return self._partitions.behind(self._fetcher.ends)
 
     @property
     def retry_at_ms(self) -> int | None:
@@ -357,13 +367,14 @@ class SinkTaskRunner:
             errors.abandon()
         messages = DeliveredMessages()
         errant = ErrantRecords(errors, messages, self._services.encode) if errors.has_reporters else None
-        partitions = SinkPartitions()
+        partitions = self._partitions
         context = WorkerSinkTaskContext(
             self._name,
             read_config=spec.read_config,
             assignment=lambda: partitions.assigned,
             reporter=errant,
             wake=stages.wake_task,
+            metrics=self._services.metrics,
         )
         committer = SinkCommitter(
             self._name,
@@ -446,6 +457,7 @@ class SinkTaskRunner:
         if converter is not None and not converter.join(_JOIN_S):
             logger.error("%s: its conversion did not end in %.0f s and is abandoned", self._name, _JOIN_S)
         self._quietly("closing converters and transforms", self._services.close)
+        self._services.metrics.close()
         for reporter in reporters:
             self._quietly("closing an error reporter", reporter.close)
         if context is not None:

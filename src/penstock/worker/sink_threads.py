@@ -44,6 +44,8 @@ from penstock.worker.tolerance import ErrorHandler
 
 #: How long one wait for messages takes; consumer calls of the task wait that long at most.
 _SLICE_S = 0.1
+#: How often the ends of partitions are looked up, for the lag that metrics show.
+_ENDS_S = 1.0
 
 
 class BatchConverter(Protocol):
@@ -89,6 +91,9 @@ class SinkFetcher:
         self._record_bytes = 1024.0
         self._name = name
         self._thread: OwnedThread | None = None
+        self._next_ends = 0.0
+        #: The ends of the assigned partitions, as far as they are known. Replaced as a whole; any thread may read.
+        self.ends: Mapping[TopicPartition, int] = {}
 
     def start(self) -> None:
         """Start the thread; it subscribes first."""
@@ -123,6 +128,7 @@ class SinkFetcher:
             self._consumer.subscribe(self._subscription, self)
             while not self._stages.closed:
                 self._serve_calls()
+                self._note_ends()
                 self._fetch_once()
         except Exception as failure:
             self._stages.post(StageFailed(failure))
@@ -131,7 +137,13 @@ class SinkFetcher:
                 self._serve_calls()
                 self._stages.wait_in_fetch(_SLICE_S, until=Request())
         finally:
+            self.ends = {}
             self._consumer.close()
+
+    def _note_ends(self) -> None:
+        if time.monotonic() >= self._next_ends:
+            self.ends = self._consumer.ends()
+            self._next_ends = time.monotonic() + _ENDS_S
 
     def _fetch_once(self) -> None:
         room = self._stages.room()

@@ -43,6 +43,7 @@ from typing import Final
 from penstock.api import (
     FrameSourceTask,
     OffsetStorageReader,
+    PluginMetrics,
     SourceFrame,
     SourceRecord,
     SourceTask,
@@ -61,6 +62,7 @@ from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.lookahead import Lookahead
 from penstock.worker.offset_commit import OffsetCommitter
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
@@ -116,6 +118,7 @@ class SourceTaskServices:
         read_configs: the task's newest configuration, placeholders resolved again.
         closers: called in order when all else has ended: transforms, reporters, admin client.
         load: of all tasks of the worker.
+        metrics: those that the task and its parts add themselves.
         given_up: set when nothing more is to be waited for; make `errors` with the same event.
         clock: monotonic seconds.
         probe: told named points of the data path, for kill tests.
@@ -130,6 +133,7 @@ class SourceTaskServices:
     read_configs: Callable[[], Mapping[str, str]]
     closers: Sequence[Callable[[], None]] = ()
     load: SharedLoad = field(default_factory=SharedLoad)
+    metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
     given_up: threading.Event = field(default_factory=threading.Event)
     clock: Callable[[], float] = time.monotonic
     probe: Callable[[str], None] = no_probe
@@ -149,12 +153,16 @@ class RunnerSourceTaskContext(SourceTaskContext):
     def __init__(self, services: SourceTaskServices, stopping: threading.Event) -> None:
         self.stopping = stopping
         self._services = services
+        self._plugin_metrics = services.metrics.plugin()
 
     def configs(self) -> dict[str, str]:
         return dict(self._services.read_configs())
 
     def offset_storage_reader(self) -> OffsetStorageReader:
         return self._services.offset_reader
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._plugin_metrics
 
 
 class SourceTaskRunner:
@@ -280,6 +288,7 @@ class SourceTaskRunner:
         self._services.errors.abandon()
         self._services.offset_writer.fence(0)
         self._services.offset_reader.close()
+        self._services.metrics.close()
         self.stop()
         self._give_up()
 
@@ -392,6 +401,7 @@ class SourceTaskRunner:
         self._quietly("closing the offset reader", self._services.offset_reader.close)
         for close in self._services.closers:
             self._quietly("releasing what the task used", close)
+        self._services.metrics.close()
 
     def _finish_stages(self, drain: Deadline) -> None:
         """Wait for both stages and for Kafka; give up what is not delivered in time."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from penstock.api import AnySinkTask, FrameSinkTask, SourceTask
+from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SourceTask
 from penstock.errors import stack_trace
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import (
@@ -53,6 +53,7 @@ from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.lookahead import AT_ONCE
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import StageLimits
@@ -113,6 +114,24 @@ class TaskBuilder:
         """The reader of a connector's committed source offsets."""
         return OffsetReader(self._store, connector)
 
+    def connector_metrics(self, connector: str) -> InstanceMetrics:
+        """What an instance of a connector adds its metrics to."""
+        return self._own_metrics(connector=connector)
+
+    def _own_metrics(self, **labels: str) -> InstanceMetrics:
+        window = SampleWindow(
+            # A length of 0 is allowed and means nothing.
+            max(1, self._settings.metrics_sample_window_ms) / 1000,
+            self._settings.metrics_num_samples,
+        )
+        return InstanceMetrics(self._metrics, labels, window=window)
+
+    def _task_metrics(self, request: TaskRequest, made: ExitStack) -> InstanceMetrics:
+        """What the parts of a task add their metrics to; closed behind all of them."""
+        metrics = self._own_metrics(connector=request.id.connector, task=str(request.id.task))
+        made.callback(metrics.close)
+        return metrics
+
     def connector_offsets(self) -> WorkerOffsets:
         """Reads and changes the committed offsets of connectors."""
         return WorkerOffsets(self._store, self._group_of, self._group_admin)
@@ -155,7 +174,8 @@ class TaskBuilder:
             request.connector_config, self._classes, topic_creation_enabled=self._settings.topic_creation_enable
         )
         task = new_task(request, SourceTask)  # type: ignore[type-abstract]
-        parts = make_parts(self._settings, settings, self._plugins, made)
+        metrics = self._task_metrics(request, made)
+        parts = make_parts(self._settings, settings, self._plugins, made, metrics)
         given_up = threading.Event()
         counts = ErrorCounts()
         errors = ErrorHandler(
@@ -167,19 +187,7 @@ class TaskBuilder:
             cancelled=given_up,
             owner=str(request.id),
         )
-        producer = RecordProducer(
-            self._client(
-                producer_settings(
-                    self._settings.raw,
-                    settings.raw,
-                    client_id=source_producer_id(request.id.connector, request.id.task),
-                )
-            ),
-            name=str(request.id),
-            connector=request.id.connector,
-            task=request.id.task,
-            each_row=wants_metadata(task),
-        )
+        producer = self._producer(request, settings, task)
         made.callback(producer.close, 0)
         services = SourceTaskServices(
             pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs, self._moved(request)),
@@ -193,6 +201,7 @@ class TaskBuilder:
             read_configs=request.read_task_config,
             closers=(made.pop_all().close,),
             load=self._load,
+            metrics=metrics,
             given_up=given_up,
             probe=self._probe,
         )
@@ -212,6 +221,17 @@ class TaskBuilder:
         publish_source(self._metrics, runner, counts)
         return runner
 
+    def _producer(self, request: TaskRequest, settings: SourceSettings, task: SourceTask) -> RecordProducer:
+        connector, number = request.id
+        client = producer_settings(self._settings.raw, settings.raw, client_id=source_producer_id(connector, number))
+        return RecordProducer(
+            self._client(client),
+            name=str(request.id),
+            connector=connector,
+            task=number,
+            each_row=wants_metadata(task),
+        )
+
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
         rules = settings.topic_creation
         if rules is None:
@@ -229,7 +249,8 @@ class TaskBuilder:
     def _sink(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SinkTaskRunner:
         settings = SinkSettings.parse(request.connector_config, self._classes)
         task = new_task(request, AnySinkTask)  # type: ignore[type-abstract]
-        parts = make_parts(self._settings, settings, self._plugins, made)
+        metrics = self._task_metrics(request, made)
+        parts = make_parts(self._settings, settings, self._plugins, made, metrics)
         client = consumer_settings(
             self._settings.raw,
             settings.raw,
@@ -263,6 +284,7 @@ class TaskBuilder:
             make_reporters=self._sink_reporters(request, settings),
             close=made.pop_all().close,
             load=self._load,
+            metrics=metrics,
         )
         runner = SinkTaskRunner(
             spec,

@@ -8,7 +8,7 @@ Source: runtime.SourceTask/SinkTaskMetricsGroup and ErrorHandlingMetrics of Kafk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -57,8 +57,20 @@ def publish_sink(metrics: Metrics, task: ConnectorTaskId, runner: SinkTaskRunner
         "offset_commit_skip_total": lambda: commits.skipped,
     }
     _publish(metrics, task, SINK, own)
+    metrics.family(SINK + "sink_record_lag", lambda: _lags(runner), **_tags(task))
+    metrics.family(SINK + "sink_record_lag_max", lambda: _largest_lag(runner), **_tags(task))
     _publish_busy(metrics, task, runner.busy)
     _publish_errors(metrics, task, runner.error_counts)
+
+
+def _lags(runner: SinkTaskRunner) -> Iterable[tuple[Mapping[str, str], float]]:
+    for partition, lag in sorted(runner.lag.items()):
+        yield {"topic": partition.topic, "partition": str(partition.partition)}, lag
+
+
+def _largest_lag(runner: SinkTaskRunner) -> Iterable[tuple[Mapping[str, str], float]]:
+    if lags := runner.lag.values():
+        yield {}, max(lags)
 
 
 def withdraw(metrics: Metrics, task: ConnectorTaskId) -> None:

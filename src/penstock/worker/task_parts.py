@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.api import BaseTransformation, Converter, HeaderConverter, Predicate, Task
+from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
 from penstock.errors import ConnectException
 from penstock.pipeline.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
 from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec
 from penstock.settings.worker import ConverterSettings, WorkerSettings
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.task_configs import TASK_CLASS, load_class
 from penstock.worker.worker import TaskRequest
 
@@ -47,25 +48,32 @@ def new_task(request: TaskRequest, base: type[TaskT]) -> TaskT:
     return _made(f"task {request.id}", load_class(path), base)
 
 
-def make_parts(worker: WorkerSettings, settings: ConnectorSettings, plugins: Plugins, made: ExitStack) -> TaskParts:
+def make_parts(
+    worker: WorkerSettings,
+    settings: ConnectorSettings,
+    plugins: Plugins,
+    made: ExitStack,
+    metrics: InstanceMetrics | None = None,
+) -> TaskParts:
     """Makes and configures converters and transforms; ``made`` closes them.
 
     Each converter is the connector's, with the connector's sub-settings, where the connector names one; else the
-    worker's, with the worker's sub-settings only.
+    worker's, with the worker's sub-settings only. `metrics` are those of the task; None: nobody sees them.
 
     Raises:
         ConnectException: a class cannot be found, made or configured.
     """
+    metrics = metrics or InstanceMetrics.unread()
     key = _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins)
     value = _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins)
     header = _chosen(
         "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
     )
     return TaskParts(
-        _converter("key.converter", *key, made, is_key=True),
-        _converter("value.converter", *value, made, is_key=False),
-        _header_converter("header.converter", *header, made),
-        tuple(_transforms(settings, made)),
+        _converter("key.converter", *key, made, metrics, is_key=True),
+        _converter("value.converter", *value, made, metrics, is_key=False),
+        _header_converter("header.converter", *header, made, metrics),
+        tuple(_transforms(settings, made, metrics)),
     )
 
 
@@ -76,6 +84,7 @@ def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
         InvalidSettingsError: some cannot be found, made or configured; all of them are listed.
     """
     faults = []
+    metrics = InstanceMetrics.unread()
     for name, kind, given in (
         ("key.converter", PluginKind.CONVERTER, worker.key_converter),
         ("value.converter", PluginKind.CONVERTER, worker.value_converter),
@@ -85,9 +94,9 @@ def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
             try:
                 cls, config = _chosen(name, kind, None, given, plugins)
                 if kind is PluginKind.HEADER_CONVERTER:
-                    _header_converter(name, cls, config, made)
+                    _header_converter(name, cls, config, made, metrics)
                 else:
-                    _converter(name, cls, config, made, is_key=name == "key.converter")
+                    _converter(name, cls, config, made, metrics, is_key=name == "key.converter")
             except ConnectException as error:
                 rule = f"Invalid value {given.class_text} for configuration {name}: {error}"
                 faults.append(Fault(name, given.class_text, rule))
@@ -107,27 +116,34 @@ def _chosen(
     return cls, {**config, "converter.type": name.partition(".")[0]}
 
 
-def _converter(name: str, cls: type, config: dict[str, object], made: ExitStack, *, is_key: bool) -> Converter:
+def _converter(
+    name: str, cls: type, config: dict[str, object], made: ExitStack, metrics: InstanceMetrics, *, is_key: bool
+) -> Converter:
     converter: Converter = _made(name, cls, Converter)  # type: ignore[type-abstract]
     made.callback(converter.close)
     _configure(name, lambda: converter.configure(config, is_key))
+    _monitor(name, converter, metrics, converter="key" if is_key else "value")
     return converter
 
 
-def _header_converter(name: str, cls: type, config: dict[str, object], made: ExitStack) -> HeaderConverter:
+def _header_converter(
+    name: str, cls: type, config: dict[str, object], made: ExitStack, metrics: InstanceMetrics
+) -> HeaderConverter:
     converter: HeaderConverter = _made(name, cls, HeaderConverter)  # type: ignore[type-abstract]
     made.callback(converter.close)
     _configure(name, lambda: converter.configure(config))
+    _monitor(name, converter, metrics, converter="header")
     return converter
 
 
-def _transforms(settings: ConnectorSettings, made: ExitStack) -> list[TransformStage]:
+def _transforms(settings: ConnectorSettings, made: ExitStack, metrics: InstanceMetrics) -> list[TransformStage]:
     stages = []
     for spec in settings.transforms:
         name = f"transforms.{spec.alias}"
         transformation: BaseTransformation = _made(name, spec.type, BaseTransformation)  # type: ignore[type-abstract]
         made.callback(transformation.close)
         _configure(name, _bound(transformation.configure, spec.config))
+        _monitor(name, transformation, metrics, transformation=spec.alias)
         predicate: Predicate | None = None
         if spec.predicate is not None:
             chosen = settings.predicates[spec.predicate]
@@ -135,6 +151,8 @@ def _transforms(settings: ConnectorSettings, made: ExitStack) -> list[TransformS
             predicate = _made(name, chosen.type, Predicate)  # type: ignore[type-abstract]
             made.callback(predicate.close)
             _configure(name, _bound(predicate.configure, chosen.config))
+            # One predicate may stand at several transforms, each time as an instance of its own.
+            _monitor(name, predicate, metrics, transformation=spec.alias, predicate=chosen.alias)
         stages.append(TransformStage(spec.alias, transformation, predicate, spec.negate))
     return stages
 
@@ -158,3 +176,12 @@ def _configure(name: str, configure: Callable[[], None]) -> None:
         configure()
     except Exception as error:
         raise ConnectException(f"{name} cannot be configured: {error}") from error
+
+
+def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str) -> None:
+    if not isinstance(plugin, Monitorable):
+        return
+    try:
+        plugin.with_plugin_metrics(metrics.plugin(**labels))
+    except Exception as error:
+        raise ConnectException(f"{name} cannot add its metrics: {error}") from error

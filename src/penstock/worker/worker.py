@@ -22,9 +22,12 @@ from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
+from penstock.telemetry import Metrics
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
 from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
+from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.startup_counts import StartupCounts
 from penstock.worker.task_configs import check_count
 from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
 
@@ -86,6 +89,8 @@ class WorkerParts:
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
         task_gone: Told of each task that was stopped and is not known any more.
+        metrics: Gets what the worker counts.
+        connector_metrics: Makes the metrics that an instance of a connector may add to.
     """
 
     worker_id: str
@@ -100,6 +105,8 @@ class WorkerParts:
     task_stop_timeout_s: float = 5.0
     connector_stop_timeout_s: float = 5.0
     task_gone: Callable[[ConnectorTaskId], None] = lambda task: None
+    metrics: Metrics = field(default_factory=Metrics)
+    connector_metrics: Callable[[str], InstanceMetrics] = lambda connector: InstanceMetrics.unread()
 
 
 class Worker:
@@ -117,6 +124,7 @@ class Worker:
         self._requests = requests
         self._connectors: dict[str, ConnectorRunner] = {}
         self._tasks: dict[ConnectorTaskId, TaskSlot] = {}
+        self.startups = StartupCounts(parts.metrics)
 
     @property
     def worker_id(self) -> str:
@@ -178,7 +186,12 @@ class Worker:
         """
         if name in self._connectors:
             raise ConnectException(f"connector {name} is running already")
-        cls = self.plugins.resolve_connector(resolved[CONNECTOR_CLASS])
+        startup = self.startups.connector(resting=target is not TargetState.STARTED)
+        try:
+            cls = self.plugins.resolve_connector(resolved[CONNECTOR_CLASS])
+        except ConnectException:
+            startup.reached(State.FAILED)
+            raise
 
         def make() -> Connector:
             instance = cls()
@@ -186,12 +199,17 @@ class Worker:
             return instance
 
         def make_context(raise_error: Callable[[BaseException], None]) -> ConnectorContext:
+            metrics = self._parts.connector_metrics(name)
             if issubclass(cls, SinkConnector):
-                return RunnerSinkContext(name, self._requests, raise_error)
-            return RunnerSourceContext(name, self._requests, raise_error, self._parts.offset_reader(name))
+                return RunnerSinkContext(name, self._requests, raise_error, metrics)
+            return RunnerSourceContext(name, self._requests, raise_error, self._parts.offset_reader(name), metrics)
+
+        def on_state(state: State, trace: str | None) -> None:
+            startup.reached(state)
+            self._listener.on_connector_state(name, state, trace)
 
         spec = ConnectorSpec(name, dict(resolved), make, make_context, target)
-        runner = ConnectorRunner(spec, lambda state, trace: self._listener.on_connector_state(name, state, trace))
+        runner = ConnectorRunner(spec, on_state)
         self._connectors[name] = runner
         log.info("Starting connector %s (%s)", name, resolved[CONNECTOR_CLASS])
         return runner.start()
@@ -256,11 +274,17 @@ class Worker:
                 check_count(request.id.connector, request.task_count, max_tasks)
             return self._parts.make_task(request, report)
 
+        startup = self.startups.task(resting=request.paused)
+
+        def on_state(state: State, trace: str | None) -> None:
+            startup.reached(state)
+            self._listener.on_task_state(request.id, state, trace)
+
         slot = TaskSlot(
             request.id,
             make,
             paused=request.paused,
-            on_state=lambda state, trace: self._listener.on_task_state(request.id, state, trace),
+            on_state=on_state,
             stop_timeout_s=self._parts.task_stop_timeout_s,
         )
         self._tasks[request.id] = slot

@@ -162,6 +162,32 @@ def test_a_closed_context_refuses_everything(setup: Setup) -> None:
         reader.offset({"file": "f"})
 
 
+def test_metrics_of_a_connector_stay_while_it_rests_and_go_with_its_instance(setup: Setup) -> None:
+    setup.put("a")
+    first = BOARD.instances["a"][0].context().plugin_metrics()
+    first.add_metric(first.metric_name("tables"), lambda: 3)
+    setup.herder.pause_connector("a").result(10)
+    setup.await_state("a", "PAUSED", ["PAUSED"])
+    assert setup.metrics.total("kafka_connect_plugins_tables", connector="a") == 3
+
+    setup.herder.restart_connector("a").result(10)
+    assert setup.metrics.total("kafka_connect_plugins_tables") == 0
+    with pytest.raises(IllegalWorkerStateException, match="connector=a are closed: it has ended"):
+        first.metric_name("tables")
+
+
+def test_metrics_of_an_abandoned_connector_go_and_it_adds_no_more(setup: Setup) -> None:
+    setup.put("s", SINK)
+    context = BOARD.instances["s"][0].context()
+    own = context.plugin_metrics()
+    own.add_metric(own.metric_name("tables"), lambda: 3)
+    BOARD.block["s", "stop"] = threading.Event()
+    setup.herder.delete_connector("s").result(10)
+    assert setup.metrics.total("kafka_connect_plugins_tables") == 0
+    with pytest.raises(IllegalWorkerStateException):
+        context.plugin_metrics()
+
+
 def test_an_error_raised_by_a_connector_leaves_its_tasks_running(setup: Setup) -> None:
     setup.put("a")
     setup.await_state("a", "RUNNING", ["RUNNING"])

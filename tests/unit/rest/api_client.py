@@ -119,6 +119,6 @@ def serving(
 ) -> Iterator[Api]:
     """A running worker without Kafka and Spark, and its API."""
     with running(connectors) as setup:
-        port = SHARED.show(application(setup.herder, timeout_s, options, **more))
+        port = SHARED.show(application(setup.herder, timeout_s, options, metrics=setup.metrics, **more))
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=_NO_TLS) as client:
             yield Api(setup, client)

@@ -131,6 +131,20 @@ def test_media_types_methods_and_accept_headers(api: Api) -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
+def test_metrics_are_answered_whatever_a_plugin_makes_of_its_own(api: Api) -> None:
+    api.create("a")
+    own = BOARD.instances["a"][0].context().plugin_metrics()
+    own.add_metric(own.metric_name("files", "Of a folder.", {"folder": "caf\udce9"}), lambda: 2)
+    own.add_metric(own.metric_name("broken"), lambda: 1 / 0)
+    answer = api.http.get("/metrics")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert 'kafka_connect_plugins_files{connector="a",folder="caf?"} 2\n' in answer.text
+    assert "kafka_connect_worker_connector_startup_success_total 1\n" in answer.text
+    assert "broken" not in answer.text
+    api.call("DELETE", "/connectors/a")
+    assert "plugins" not in api.http.get("/metrics").text
+
+
 def test_a_name_taken_is_409(api: Api) -> None:
     assert api.create("a")[0] == 201
     assert api.create("a") == (409, {"error_code": 409, "message": "Connector a already exists"})

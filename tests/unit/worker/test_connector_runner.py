@@ -12,6 +12,7 @@ from penstock.testing.control_plane import await_true
 from penstock.testing.probes import BOARD, ProbeSink
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec
 from penstock.worker.contexts import RunnerSinkContext
+from penstock.worker.plugin_metrics import InstanceMetrics
 
 
 class NoRequests:
@@ -34,7 +35,7 @@ class Run:
         self.runner = ConnectorRunner(spec, lambda state, trace: self.states.append(state))
 
     def _context(self, raise_error: object) -> ConnectorContext:
-        return RunnerSinkContext("a", NoRequests(), raise_error)  # type: ignore[arg-type]
+        return RunnerSinkContext("a", NoRequests(), raise_error, InstanceMetrics.unread())  # type: ignore[arg-type]
 
 
 @pytest.fixture

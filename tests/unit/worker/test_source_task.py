@@ -14,12 +14,14 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import (
     AlreadyExistsException,
     ConnectException,
+    IllegalWorkerStateException,
     KafkaRetriableException,
     OffsetStoreException,
     RetriableException,
 )
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.telemetry import Metrics
 from penstock.testing.source_doubles import (
     WAIT_S,
     FakePipeline,
@@ -32,6 +34,7 @@ from penstock.testing.source_doubles import (
 from penstock.worker import source_task
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts, FailedRecord
+from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
@@ -64,6 +67,7 @@ class Rig:
     limits: BatchLimits = field(default_factory=BatchLimits)
     paused: bool = False
     topics: TopicCreator | None = None
+    metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
 
     def __post_init__(self) -> None:
         self.pipeline = FakePipeline()
@@ -91,6 +95,7 @@ class Rig:
             offset_writer=OffsetWriter(self.store, "c"),
             read_configs=lambda: {"secret": "new"},
             closers=(lambda: self.closed.append("transforms"), lambda: self.closed.append("reporters")),
+            metrics=self.metrics,
             given_up=given_up,
             probe=self.probes.append,
         )
@@ -602,6 +607,26 @@ def test_wakeup_is_called_once_on_another_thread_when_stop_is_asked(rigs: list[R
     rig.runner.stop()
     assert task.threads == ["wakeup-c-0"]
     assert rig.committed() == {"f": 1}
+
+
+@pytest.mark.parametrize("end", ["stop", "failure", "cancel"])
+def test_metrics_that_the_task_adds_go_with_it(rigs: list[Rig], end: str) -> None:
+    registry = Metrics()
+    rig = started(rigs, Rig(metrics=InstanceMetrics(registry, {"connector": "c", "task": "0"})))
+    own = rig.task.context.plugin_metrics()
+    own.add_metric(own.metric_name("rows"), lambda: 1)
+    assert registry.total("kafka_connect_plugins_rows", task="0") == 1
+    if end == "failure":
+        rig.runner.fail(ConnectException("broken"))
+    elif end == "stop":
+        rig.runner.stop()
+    else:
+        rig.runner.cancel()
+        assert list(registry.read()) == []
+    assert rig.runner.join(WAIT_S)
+    assert list(registry.read()) == []
+    with pytest.raises(IllegalWorkerStateException, match="closed: it has ended"):
+        own.metric_name("rows")
 
 
 def test_a_cancelled_task_commits_and_reports_nothing_more(rigs: list[Rig]) -> None:

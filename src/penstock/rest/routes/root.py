@@ -1,4 +1,4 @@
-"""``GET /``, ``GET /health`` and ``GET /metrics``. Runs on the REST thread.
+"""``GET /``, ``GET /health`` and ``GET /metrics``. Runs on the REST thread, metrics are read on another.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.RootResource.
 """
@@ -33,7 +33,11 @@ async def health(request: Request) -> Response:
 @not_json
 async def metrics(request: Request) -> Response:
     """The worker's metrics, for Prometheus."""
-    return Response(metrics_text(services(request).metrics.read()), media_type=CONTENT_TYPE)
+    s = services(request)
+    # Plugins measure some of them, in code of their authors.
+    text = await s.on_thread("read-metrics", lambda: metrics_text(s.metrics.read(), s.metrics.descriptions()))
+    # A plugin's tag may hold what no encoding takes, half of a character of a file's name for example.
+    return Response(text.encode(errors="replace"), media_type=CONTENT_TYPE)
 
 
 ENTRIES: list[Entry] = [("GET", "/", server_info), ("GET", "/health", health), ("GET", "/metrics", metrics)]

@@ -30,8 +30,6 @@ FIELDS: Final[dict[str, str | None]] = {
     "header.converter.plugin.version": None,
     "connector.plugin.version": None,
     "plugin.discovery": None,
-    "metrics.sample.window.ms": None,
-    "metrics.num.samples": None,
     "metrics.recording.level": None,
     "metric.reporters": None,
     "config.action.reload": "reload_on_expiry",
