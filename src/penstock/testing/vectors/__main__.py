@@ -1,6 +1,7 @@
 """``python -m penstock.testing.vectors FILE...``: runs recorded vectors and says which of them fail.
 
-Main function: ``main``. Exit status 0 when none fails, 1 when some do, 2 for wrong arguments.
+Main function: ``main``. Exit status 0 when none fails, 1 when some do, 2 when there is nothing to run: wrong
+arguments, files that cannot be read, no vector of the classes and kinds that are asked for.
 
 Owning thread: the main thread; it starts the Spark session and stops it.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from penstock.testing.spark_settings import QUICK_START
 from penstock.testing.vectors.deviations import Deviation, load_deviations
-from penstock.testing.vectors.model import Vector, Verdict, load_vectors
+from penstock.testing.vectors.model import UnusableVectorsError, Vector, Verdict, choose, load_vectors
 from penstock.testing.vectors.runner import BATCH_ROWS, PLAIN_KINDS, run_one_by_one, run_shuffled
 
 SESSION_TIMEOUT_S = 180.0
@@ -84,7 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit status."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.ERROR)
-    vectors = [one for path in options.files for one in load_vectors(path, options.classes, options.kinds)]
+    try:
+        recorded = [one for path in options.files for one in load_vectors(path)]
+        vectors = choose(recorded, options.classes, options.kinds)
+    except UnusableVectorsError as error:
+        print(error, file=sys.stderr)
+        return 2
     report = Report([] if options.strict else load_deviations(), options.json)
     _run(vectors, options, report)
     report.summary()

@@ -13,7 +13,7 @@ from penstock.testing.vectors.__main__ import main
 from penstock.testing.vectors.adapter import PipelineAdapter, decode_record, encode_record
 from penstock.testing.vectors.compare import judge
 from penstock.testing.vectors.deviations import Deviation, load_deviations
-from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, Verdict, load_vectors
+from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, Verdict, choose, load_vectors
 from penstock.testing.vectors.runner import run_one_by_one, run_shuffled
 
 RECORD: dict[str, Any] = {
@@ -219,8 +219,61 @@ def test_classes_can_be_chosen_with_or_without_their_side(tmp_path: Path) -> Non
     names = ["Cast$Key", "Cast$Value", "Castle", "HoistField$Value"]
     path = lines(tmp_path, *({**GOOD, "id": name, "class": name} for name in names))
 
-    assert [one.id for one in load_vectors(path, ["Cast"])] == ["Cast$Key", "Cast$Value"]
-    assert [one.id for one in load_vectors(path, ["Cast$Key", "Castle"])] == ["Cast$Key", "Castle"]
+    assert [one.id for one in choose(load_vectors(path), ["Cast"])] == ["Cast$Key", "Cast$Value"]
+    assert [one.id for one in choose(load_vectors(path), ["Cast$Key", "Castle"])] == ["Cast$Key", "Castle"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--class", "Castle"], "no vector is of class Castle: did you mean Cast or Cast$Key?"),
+        (["--class", "Nope"], "no vector is of class Nope: there are Cast, ConnectSchema.validateValue"),
+        (["--class", "Cast", "--class", "Nope"], "no vector is of class Nope: there are "),
+        (["--kind", "dta"], "no vector is of kind dta: did you mean data?"),
+        (["--class", "Cast", "--kind", "data"], "no vector of class Cast is of kind data"),
+    ],
+)
+def test_a_choice_that_leaves_no_vector_is_an_error_that_names_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    path = lines(tmp_path, GOOD, {**GOOD, "class": "Cast$Key", "kind": "transform"})
+
+    assert main([str(path), *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(said)
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, " cannot be read: No such file or directory"),
+        (b"", "no vector is in the files"),
+        (b"\xff", " is not UTF-8 text: invalid start byte at byte 0"),
+        (b'\n{"id": 1', ", line 2: not a vector: Expecting ',' delimiter: line 1 column 9 (char 8)"),
+        (b"[1]", ", line 1: not a vector: a JSON object is needed, this is list"),
+        (b'{"id": "a", "class": "b"}', ", line 1: not a vector: there is no kind, input"),
+        (b'{"id": "a", "class": 1, "kind": "data", "input": {}}', ", line 1: not a vector: class of another type"),
+        (
+            b'{"id": "a", "class": "b", "kind": "c", "input": {}}',
+            ", line 1: not a vector: its kind is c, which is none",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_in_one_line_with_the_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "given.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert main([str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert printed.err.startswith((str(path), "no vector"))
+    assert printed.err.count("\n") == 1
 
 
 def test_the_command_prints_failures_with_reasons_and_counts_last(
