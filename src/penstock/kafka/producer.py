@@ -13,6 +13,9 @@ A broker refuses a whole request for the sake of one record in it (too large for
 topic). Rows refused like that are sent again one at a time, while nothing else is under way, so that only the bad one
 is lost.
 
+Where no failure is tolerated (`stops_at_failure`), a row that the client refuses by itself is the last one that is
+handed over, and once a row of a chunk is known to have failed no further chunk is. What is behind is never reported.
+
 Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after that one
 ended). The producer owns one thread that waits for the client's delivery reports; `Receipts` are called on it, so that
 delivery goes on while a `send` waits for room. `abort` may come from any thread.
@@ -148,6 +151,8 @@ class RecordProducer:
         name: name of the task, for the thread and for messages.
         connector, task: what log lines are marked with.
         each_row: whether receipts are to say where each row went.
+        stops_at_failure: whether nothing more is sent once a row has failed. Then `send` returns without having sent
+            what is left, and no receipt names those rows. Invariants 1 and 3.
 
     Raises:
         KafkaException: a setting is wrong.
@@ -161,12 +166,14 @@ class RecordProducer:
         connector: str = "",
         task: int | None = None,
         each_row: bool = False,
+        stops_at_failure: bool = False,
     ) -> None:
         merged: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", **settings}
         merged["delivery.report.only.error"] = not each_row
         merged.setdefault("error_cb", self._on_client_error)
         self._name = name
         self._each_row = each_row
+        self._stops_at_failure = stops_at_failure
         self._seldom = SeldomLog(logger)
         self._limit = int(merged.get("queue.buffering.max.kbytes", _DEFAULT_BUFFER_KBYTES)) * 1024
         try:
@@ -181,6 +188,7 @@ class RecordProducer:
         self._bytes = 0
         self._open: dict[int, _Chunk] = {}
         self._rejected: deque[tuple[_Chunk, int, Exception]] = deque()
+        self._stopped = False
         # Rows to be sent again alone, and whether one of them is under way. Only the producer's thread changes them.
         self._suspects: deque[tuple[_Chunk, int]] = deque()
         self._suspect_answer: Callable[..., None] | None = None
@@ -203,6 +211,8 @@ class RecordProducer:
     ) -> None:
         """Hand rows over to the client, in order. Waits while too much is under way. Invariant 3.
 
+        Sends nothing, or no more, once a row has failed and the producer stops at failures.
+
         Args:
             batch: converted records.
             receipts: is told of each chunk.
@@ -222,6 +232,8 @@ class RecordProducer:
             count = part.num_rows
             chunk = _Chunk(replace(batch, table=part), positions[first : first + count], receipts, self._chunk_done)
             number = self._admit(chunk, size + RECORD_OVERHEAD_BYTES)
+            if number is None:
+                return
             if self._each_row:
                 chunk.metadata = {}
                 code = number << _INDEX_BITS
@@ -263,12 +275,14 @@ class RecordProducer:
         with self._state:
             self._state.wait_for(lambda: self._aborted or not self._open)
 
-    def _admit(self, chunk: _Chunk, row_bytes: int) -> int:
-        """Wait for room, then count the chunk as under way."""
+    def _admit(self, chunk: _Chunk, row_bytes: int) -> int | None:
+        """Wait for room, then count the chunk as under way; None when nothing more is to be sent."""
         chunk.nbytes = len(chunk.rows) * row_bytes
         with self._state:
-            self._state.wait_for(lambda: self._aborted or self._has_room(chunk.nbytes, row_bytes))
+            self._state.wait_for(lambda: self._aborted or self._stopped or self._has_room(chunk.nbytes, row_bytes))
             self._check_open()
+            if self._stopped:
+                return None
             number = self._next_chunk
             self._next_chunk += 1
             chunk.number = number
@@ -313,12 +327,19 @@ class RecordProducer:
                     self._wait_for_reports()
                     continue
                 # No amount of waiting makes room for this one.
-                self._rejected.append((chunk, at, _too_large(size, "buffer.memory", self._limit)))
+                self._refuse(chunk, at, _too_large(size, "buffer.memory", self._limit))
                 at += 1
             except (ClientException, ValueError, TypeError) as error:
-                # This row only; the producer's thread counts it off, because only that thread counts.
+                # This row only.
                 at = end - length_hint(values)
-                self._rejected.append((chunk, at - 1, error))
+                self._refuse(chunk, at - 1, error)
+            if self._stopped:
+                return
+
+    def _refuse(self, chunk: _Chunk, index: int, error: Exception) -> None:
+        """The client did not take a row. The producer's thread counts it off, because only that thread counts."""
+        self._stopped = self._stops_at_failure
+        self._rejected.append((chunk, index, error))
 
     def _wait_for_reports(self) -> None:
         """The client's queue is full by its own count: wait until it has reported something."""
@@ -357,6 +378,8 @@ class RecordProducer:
         events = self._client.poll(_POLL_S if busy and held else 0)
         while self._rejected:
             chunk, index, error = self._rejected.popleft()
+            if self._stops_at_failure:
+                chunk.cut_behind(index)
             chunk.reject(index, error)
             events += 1
         if not self._each_row:
@@ -426,6 +449,7 @@ class RecordProducer:
             return
         with self._state:
             aborted = self._aborted
+            self._stopped = self._stopped or (self._stops_at_failure and bool(chunk.errors))
             self._bytes -= chunk.nbytes
             self._state.notify_all()
         if not aborted:
@@ -510,6 +534,12 @@ class _Chunk:
             self.left -= 1
             if not self.left:
                 self.done(self)
+
+    def cut_behind(self, index: int) -> None:
+        """The rows behind this index are not sent: the chunk ends here. Before any row is settled. Invariant 1."""
+        self.left -= len(self.rows) - index - 1
+        self.rows = self.rows[: index + 1]
+        self.batch = replace(self.batch, table=self.batch.table.slice(0, index + 1))
 
     def failures(self) -> list[FailedDelivery]:
         """The failed rows, in order."""

@@ -230,6 +230,7 @@ class TaskBuilder:
             connector=connector,
             task=number,
             each_row=wants_metadata(task),
+            stops_at_failure=not settings.errors_tolerance_all,
         )
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:

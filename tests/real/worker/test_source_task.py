@@ -61,6 +61,7 @@ class Rig:
             connector="c",
             task=0,
             each_row=wants_metadata(self.task),
+            stops_at_failure=not self.tolerance_all,
         )
         plan = plan_of(parse_topic_creation(self.topic_settings)) if self.topic_settings else None
         given_up = threading.Event()
@@ -235,6 +236,26 @@ def test_a_record_the_broker_refuses_fails_the_task_behind_what_was_acknowledged
     assert rig.committed() == {"f": 1}
     # The record behind it may be there or not; its offset is not committed.
     assert b"a" in read(rig.servers, rig.topic, None)
+
+
+def test_nothing_behind_a_record_that_is_too_large_for_the_client_is_sent_before_the_restart(
+    broker: EmbeddedBroker, store: FileOffsetStore
+) -> None:
+    rig = Rig(broker.bootstrap_servers, store, overrides={"message.max.bytes": 2000})
+    large = [rig.record(1, "before"), rig.record(2, "x" * 5000), rig.record(3, "after")]
+    rig.task.give(large, [rig.record(4, "later")])
+    rig.runner.start()
+    trace = rig.wait_state(State.FAILED)
+    assert rig.runner.join(WAIT_S)
+    assert "is 5000 bytes when serialized which is larger than the producer's max.request.size allows" in trace
+    assert rig.written(1) == ["before"]
+    assert rig.committed() == {"f": 1}
+
+    again = Rig(broker.bootstrap_servers, store, tolerance_all=True, overrides={"message.max.bytes": 2000})
+    again.topic = rig.topic
+    again.run(large[1:], [rig.record(4, "later")])
+    assert again.written(3) == ["before", "after", "later"]
+    assert again.committed() == {"f": 4}
 
 
 def test_a_record_the_broker_refuses_is_skipped_when_errors_are_tolerated(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -168,6 +169,82 @@ def test_rows_that_are_refused_are_named_though_only_failures_are_reported(mock:
     assert mock.wait_delivered(WAIT_S)
     assert [failed.row for failed in answers.failures] == [1, 3]
     assert answers.rows == [0, 1, 2, 3]
+
+
+@pytest.fixture(params=[False, True], ids=["failures alone", "each row"])
+def stopping(request: pytest.FixtureRequest) -> Iterator[RecordProducer]:
+    """A producer for a task that tolerates no failure."""
+    settings = {**MOCK, "message.max.bytes": 2000, "queue.buffering.max.kbytes": 64}
+    made = RecordProducer(settings, name="c-0", each_row=request.param, stops_at_failure=True)
+    yield made
+    made.close(0)
+
+
+def handed_over(producer: RecordProducer, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The values that the client has taken."""
+    taken: list[object] = []
+    produce = producer._produce
+
+    def taking(topic: str, value: bytes, *more: Any) -> None:
+        produce(topic, value, *more)
+        taken.append(value)
+
+    monkeypatch.setattr(producer, "_produce", taking)
+    return taken
+
+
+@pytest.mark.parametrize("size", [3_000, 70_000], ids=["larger than a request", "larger than the queue"])
+def test_without_tolerance_nothing_behind_a_row_that_the_client_refuses_is_sent(
+    stopping: RecordProducer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    taken = handed_over(stopping, monkeypatch)
+    answers = Answers()
+    stopping.send(batch(["a", "x" * size, "b", "y" * size]), answers)
+    later = Answers()
+    stopping.send(batch(["c"]), later)
+    assert stopping.wait_delivered(WAIT_S)
+    stopping.send(batch(["d"]), later)
+    assert stopping.wait_delivered(WAIT_S)
+    assert taken == [b"a"]
+    assert [failed.row for failed in answers.failures] == [1]
+    assert answers.rows == [0, 1], "what was not sent is not answered, so no offset passes it"
+    assert later.rows == []
+
+
+def test_without_tolerance_further_chunks_do_not_follow_a_row_that_the_client_refuses(
+    stopping: RecordProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = handed_over(stopping, monkeypatch)
+    answers = Answers()
+    chunk = producer_module.CHUNK_ROWS
+    stopping.send(batch([*["a"] * (chunk + 10), "x" * 3000, *["b"] * (2 * chunk)]), answers)
+    assert stopping.wait_delivered(WAIT_S)
+    assert taken == [b"a"] * (chunk + 10)
+    assert sorted(answers.rows) == list(range(chunk + 11))
+    assert [failed.row for failed in answers.failures] == [chunk + 10]
+
+
+@pytest.mark.parametrize("each_row", [False, True])
+def test_without_tolerance_a_batch_behind_one_that_kafka_did_not_take_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch, each_row: bool
+) -> None:
+    made = RecordProducer(
+        {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300},
+        name="c-0",
+        each_row=each_row,
+        stops_at_failure=True,
+    )
+    taken = handed_over(made, monkeypatch)
+    answers = Answers()
+    try:
+        made.send(batch(["a", "b"]), answers)
+        assert made.wait_delivered(WAIT_S)
+        made.send(batch(["c"]), answers)
+    finally:
+        made.close(0)
+    assert taken == [b"a", b"b"]
+    assert [failed.row for failed in answers.failures] == [0, 1]
+    assert answers.rows == [0, 1]
 
 
 def test_a_batch_waits_until_the_one_before_it_is_stored(mock: RecordProducer) -> None:
