@@ -285,6 +285,7 @@ class SinkRecord(ConnectRecord):
     """
 
     __slots__ = (
+        "_delivered",
         "kafka_offset",
         "original_kafka_offset",
         "original_kafka_partition",
@@ -297,6 +298,8 @@ class SinkRecord(ConnectRecord):
     original_topic: str
     original_kafka_partition: int | None
     original_kafka_offset: int
+    # The batch of messages that the worker delivered it with, whose bytes live as long as it and its copies.
+    _delivered: object
 
     def __init__(
         self,
@@ -328,6 +331,7 @@ class SinkRecord(ConnectRecord):
         self.original_topic = topic if original_topic is None else original_topic
         self.original_kafka_partition = partition if original_kafka_partition is None else original_kafka_partition
         self.original_kafka_offset = kafka_offset if original_kafka_offset is None else original_kafka_offset
+        self._delivered = None
 
     def new_record(
         self,
@@ -342,7 +346,7 @@ class SinkRecord(ConnectRecord):
         headers: ConnectHeaders | _Keep | None = UNCHANGED,
     ) -> SinkRecord:
         """A copy with changes, of the same offset and the same original coordinates."""
-        return SinkRecord(
+        copy = SinkRecord(
             self.topic if topic is UNCHANGED else topic,
             self.kafka_partition if partition is UNCHANGED else partition,
             self.kafka_offset,
@@ -357,6 +361,8 @@ class SinkRecord(ConnectRecord):
             original_kafka_partition=self.original_kafka_partition,
             original_kafka_offset=self.original_kafka_offset,
         )
+        copy._delivered = self._delivered
+        return copy
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SinkRecord):

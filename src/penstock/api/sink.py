@@ -32,8 +32,9 @@ class ErrantRecordReporter(ABC):
         that.
 
         Args:
-            record: As it was given to ``put``. The message it came from is repeated as it was read, where the worker
-                still has it, else the record is converted again.
+            record: As it was given to ``put``, or a copy by ``new_record``. The message it came from is repeated as it
+                was read, until its offset is committed; that of a record the task made itself is what the connector's
+                converters make of it.
             error: Why; its class and text are in the report.
 
         Returns:

@@ -1,9 +1,10 @@
 """A sink that writes down what is done to its tasks, for tests that run it in a worker process of its own.
 
 Main types: `JournalSink`, `JournalSinkTask`; `read_journal` gives what is in a journal, as `Entry` values. The setting
-`journal` names the file, `report` the value (as text) of records that the task gives to its errant record reporter,
-`hold` a file: while it is there `put` waits. The task counts records and calls of `put` in metrics of its own.
-Each entry is one line of JSON, appended with one write, so that tasks may share a journal. Thread: each task's own.
+`journal` names the file, `report` the value (as text) of records that the task gives to its errant record reporter;
+with `made` it gives a record of its own making instead, with an offset that it was never given. `hold` names a file:
+while it is there `put` waits. The task counts records and calls of `put` in metrics of its own. Each entry is one line
+of JSON, appended with one write, so that tasks may share a journal. Thread: each task's own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ CONFIG = (
     .define("journal", ConfigType.STRING, importance=Importance.HIGH, doc="The file that is written.")
     .define("report", ConfigType.STRING, default="", importance=Importance.LOW, doc="The value to report.")
     .define("hold", ConfigType.STRING, default="", importance=Importance.LOW, doc="A file that makes put wait.")
+    .define("made", ConfigType.BOOLEAN, default=False, importance=Importance.LOW, doc="Report records of one's own.")
 )
 _POLL_S = 0.02
 
@@ -100,6 +102,7 @@ class JournalSinkTask(SinkTask):
         self._puts = metrics.add_sensor("puts")
         self._puts.add(metrics.metric_name("journal-records-total", "Records in the journal.", tags), CumulativeSum())
         self._puts.add(metrics.metric_name("journal-puts-total", "Entries of put.", tags), CumulativeCount())
+        self._made = props.get("made") == "true"
         self._journal = os.open(props["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._write("start", ())
 
@@ -127,7 +130,10 @@ class JournalSinkTask(SinkTask):
             if self._report and str(record.value) == self._report:
                 reporter = self.context.errant_record_reporter()
                 assert reporter is not None
-                reporter.report(record, DataException(f"the journal does not take {record.value}"))
+                reporter.report(
+                    _made_of(record) if self._made else record,
+                    DataException(f"the journal does not take {record.value}"),
+                )
 
     def stop(self) -> None:
         self._write("stop", ())
@@ -142,3 +148,17 @@ class JournalSinkTask(SinkTask):
             **more,
         }
         os.write(self._journal, json.dumps(entry).encode() + b"\n")
+
+
+def _made_of(record: SinkRecord) -> SinkRecord:
+    return SinkRecord(
+        record.topic,
+        record.kafka_partition,
+        record.kafka_offset + 1_000_000,
+        {"was": record.value, "list": [True, None]},
+        key=record.key,
+        key_schema=record.key_schema,
+        timestamp=record.timestamp,
+        timestamp_type=record.timestamp_type,
+        headers=record.raw_headers,
+    )

@@ -2,7 +2,7 @@
 
 Main types: ``ErrantRecords`` (the reporter) and ``DeliveredMessages`` (finds the original bytes of a delivered record).
 
-Owning thread: ``report`` may be called from any thread, the rest from the task's thread.
+Owning thread: ``report`` and ``find`` may be called from any thread, the rest from the task's thread.
 
 Source: ``WorkerErrantRecordReporter``.
 """
@@ -10,18 +10,20 @@ Source: ``WorkerErrantRecordReporter``.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from itertools import repeat
 from typing import Final
 
 import pyarrow as pa
 
-from penstock.api import ErrantRecordReporter, SinkRecord
+from penstock.api import ErrantRecordReporter, OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import ConnectException, java_class_name
 from penstock.pipeline.batches import RecordError
 from penstock.worker.error_report import ConsumedMessage
-from penstock.worker.sink_delivery import message_at
+from penstock.worker.sink_delivery import Delivery, message_at
 from penstock.worker.tolerance import TASK_PUT, ErrorHandler
 
 SINK_TASK_JAVA_CLASS: Final = "org.apache.kafka.connect.sink.SinkTask"
@@ -30,37 +32,121 @@ _Coordinates = tuple[str, int | None, int]
 
 
 class DeliveredMessages:
-    """The messages of the last batches, by original coordinates: a task may report a record some time after ``put``.
+    """The messages that records were made of: a task may report a record some time after ``put``.
+
+    A record keeps the messages of its batch alive, as Java's keeps its own: a task that buffers has the originals of
+    all it holds. So that a few records that are never let go cannot hold everything, the bound is:
+
+    - the newest batches are kept in any case, up to ``recent_bytes``, and the last one whatever its size;
+    - older ones as long as the task holds a record of theirs, or a copy made by ``new_record``, and their offsets are
+      not all committed; of these up to ``held_bytes``, the newest first.
+
+    Nothing but the first is kept for a task that takes frames: it makes the records that it reports by itself.
 
     Args:
-        max_bytes: How much is kept; the newest batch is kept whatever its size.
+        committed: The committed offsets of the partitions that are assigned.
+        recent_bytes: How much is kept of what was delivered last.
+        held_bytes: How much is kept beside that of what the task holds.
     """
 
-    def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
-        self._max_bytes = max_bytes
+    def __init__(
+        self,
+        committed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+        *,
+        recent_bytes: int = 64 * 1024 * 1024,
+        held_bytes: int = 1024 * 1024 * 1024,
+    ) -> None:
+        self._committed = committed
+        self._recent_bytes = recent_bytes
+        self._held_bytes = held_bytes
         self._lock = threading.Lock()
-        self._tables: deque[tuple[pa.Table, dict[_Coordinates, int]]] = deque()
+        self._recent: deque[_DeliveredBatch] = deque()
+        self._held: list[weakref.ref[_DeliveredBatch]] = []
         self._bytes = 0
 
-    def remember(self, table: pa.Table) -> None:
-        """A batch is about to be delivered."""
+    def remember(self, delivery: Delivery) -> None:
+        """A batch is about to be delivered for the first time; it may be tried again."""
+        if not delivery.table.num_rows:
+            return
+        batch = _DeliveredBatch(delivery.table, delivery.ends)
+        # In C: some nanoseconds a record.
+        deque(map(_MARK, delivery.records or (), repeat(batch)), maxlen=0)
         with self._lock:
-            self._tables.append((table, {}))
-            self._bytes += table.nbytes
-            while self._bytes > self._max_bytes and len(self._tables) > 1:
-                self._bytes -= self._tables.popleft()[0].nbytes
+            self._recent.append(batch)
+            self._bytes += batch.nbytes
+            while self._bytes > self._recent_bytes and len(self._recent) > 1:
+                oldest = self._recent.popleft()
+                self._bytes -= oldest.nbytes
+                self._held.append(weakref.ref(oldest))
+                del oldest
+            self._release()
 
     def find(self, record: SinkRecord) -> ConsumedMessage | None:
-        """The message a record was made from, unless that was too long ago."""
+        """The message a record was made from, where it is still kept."""
         wanted = (record.original_topic, record.original_kafka_partition, record.original_kafka_offset)
+        own = record._delivered
         with self._lock:
-            for table, rows in reversed(self._tables):
-                if not rows:
-                    columns = (table[name].to_pylist() for name in ("topic", "partition", "offset"))
-                    rows.update(zip(zip(*columns, strict=True), range(table.num_rows), strict=True))
-                if wanted in rows:
-                    return message_at(table, rows[wanted])
+            batches = [own] if isinstance(own, _DeliveredBatch) else []
+            for batch in (*batches, *reversed(self._recent)):
+                if (message := batch.find(wanted)) is not None:
+                    return message
         return None
+
+    def _release(self) -> None:
+        """Let go of what is not needed of the batches that the task holds."""
+        committed = self._committed() if self._held else {}
+        kept: list[weakref.ref[_DeliveredBatch]] = []
+        left = self._held_bytes
+        for held in reversed(self._held):
+            batch = held()
+            if batch is None:
+                continue
+            left -= batch.nbytes
+            if left < 0 or batch.is_committed(committed):
+                batch.release()
+            else:
+                kept.append(held)
+        self._held = kept[::-1]
+
+
+class _DeliveredBatch:
+    """The messages of one delivery. Thread: any, under the lock of ``DeliveredMessages``."""
+
+    __slots__ = ("__weakref__", "_ends", "_rows", "_table", "nbytes")
+
+    def __init__(self, table: pa.Table, ends: Mapping[TopicPartition, int]) -> None:
+        self._table: pa.Table | None = table
+        self._ends = dict(ends)
+        self._rows: dict[_Coordinates, int] = {}
+        self.nbytes: int = table.nbytes
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        # A record that is pickled leaves its message behind.
+        return type(None), ()
+
+    def find(self, wanted: _Coordinates) -> ConsumedMessage | None:
+        table = self._table
+        if table is None:
+            return None
+        if not self._rows:
+            columns = (table[name].to_pylist() for name in ("topic", "partition", "offset"))
+            self._rows.update(zip(zip(*columns, strict=True), range(table.num_rows), strict=True))
+        row = self._rows.get(wanted)
+        return None if row is None else message_at(table, row)
+
+    def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether nothing of it will be asked for: partitions that went away do not count."""
+        return all(
+            partition not in offsets or offsets[partition].offset >= end for partition, end in self._ends.items()
+        )
+
+    def release(self) -> None:
+        self._table = None
+        self._rows = {}
+
+
+#: Sets the batch of a record.
+_MARK: Final[Callable[[SinkRecord, _DeliveredBatch], None]] = vars(SinkRecord)["_delivered"].__set__
 
 
 class ErrantRecords(ErrantRecordReporter):
@@ -69,7 +155,7 @@ class ErrantRecords(ErrantRecordReporter):
     Args:
         errors: The task's error handler.
         messages: Where original bytes are found.
-        encode: Makes a message of a record whose original is gone, or which the task made itself.
+        encode: Makes a message of a record whose original is gone, or which the task made itself; any thread.
     """
 
     def __init__(

@@ -168,6 +168,8 @@ class SinkLoop:
             delivery = self._next_delivery()
         if delivery is not None:
             self._delivery = delivery
+            if self._parts.errant is not None:
+                self._parts.messages.remember(delivery)
             self._deliver()
         else:
             self._put_nothing(forced=timeout_ms is not None)
@@ -250,8 +252,6 @@ class SinkLoop:
         delivery = self._delivery
         assert delivery is not None
         self._partitions.begin_delivery(delivery.ends)
-        if self._parts.errant is not None and delivery.table.num_rows:
-            self._parts.messages.remember(delivery.table)
         started = time.monotonic()
         size = delivery.size
         try:

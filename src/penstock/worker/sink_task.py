@@ -32,6 +32,7 @@ from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.record_encoder import message_as_text
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
@@ -78,23 +79,6 @@ class SinkTaskSpec:
     paused: bool = False
 
 
-def message_of(record: SinkRecord) -> ConsumedMessage:
-    """A message of a record whose original is gone: text and bytes as they are, other values as text."""
-
-    def as_bytes(value: object) -> bytes | None:
-        return value if value is None or isinstance(value, bytes) else str(value).encode()
-
-    return ConsumedMessage(
-        record.original_topic,
-        record.original_kafka_partition or 0,
-        record.original_kafka_offset,
-        record.timestamp,
-        int(record.timestamp_type),
-        as_bytes(record.key),
-        as_bytes(record.value),
-    )
-
-
 @dataclass(frozen=True)
 class SinkTaskServices:
     """What the task uses; all of it is closed with the task.
@@ -105,7 +89,8 @@ class SinkTaskServices:
         make_reporters: Makes log reporter and dead letter queue, on the task's thread; creates the queue's topic. The
             counters are the task's; the queue counts into them.
         record_topic: Told once of each topic that records were read from (any instance of the task; KIP-558).
-        encode: Makes a message of a record that the task reports and whose original is gone.
+        encode: Makes a message of a record that the task reports and whose original is not at hand; any thread
+            (``record_encoder``).
         close: Closes converters and transforms; called at the end, on the task's thread.
         load: Of all tasks of the worker.
         metrics: Those that the task and its parts add themselves.
@@ -115,7 +100,7 @@ class SinkTaskServices:
     pipeline: BatchConverter
     make_reporters: Callable[[ErrorCounts], Sequence[ErrorReporter]] = lambda counts: ()
     record_topic: Callable[[str], None] = lambda topic: None
-    encode: Callable[[SinkRecord], ConsumedMessage] = message_of
+    encode: Callable[[SinkRecord], ConsumedMessage] = message_as_text
     close: Callable[[], None] = lambda: None
     load: SharedLoad = field(default_factory=SharedLoad)
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
@@ -365,9 +350,9 @@ class SinkTaskRunner:
         self._errors = errors
         if self._cancelled.is_set():
             errors.abandon()
-        messages = DeliveredMessages()
-        errant = ErrantRecords(errors, messages, self._services.encode) if errors.has_reporters else None
         partitions = self._partitions
+        messages = DeliveredMessages(lambda: partitions.committed(partitions.assigned))
+        errant = ErrantRecords(errors, messages, self._services.encode) if errors.has_reporters else None
         context = WorkerSinkTaskContext(
             self._name,
             read_config=spec.read_config,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SourceTask
+from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SinkRecord, SourceTask
 from penstock.errors import stack_trace
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import (
@@ -51,17 +51,18 @@ from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
-from penstock.worker.error_report import ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.lookahead import AT_ONCE
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
+from penstock.worker.record_encoder import RecordEncoder, message_as_text
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings, no_probe
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
-from penstock.worker.task_parts import TaskParts, make_parts, new_task
+from penstock.worker.task_parts import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
@@ -279,10 +280,12 @@ class TaskBuilder:
             StageLimits(self._settings.batch_max_records, self._settings.batch_max_bytes),
             request.paused,
         )
+        encode = self._encoder(request, settings, made)
         services = SinkTaskServices(
             consumer,
             pipeline if self._topics is None else TrackingPipeline(pipeline, request.id.connector, self._topics),
             make_reporters=self._sink_reporters(request, settings),
+            encode=encode,
             close=made.pop_all().close,
             load=self._load,
             metrics=metrics,
@@ -315,6 +318,14 @@ class TaskBuilder:
             return reporters
 
         return make
+
+    def _encoder(
+        self, request: TaskRequest, settings: SinkSettings, made: ExitStack
+    ) -> Callable[[SinkRecord], ConsumedMessage]:
+        """Makes messages of records that the task reports: for the dead letter queue, no other reporter shows any."""
+        if settings.dlq_topic is None:
+            return message_as_text
+        return RecordEncoder(*make_converters(self._settings, settings, self._plugins, made), task=str(request.id))
 
     def _dead_letters(
         self, request: TaskRequest, settings: SinkSettings, topic: str, counts: ErrorCounts

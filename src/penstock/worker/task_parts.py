@@ -1,6 +1,7 @@
 """The instances that a task is made of: the user's task, converters and transforms, made and configured.
 
-Main types: ``TaskParts``; ``make_parts`` and ``new_task``. Called on the thread that builds the task.
+Main types: ``TaskParts``; ``make_parts``, ``make_converters`` and ``new_task``. Called on the thread that builds
+the task.
 
 Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder, isolation.Plugins.newConverter.
 """
@@ -64,16 +65,34 @@ def make_parts(
         ConnectException: a class cannot be found, made or configured.
     """
     metrics = metrics or InstanceMetrics.unread()
+    converters = make_converters(worker, settings, plugins, made, metrics)
+    return TaskParts(*converters, tuple(_transforms(settings, made, metrics)))
+
+
+def make_converters(
+    worker: WorkerSettings,
+    settings: ConnectorSettings,
+    plugins: Plugins,
+    made: ExitStack,
+    metrics: InstanceMetrics | None = None,
+) -> tuple[Converter, Converter, HeaderConverter]:
+    """Makes and configures the converters of a task: of keys, values and headers; ``made`` closes them.
+
+    `metrics` are those of the task; None: nobody sees them, as for a task's second set of converters.
+
+    Raises:
+        ConnectException: a class cannot be found, made or configured.
+    """
+    metrics = metrics or InstanceMetrics.unread()
     key = _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins)
     value = _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins)
     header = _chosen(
         "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
     )
-    return TaskParts(
+    return (
         _converter("key.converter", *key, made, metrics, is_key=True),
         _converter("value.converter", *value, made, metrics, is_key=False),
         _header_converter("header.converter", *header, made, metrics),
-        tuple(_transforms(settings, made, metrics)),
     )
 
 

@@ -426,6 +426,33 @@ def test_dead_letters_get_a_topic_and_say_where_they_come_from_and_the_task_may_
     assert lab.worker.metric("kafka_connect_sink_task_sink_record_read_total", lab.name) is None
 
 
+@spark
+def test_a_record_that_a_task_made_itself_is_in_its_dead_letter_as_the_tasks_converters_write_it(lab: Lab) -> None:
+    letters = f"{lab.name}-letters"
+    lab.topic()
+    lab.write(b'{"schema":{"type":"string"},"payload":"refused"}')
+    lab.create(
+        {
+            "connector.class": "penstock.testing.journal_sink:JournalSink",
+            "topics": lab.name,
+            "journal": str(lab.directory / "journal"),
+            "report": "refused",
+            "made": "true",
+            "value.converter": JSON,
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": letters,
+            "errors.deadletterqueue.topic.replication.factor": "1",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        }
+    )
+    [letter] = messages(lab.servers, letters, 1)
+    assert letter.key() == b"key"
+    assert letter.value() == b'{"schema":null,"payload":{"was":"refused","list":[true,null]}}'
+    assert pairs_of(letter)[0] == ("h", b"1")
+    assert headers_of(letter)["offset"] == "1000000"
+    lab.delete()
+
+
 SINK_METRICS = {
     "sink_task_sink_record_read_total": 3,
     "sink_task_sink_record_send_total": 2,

@@ -125,6 +125,20 @@ class Kafka:
             reader.close()
         return [position.offset for position in found]
 
+    def read(self, topic: str) -> list[dict[str, Any]]:
+        """The messages of a topic, once there is one."""
+        reader = RecordConsumer(
+            {"bootstrap.servers": self.servers, "group.id": f"{self.group}-letters", "auto.offset.reset": "earliest"},
+            name="reader",
+        )
+        try:
+            collector = Collector()
+            reader.subscribe(Subscription.of([topic]), collector)
+            eventually(lambda: collector.read(reader), "a message")
+        finally:
+            reader.close()
+        return collector.rows
+
     def end(self) -> None:
         for sink in self._sinks:
             sink.stop()
@@ -312,22 +326,38 @@ def test_bad_records_are_in_the_dead_letter_topic_byte_for_byte_when_their_offse
     sink.wait_values("a", "b")
     sink.stop()
     assert kafka.committed(TopicPartition(topic, 0)) == [3]
-    reader = RecordConsumer(
-        {"bootstrap.servers": kafka.servers, "group.id": f"{kafka.group}-letters", "auto.offset.reset": "earliest"},
-        name="reader",
-    )
-    try:
-        collector = Collector()
-        reader.subscribe(Subscription.of([letters]), collector)
-        eventually(lambda: collector.read(reader), "the dead letter")
-    finally:
-        reader.close()
-    [letter] = collector.rows
+    [letter] = kafka.read(letters)
     assert (letter["key"], letter["value"], letter["timestamp"]) == (b"\x00\x01", b"bad", 123_456)
     headers = [(header["key"], header["value"]) for header in letter["headers"]]
     assert headers[:2] == [("h", b"1"), ("none", None)]
     assert ("__connect.errors.offset", b"1") in headers
     assert ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException") in headers
+
+
+def test_a_record_held_while_much_came_is_in_the_dead_letter_topic_byte_for_byte(kafka: Kafka) -> None:
+    topic, letters = kafka.topic(), f"{kafka.prefix}-dlq"
+    original = b'{"orig": 1,  "x":1.50}'
+    kafka.write(topic, original.decode(), key=b"\x00\x01", headers=[("h", b"v"), ("none", None)], timestamp=123_456)
+    sink = kafka.sink(Subscription.of([topic]), tolerance=True, dead_letters=letters)
+    held: list[SinkRecord] = []
+
+    def put(records: list[SinkRecord]) -> None:
+        held.extend(records)
+        if len(held) == 91:
+            reporter = sink.task.context.errant_record_reporter()
+            assert reporter is not None
+            reporter.report(held[0], ValueError("too late"))
+
+    sink.task.hooks["put"] = put
+    sink.task.hooks["pre_commit"] = lambda offsets: {}
+    kafka.write(topic, *["x" * 900_000] * 90)
+    sink.start()
+    eventually(lambda: len(held) == 91, "delivery")
+    [letter] = kafka.read(letters)
+    assert (letter["key"], letter["value"], letter["timestamp"]) == (b"\x00\x01", original, 123_456)
+    headers = [(header["key"], header["value"]) for header in letter["headers"]]
+    assert headers[:2] == [("h", b"v"), ("none", None)]
+    assert ("__connect.errors.offset", b"0") in headers
 
 
 class Collector:

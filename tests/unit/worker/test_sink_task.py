@@ -12,6 +12,7 @@ from penstock.pipeline.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from penstock.worker import sink_loop
+from penstock.worker.errant_records import DeliveredMessages
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.tolerance import ErrorPolicy
 
@@ -418,6 +419,23 @@ class TestErrors:
         sink.stop()
         assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k0", b"a")]
         assert sink.states == ["RUNNING", "UNASSIGNED"]
+
+    def test_a_batch_that_is_put_again_is_remembered_once(self, run: Sinks, monkeypatch: pytest.MonkeyPatch) -> None:
+        remembered: list[int] = []
+        monkeypatch.setattr(DeliveredMessages, "remember", lambda _, delivery: remembered.append(delivery.size))
+        sink = run(Sink(policy=ErrorPolicy(tolerance_all=True)))
+        left = [RetriableException("busy"), RetriableException("busy")]
+
+        def put(_: object) -> None:
+            if left:
+                sink.task.context.timeout(1)
+                raise left.pop()
+
+        sink.task.hooks["put"] = put
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a", "b")
+        sink.wait_values("a", "b", "a", "b", "a", "b")
+        assert remembered == [2]
 
     def test_a_task_that_swallows_the_refusal_of_its_report_fails_after_put(self, run: Sinks) -> None:
         sink = run(Sink())
