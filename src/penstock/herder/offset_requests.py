@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.api import TopicPartition
 from penstock.errors import BadRequestException, DataException
-from penstock.stores.offsets import key_bytes, value_bytes
+from penstock.stores.offsets import key_bytes, partition_identity, value_bytes
 from penstock.worker.connector_offsets import SinkPlan
 
 TOPIC: Final = "kafka_topic"
@@ -196,11 +196,11 @@ def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) ->
 
 def describe_source_plan(verb: str, before: Sequence[OffsetEntry], after: Sequence[OffsetEntry]) -> dict[str, object]:
     """What a change of a source's offsets would do. How many records that is, only the source system knows."""
-    known = {key_bytes("", entry.partition): entry.offset for entry in before}
+    known = {partition_identity(entry.partition): entry.offset for entry in before}
     listed = [
         {
             "partition": None if entry.partition is None else dict(entry.partition),
-            "current": known.get(key_bytes("", entry.partition)),
+            "current": known.get(partition_identity(entry.partition)),
             "new": entry.offset,
         }
         for entry in after

@@ -1,7 +1,8 @@
 """What the worker and the herder need from an offset store.
 
 Main type: `OffsetStore`. The file, memory and topic stores implement it; `penstock.stores.offsets` puts Kafka
-Connect's JSON keys and values on top of it, so a store itself handles opaque bytes only.
+Connect's JSON keys and values on top of it. A store knows no more of them than that keys that are equal as JSON are one
+key (`penstock.stores.entries`).
 
 Thread: implementations are called from the threads of many tasks at once and synchronise themselves.
 """
@@ -15,6 +16,8 @@ from typing import Protocol, runtime_checkable
 @runtime_checkable
 class OffsetStore(Protocol):
     """A durable map from key bytes to value bytes, shared by all source tasks of a worker.
+
+    A key that is JSON is found, written and removed in any spelling; it stays stored in the one that came first.
 
     Thread: any; every method may be called concurrently after `start` returned.
     Source: org.apache.kafka.connect.storage.OffsetBackingStore.
@@ -34,7 +37,7 @@ class OffsetStore(Protocol):
         """Read the newest committed value of each key.
 
         Args:
-            keys: exact key bytes.
+            keys: key bytes.
             timeout_s: the longest wait, None for the store's own limit.
 
         Returns:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from penstock.errors import OffsetStoreException
+from penstock.stores.entries import OffsetEntries
 
 
 class MemoryOffsetStore:
@@ -19,7 +20,7 @@ class MemoryOffsetStore:
 
     def __init__(self, entries: Mapping[bytes, bytes] | None = None) -> None:
         self._lock = threading.Lock()
-        self._entries = dict(entries or {})
+        self._entries = OffsetEntries(entries)
         self._started = False
 
     def start(self) -> None:
@@ -40,23 +41,14 @@ class MemoryOffsetStore:
         """Take over all entries; None removes a key."""
         with self._lock:
             self._require_started()
-            apply_entries(self._entries, entries)
+            self._entries.apply(self._entries.changes(entries))
 
     def entries(self) -> dict[bytes, bytes]:
         """A copy of all entries."""
         with self._lock:
             self._require_started()
-            return dict(self._entries)
+            return self._entries.copy()
 
     def _require_started(self) -> None:
         if not self._started:
             raise OffsetStoreException("The offset store is not started: it was stopped, or start() was not called")
-
-
-def apply_entries(target: dict[bytes, bytes], entries: Mapping[bytes, bytes | None]) -> None:
-    """Put the entries into the target; None removes a key."""
-    for key, value in entries.items():
-        if value is None:
-            target.pop(key, None)
-        else:
-            target[key] = value

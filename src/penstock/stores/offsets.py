@@ -4,8 +4,8 @@ Main types: `OffsetReader` (what connectors and tasks read with), `OffsetWriter`
 with); `key_bytes`, `value_bytes`, `parse_key`, `parse_value` are the format, `connector_offsets` lists a connector.
 
 A key is the JSON ``["<connector>",{<source partition>}]`` in the order of the partition's keys, a value the JSON of the
-offset, both without spaces. Keys are compared as bytes; where another writer put the keys of a partition in another
-order, the reader still finds it by comparing parsed partitions.
+offset, both without spaces. Stores take keys that are equal as JSON for one, so it does not matter in which order
+another writer put the keys of a partition.
 
 Thread: readers and writers are used from the threads of their task and synchronise themselves.
 
@@ -175,7 +175,6 @@ class OffsetReader(OffsetStorageReader):
         wanted = [key for key in keys if key is not None]
         try:
             values = self._store.get(wanted, self._timeout_s)
-            values = self._with_other_spellings(partitions, keys, values)
         except OffsetStoreException as error:
             raise ConnectException(f"The source offsets of {self._connector} could not be read: {error}") from error
         self._check_open()
@@ -195,33 +194,6 @@ class OffsetReader(OffsetStorageReader):
         except DataException as error:
             logger.error("No offset is looked up for source partition %s of %s: %s", partition, self._connector, error)
             return None
-
-    def _with_other_spellings(
-        self,
-        partitions: Sequence[Mapping[str, object]],
-        keys: Sequence[bytes | None],
-        values: dict[bytes, bytes | None],
-    ) -> dict[bytes, bytes | None]:
-        """Look for equal partitions under other keys. Only a partition of several keys can be spelled in two ways."""
-        missing = {
-            partition_identity(parsed[1]): key
-            for partition, key in zip(partitions, keys, strict=True)
-            if key is not None
-            and partition
-            and len(partition) > 1
-            and values.get(key) is None
-            and (parsed := parse_key(key))
-        }
-        if not missing:
-            return values
-        values = dict(values)
-        for key, value in self._store.entries().items():
-            parsed = parse_key(key)
-            if parsed is not None and parsed[0] == self._connector:
-                wanted = missing.get(partition_identity(parsed[1]))
-                if wanted is not None:
-                    values[wanted] = value
-        return values
 
     def _offset(self, key: bytes, value: bytes | None) -> dict[str, object] | None:
         try:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from penstock.kafka.topic_reader import read_values
 from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
@@ -38,6 +39,71 @@ def test_scenario_7_connector_files_that_are_json_are_created_in_their_initial_s
         worker.wait(lambda: {name: worker.states(name) for name in expected} == expected, f"they are {expected}")
         assert worker.get("/connectors/stopped/config")[1] == {"name": "stopped", **source}
         assert worker.get("/connectors/stopped/tasks")[1] == []
+        assert worker.end() == 0
+    finally:
+        worker.close()
+
+
+TWO_KEYS = """
+from penstock.api import SourceConnector, SourceRecord, SourceTask
+from penstock.config import ConfigDef
+
+PARTITION = {"table": "t1", "db": "x"}
+
+
+class OnceTask(SourceTask):
+    def start(self, props):
+        self.topic, self.sent = props["topic"], False
+
+    def poll(self):
+        if self.sent:
+            self.context.stopping.wait(1.0)
+            return None
+        self.sent = True
+        offset = self.context.offset_storage_reader().offset(PARTITION)
+        return [SourceRecord(PARTITION, {"n": 5}, self.topic, f"after {offset}")]
+
+    def stop(self): ...
+
+
+class OnceSource(SourceConnector):
+    def start(self, props):
+        self.props = dict(props)
+
+    def task_class(self):
+        return OnceTask
+
+    def task_configs(self, max_tasks):
+        return [self.props]
+
+    def stop(self): ...
+
+    def config(self):
+        return ConfigDef()
+"""
+
+
+def test_an_offset_changed_with_the_keys_of_its_partition_in_another_order_is_where_the_task_goes_on(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins/two_keys.py").write_text(TWO_KEYS)
+    worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers, {"plugin.path": str(tmp_path / "plugins")})
+    offsets = "/connectors/once/offsets"
+    committed = {"offsets": [{"partition": {"table": "t1", "db": "x"}, "offset": {"n": 5}}]}
+    changed = {"offsets": [{"partition": {"db": "x", "table": "t1"}, "offset": {"n": 2}}]}
+    config = {"connector.class": "two_keys.OnceSource", "topic": "two-keys"}
+    try:
+        worker.start()
+        worker.wait(lambda: worker.get("/connectors")[0] == 200, "it answers")
+        assert worker.ask("POST", "/connectors", {"name": "once", "config": config})[0] == 201
+        worker.wait(lambda: worker.get(offsets)[1] == committed, "its offset is committed", 120)
+        assert worker.ask("PUT", "/connectors/once/stop")[0] == 204
+        assert worker.ask("PATCH", offsets, changed)[0] == 200
+        assert worker.get(offsets)[1] == changed
+        assert worker.ask("PUT", "/connectors/once/resume")[0] == 202
+        assert read_values(broker.bootstrap_servers, "two-keys", 2, 60) == [b"after None", b"after {'n': 2}"]
+        worker.wait(lambda: worker.get(offsets)[1] == committed, "its offset is one", 60)
         assert worker.end() == 0
     finally:
         worker.close()

@@ -70,6 +70,22 @@ def test_scenario_68_offsets_of_a_source_are_read_changed_and_reset(api: Api) ->
     assert api.call("DELETE", O) == (200, RESET)
 
 
+def test_a_source_partition_is_the_same_one_in_any_order_of_its_keys(api: Api) -> None:
+    source(api)
+    api.call("DELETE", O)
+    writer = OffsetWriter(api.setup.store, "a")
+    writer.put({"table": "t1", "db": "x"}, {"n": 5})
+    writer.flush()
+    change = {"offsets": [{"partition": {"db": "x", "table": "t1"}, "offset": {"n": 2}}]}
+    planned = {"partition": {"db": "x", "table": "t1"}, "current": {"n": 5}, "new": {"n": 2}}
+    assert api.call("PATCH", f"{O}?dry_run=true", change)[1]["offsets"] == [planned]
+    assert api.call("PATCH", O, change) == (200, ALTERED)
+    assert api.call("GET", O)[1] == change
+    assert OffsetReader(api.setup.store, "a").offset({"table": "t1", "db": "x"}) == {"n": 2}
+    assert api.call("DELETE", O) == (200, RESET)
+    assert OffsetReader(api.setup.store, "a").offset({"table": "t1", "db": "x"}) is None
+
+
 def test_a_reset_is_seen_by_a_connector_that_reads_in_start(api: Api) -> None:
     source(api)
     seen: list[object] = []

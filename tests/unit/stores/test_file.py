@@ -60,6 +60,23 @@ def test_null_values_of_a_java_file_count_as_removed(tmp_path: Path) -> None:
         assert store.entries() == {b"a": b"1"}
 
 
+def test_a_source_partition_that_a_file_has_twice_is_told_and_becomes_one_with_the_next_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "connect.offsets"
+    path.write_bytes(encode({b'["c",{"t":1,"d":2}]': b"5", b'["c",{"d":2,"t":1}]': b"2", b'["c",{"t":3}]': b"1"}))
+
+    with opened(path) as store:
+        assert store.get([b'["c",{"t":1,"d":2}]', b'["c",{"d":2,"t":1}]']) == {
+            b'["c",{"t":1,"d":2}]': b"5",
+            b'["c",{"d":2,"t":1}]': b"2",
+        }
+        store.set({b'["c",{"d":2,"t":1}]': b"9"})
+
+    assert 'more than once, with their keys in different orders, as in ["c",{"t":1,"d":2}] and' in caplog.text
+    assert decode(path.read_bytes()) == {b'["c",{"t":1,"d":2}]': b"9", b'["c",{"t":3}]': b"1"}
+
+
 def test_a_second_worker_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "connect.offsets"
 
@@ -161,6 +178,25 @@ class Gate:
             self.writes += 1
             self.reached.set()
             assert self.open.wait(10)
+
+
+def test_of_writers_that_wait_with_one_key_in_two_spellings_the_last_one_wins(tmp_path: Path) -> None:
+    gate = Gate()
+    path = tmp_path / "connect.offsets"
+    store = FileOffsetStore(path, at_point=gate)
+    store.start()
+    first = threading.Thread(target=store.set, args=({b"first": b"1"},))
+    first.start()
+    assert gate.reached.wait(10)
+    for key, value in ((b'{"t":1,"d":2}', b"1"), (b'{"d":2,"t":1}', b"2"), (b'{"t":1,"d":2}', b"3")):
+        with pytest.raises(OffsetStoreException, match=r"not written .* in time"):
+            store.set({key: value}, timeout_s=0.01)
+    gate.open.set()
+    first.join(10)
+    store.set({b"last": b"1"})
+
+    assert decode(path.read_bytes()) == {b"first": b"1", b'{"d":2,"t":1}': b"3", b"last": b"1"}
+    store.stop()
 
 
 def test_writers_that_wait_share_one_write_and_each_returns_when_it_is_durable(tmp_path: Path) -> None:

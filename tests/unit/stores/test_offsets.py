@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import ConnectException, DataException, OffsetStoreException
 from penstock.stores.interface import OffsetStore
+from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import (
     OffsetReader,
     OffsetWriter,
@@ -59,6 +60,12 @@ class FakeStore:
 
     def entries(self) -> dict[bytes, bytes]:
         return dict(self.data)
+
+
+def memory(entries: Mapping[bytes, bytes]) -> MemoryOffsetStore:
+    store = MemoryOffsetStore(entries)
+    store.start()
+    return store
 
 
 def test_the_fake_is_an_offset_store() -> None:
@@ -117,12 +124,12 @@ def test_a_reader_answers_in_the_order_asked_for_with_one_read() -> None:
 
 
 def test_a_reader_finds_a_partition_that_was_written_in_another_order_of_keys() -> None:
-    store = FakeStore({b'["c",{"b":2,"a":1}]': b'{"o":5}', b"rubbish": b"x"})
+    store = memory({b'["c",{"b":2,"a":1}]': b'{"o":5}', b"rubbish": b"x"})
     assert OffsetReader(store, "c").offset({"a": 1, "b": 2}) == {"o": 5}
 
 
 def test_the_exact_key_wins_over_another_spelling() -> None:
-    store = FakeStore({b'["c",{"b":2,"a":1}]': b'{"o":5}', b'["c",{"a":1,"b":2}]': b'{"o":7}'})
+    store = memory({b'["c",{"b":2,"a":1}]': b'{"o":5}', b'["c",{"a":1,"b":2}]': b'{"o":7}'})
     assert OffsetReader(store, "c").offset({"a": 1, "b": 2}) == {"o": 7}
 
 
@@ -171,6 +178,27 @@ def test_a_writer_writes_the_newest_offset_of_each_partition_once() -> None:
     assert store.writes == [{b'["c",{"t":1}]': b'{"o":2}', b'["c",{"t":2}]': None}]
     assert writer.flush(1) == 0
     assert len(store.writes) == 1
+
+
+def test_a_writer_and_readers_that_order_keys_in_their_own_way_speak_of_one_offset() -> None:
+    store = memory({b'["c",{"table":"t1","db":"x"}]': b'{"n":5}'})
+    writer = OffsetWriter(store, "c")
+    writer.put({"db": "x", "table": "t1"}, {"n": 2})
+    writer.flush(1)
+    assert connector_offsets(store, "c") == [({"table": "t1", "db": "x"}, {"n": 2})]
+    assert OffsetReader(store, "c").offset({"table": "t1", "db": "x"}) == {"n": 2}
+    assert OffsetReader(store, "c").offset({"db": "x", "table": "t1"}) == {"n": 2}
+    writer.put({"db": "x", "table": "t1"}, None)
+    writer.flush(1)
+    assert OffsetReader(store, "c").offset({"table": "t1", "db": "x"}) is None
+
+
+def test_bytes_in_a_partition_are_the_text_that_is_stored_for_them() -> None:
+    store = memory({b'["c",{"id":"YWI=","db":"x"}]': b'{"n":5}'})
+    writer = OffsetWriter(store, "c")
+    writer.put({"db": "x", "id": b"ab"}, {"n": 9})
+    writer.flush(1)
+    assert store.entries() == {b'["c",{"id":"YWI=","db":"x"}]': b'{"n":9}'}
 
 
 def test_offsets_of_a_failed_write_are_kept_and_newer_ones_win() -> None:
