@@ -331,6 +331,10 @@ class StandaloneWorker:
         store = FileConnectorStore(path)
         store.start()
         self._stored = store.connectors()
+        from_files = {file.name for file in self._files}
+        kept = [name for name in self._stored if name not in from_files]
+        if kept:
+            log.info("Connectors kept in %s come back: %s", path, ", ".join(kept))
         return store
 
     def _await_broker(self, herder: StandaloneHerder) -> str | None:
@@ -355,13 +359,23 @@ class StandaloneWorker:
             admin.close()
 
     def _create(self, file: ConnectorFile) -> bool:
-        """Creates one connector of the command line, or changes a stored one; False when that ends the worker."""
+        """Creates one connector of the command line; False when that ends the worker."""
         assert self._herder is not None
-        # The file has the settings; what users have asked for since, to pause for example, outlives the worker.
-        stored = file.name in self._stored
-        target = None if stored else file.target
+        stored = self._stored.get(file.name)
+        if stored is not None:
+            log.warning(
+                "Connector %s of the file %s takes the place of the one kept in %s (target state %s), which was made "
+                "over REST or by an earlier version",
+                file.name,
+                file.path,
+                self._settings.connector_file,
+                stored.target.value,
+            )
         try:
-            created = self._herder.put_connector(file.name, file.config, target=target, replace=stored).result()
+            # Its file is its home: also what was made over REST since the worker began to serve gives way.
+            created = self._herder.put_connector(
+                file.name, file.config, target=file.target, replace=True, kept=False
+            ).result()
         except Exception as error:
             reason = f"Stopping after an error of connector {file.name} ({file.path}): {error}"
             self._give_up(reason, EXIT_CONNECTOR_FAILED)

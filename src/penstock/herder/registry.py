@@ -35,6 +35,7 @@ class ConnectorEntry:
         resolved: The same with placeholders resolved, as its present instance has them.
         checked: What validation found out.
         target: What a user asked for.
+        kept: It outlives the worker in the store; one whose home is a file of the command line does not.
         instance: Counts the instances; an operation that waited compares it, to see whether it is still about this one.
         gone: It is being deleted.
         status: What it last said.
@@ -50,6 +51,7 @@ class ConnectorEntry:
     resolved: dict[str, str]
     checked: Checked
     target: TargetState
+    kept: bool = True
     instance: int = 0
     gone: bool = False
     status: ConnectorStatus | None = None

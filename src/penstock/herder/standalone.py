@@ -97,9 +97,10 @@ class StandaloneHerder:
             validator: Checks configurations.
             kafka_cluster_id: For readers.
             store: Where connectors outlive the worker; None to forget them at its end.
-            except_for: Stored connectors that are not started: somebody is about to put another configuration.
+            except_for: Stored connectors that are passed over: the command line has others of these names, which take
+                their place when they are put.
         """
-        skipped = set(except_for)
+        passed_over = set(except_for)
         stored = {} if store is None else store.connectors()
 
         def begin() -> None:
@@ -107,8 +108,8 @@ class StandaloneHerder:
             self._store = store
             self._cluster_id = kafka_cluster_id
             for name, one in stored.items():
-                self._add_stored(name, one)
-                if name not in skipped:
+                if name not in passed_over:
+                    self._add_stored(name, one)
                     self._loop.spawn(f"Starting the stored connector {name}", self._restorer(name))
             self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
             self._served.set()
@@ -160,14 +161,28 @@ class StandaloneHerder:
 
     # ------------------------------------------------------------------ requests
     def put_connector(
-        self, name: str, config: Mapping[str, str | None], *, target: TargetState | None = None, replace: bool = False
+        self,
+        name: str,
+        config: Mapping[str, str | None],
+        *,
+        target: TargetState | None = None,
+        replace: bool = False,
+        kept: bool = True,
     ) -> Future[Created]:
         """Creates a connector, or with ``replace`` changes one that is there.
+
+        Args:
+            name: Its name.
+            config: Its settings.
+            target: The state to bring it to; None for the one that it has, or STARTED.
+            replace: Whether it may be there already.
+            kept: False for a connector whose home is a file of the command line: what was stored under its name is
+                forgotten, and it does not outlive the worker, whatever is changed about it.
 
         Returns:
             Done when it has started and its tasks are configured.
         """
-        return self._loop.submit(lambda: self._put(name, dict(config), target, replace))
+        return self._loop.submit(lambda: self._put(name, dict(config), target, replace, kept))
 
     def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Future[Created]:
         """Changes some settings of a connector; None removes one."""
@@ -273,7 +288,7 @@ class StandaloneHerder:
         return self._parts
 
     async def _put(
-        self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool
+        self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool, kept: bool = True
     ) -> Created:
         worker, validator = await self._ready()
         known = self._registry.entries.get(name)
@@ -299,20 +314,25 @@ class StandaloneHerder:
                     raise AlreadyExistsException(f"Connector {name} already exists")
                 created = entry is None
                 state = target or (TargetState.STARTED if entry is None else entry.target)
-                await self._keep(name, StoredConnector(given, state, checked.secrets))
+                kept = kept and (entry is None or entry.kept)
+                await self._keep(name, StoredConnector(given, state, checked.secrets), kept)
                 if entry is None:
                     entry = ConnectorEntry(name, given, resolved, checked, state)
                     self._registry.entries[name] = entry
-                entry.config, entry.checked, entry.target = given, checked, state
+                entry.config, entry.checked, entry.target, entry.kept = given, checked, state, kept
                 self._registry.publish(name)
                 break
         await self._start_instance(worker, entry, resolved)
         return Created(created, entry.view().info())
 
-    async def _keep(self, name: str, connector: StoredConnector) -> None:
+    async def _keep(self, name: str, connector: StoredConnector, kept: bool) -> None:
+        """Stores a connector; or, when its home is a file, sees to it that none of its name is stored."""
         store = self._store
-        if store is not None:
-            await self._loop.off_loop(f"store-{name}", lambda: store.put(name, connector))
+        if store is None:
+            return
+        if not kept and name in self._registry.entries:
+            log.info("Connector %s is one of the command line: what is changed lasts until the worker ends", name)
+        await self._loop.off_loop(f"store-{name}", lambda: store.put(name, connector) if kept else store.remove(name))
 
     def _add_stored(self, name: str, stored: StoredConnector) -> None:
         """Shows a stored connector; what it is, its validation tells."""
@@ -490,7 +510,7 @@ class StandaloneHerder:
         worker, _ = await self._ready()
         async with self._storing:
             entry = self._registry.entry(name, f"Unknown connector {name}")
-            await self._keep(name, StoredConnector(entry.config, target, entry.checked.secrets))
+            await self._keep(name, StoredConnector(entry.config, target, entry.checked.secrets), entry.kept)
             entry.target = target
             self._registry.publish(name)
         if entry.instance == 0:

@@ -264,8 +264,9 @@ _STANDALONE = (
         _TEXT,
         None,
         _LOW,
-        "Penstock's own: the file in which configurations and target states of connectors outlive the worker; unset "
-        "for the name of the offsets file with .connectors.json added; empty to forget them, as Kafka Connect does.",
+        "Penstock's own: the file in which configurations and target states of connectors made over REST outlive the "
+        "worker; unset for the name of the offsets file with .connectors.json added; empty to forget them, as Kafka "
+        "Connect does.",
     ),
 )
 

@@ -1,5 +1,8 @@
 """What a standalone worker remembers of its connectors: configurations and target states, in one file.
 
+Connectors of the command line are not among them: their files are their home, and each start creates them anew. Earlier
+versions stored them too, and an entry does not tell; it goes when the command line names its connector, or over REST.
+
 Main types: `StoredConnector`, the `ConnectorStore` protocol, `FileConnectorStore`. The file is JSON, replaced as a
 whole (temporary file, fsync, rename), readable by its owner only: configurations hold secrets. A lock file beside it
 keeps a second worker away.

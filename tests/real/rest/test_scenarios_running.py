@@ -44,6 +44,42 @@ def test_scenario_7_connector_files_that_are_json_are_created_in_their_initial_s
         worker.close()
 
 
+def test_connectors_of_the_command_line_begin_anew_and_those_made_over_rest_come_back(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
+    source = file_source(tmp_path / "none", "anew")
+    path = tmp_path / "filed.json"
+    path.write_text(json.dumps({"name": "filed", "config": source, "initial_state": "RUNNING"}))
+    # As an earlier version left it, which stored connectors of the command line too.
+    stored = {"filed": {"target": "STOPPED", "secrets": [], "config": {**source, "topic": "old", "name": "filed"}}}
+    (tmp_path / "worker/offsets.connectors.json").write_text(json.dumps({"format": 1, "connectors": stored}))
+    runs = ["RUNNING", "RUNNING"]
+    worker.arguments.append(str(path))
+    try:
+        worker.start()
+        worker.wait(lambda: worker.states("filed") == runs, "the file wins over what was stored")
+        assert worker.get("/connectors/filed/config")[1] == {"name": "filed", **source}
+        assert f"Connector filed of the file {path} takes the place of the one kept in" in worker.text()
+        assert worker.ask("POST", "/connectors", {"name": "made", "config": source})[0] == 201
+        assert worker.ask("PUT", "/connectors/made/pause")[0] == 202
+        assert worker.ask("PUT", "/connectors/filed/config", {**source, "topic": "changed"})[0] == 200
+        assert worker.ask("PUT", "/connectors/filed/stop")[0] == 204
+        assert worker.end() == 0
+        worker.start()
+        worker.wait(lambda: worker.states("filed") == runs, "it is in its initial state again")
+        assert worker.get("/connectors/filed/config")[1] == {"name": "filed", **source}
+        worker.wait(lambda: worker.states("made") == ["PAUSED"], "the other one is as it was")
+        assert worker.end() == 0
+        worker.arguments.remove(str(path))
+        worker.start()
+        worker.wait(lambda: worker.states("made") == ["PAUSED"], "the other one is as it was")
+        assert worker.get("/connectors")[1] == ["made"]
+        assert worker.end() == 0
+    finally:
+        worker.close()
+
+
 TWO_KEYS = """
 from penstock.api import SourceConnector, SourceRecord, SourceTask
 from penstock.config import ConfigDef

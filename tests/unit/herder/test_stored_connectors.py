@@ -35,6 +35,12 @@ def leave(path: Path, **targets: str) -> None:
     store.stop()
 
 
+def put_file(setup: Setup, name: str, target: TargetState = TargetState.STARTED, **config: str) -> None:
+    """Creates a connector as the command line does."""
+    settings = {"connector.class": SOURCE, **config}
+    setup.herder.put_connector(name, settings, target=target, replace=True, kept=False).result(10)
+
+
 def test_scenario_37_what_was_paused_or_stopped_stays_so_after_a_restart(path: Path) -> None:
     leave(path, runs="", rests="pause", stands="stop")
     store = opened(path)
@@ -84,21 +90,64 @@ def test_a_connector_whose_class_is_gone_is_shown_with_the_reason_and_kept(path:
     store.stop()
 
 
-def test_a_file_of_the_command_line_wins_over_the_stored_settings_and_the_state_stays(path: Path) -> None:
-    leave(path, a="pause")
+def test_a_connector_of_the_command_line_takes_the_place_of_a_stored_one_with_its_state(path: Path) -> None:
+    leave(path, a="pause", b="pause")
     store = opened(path)
     BOARD.clear()
     setup = Setup(store)
     setup.herder.start()
     try:
         setup.serve(except_for=["a"])
-        setup.put("a", color="red")
-        setup.await_state("a", "PAUSED", [])
+        setup.await_state("b", "PAUSED", [])
+        assert list(setup.herder.connectors()) == ["b"]
+        put_file(setup, "a", color="red")
+        setup.await_state("a", "RUNNING", ["RUNNING"])
         assert setup.herder.connectors()["a"].config["color"] == "red"
-        assert store.connectors()["a"].config["color"] == "red"
+        assert list(store.connectors()) == ["b"]
     finally:
         setup.herder.stop(10)
         store.stop()
+
+
+def test_nothing_of_a_connector_of_the_command_line_outlives_the_worker(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    store = opened(path)
+    with running(store) as setup:
+        put_file(setup, "a", target=TargetState.PAUSED)
+        setup.await_state("a", "PAUSED", [])
+        assert "lasts until" not in caplog.text
+        setup.herder.stop_connector("a").result(10)
+        setup.put("a", color="blue")
+        setup.herder.patch_connector("a", {"shape": "round"}).result(10)
+        setup.herder.restart_connector("a").result(10)
+        assert setup.herder.connectors()["a"].config["shape"] == "round"
+        assert store.connectors() == {}
+        assert "Connector a is one of the command line: what is changed lasts until the worker ends" in caplog.text
+    store.stop()
+
+
+def test_what_is_made_over_rest_in_the_place_of_a_deleted_connector_of_the_command_line_is_kept(path: Path) -> None:
+    store = opened(path)
+    with running(store) as setup:
+        put_file(setup, "a")
+        setup.herder.delete_connector("a").result(10)
+        setup.put("a", color="blue")
+        assert store.connectors()["a"].config["color"] == "blue"
+    store.stop()
+
+
+def test_a_connector_made_over_rest_before_its_file_is_read_gives_way(path: Path) -> None:
+    store = opened(path)
+    with running(store) as setup:
+        setup.put("a", color="blue")
+        setup.herder.pause_connector("a").result(10)
+        put_file(setup, "a", color="red")
+        setup.await_state("a", "RUNNING", ["RUNNING"])
+        assert setup.herder.connectors()["a"].config["color"] == "red"
+        assert store.connectors() == {}
+    store.stop()
 
 
 def test_a_request_that_cannot_be_stored_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
