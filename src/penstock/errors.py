@@ -9,7 +9,8 @@ The reaction of the worker depends on the class, never on the text::
     ConnectException                   fatal for the task or connector that raises it
     |-- RetriableException             from ``poll`` or ``put``: try the same call again
     |   `-- SparkUnavailableException  the Spark session is gone or cannot start: the batch is run again
-    |       `-- SparkStoppedException  the worker is stopping: what was read is read again by the next one
+    |       |-- SparkSessionLostException  what a task made on a session is gone with it: the task is started again
+    |       `-- SparkStoppedException  the worker, or the task, is stopping: what was read is read again by the next one
     |-- DataException                  this record is bad: skipped when errors are tolerated, else fatal
     |   |-- SchemaBuilderException
     |   `-- SchemaProjectorException
@@ -50,6 +51,7 @@ __all__ = [
     "SchemaBuilderException",
     "SchemaProjectorException",
     "SerializationException",
+    "SparkSessionLostException",
     "SparkStoppedException",
     "SparkUnavailableException",
     "ToleranceExceededException",
@@ -142,8 +144,15 @@ class SparkUnavailableException(RetriableException):
     """The Spark session cannot start, or its JVM is gone. The batch in hand is run again on the next session."""
 
 
+class SparkSessionLostException(SparkUnavailableException):
+    """The Spark session that a task used is gone, and with it the DataFrames that were made on it.
+
+    The worker raises it, and starts the task again where its committed offsets end.
+    """
+
+
 class SparkStoppedException(SparkUnavailableException):
-    """The worker is stopping, and its Spark session with it. What a task has read is read again by the next one."""
+    """The worker, or the task, is stopping. What the task has read is read again by the next one."""
 
 
 class DataException(ConnectException):

@@ -87,13 +87,16 @@ class SourceFrame:
     """A batch from a ``FrameSourceTask``.
 
     An Arrow table goes into the plan of the chain as it is. A Spark DataFrame must be lazy; the worker adds the chain's
-    columns to it and runs one job, again after the session was lost, so its plan must give the same rows in the same
-    order each time.
+    columns to it and runs one job. Better than a DataFrame is a function that makes one of the session it is given:
+    after the session was lost it is called again, so what it makes must have the same rows in the same order each time.
+    A DataFrame itself is lost with its session; the task is then started again where its committed offsets end.
 
     Attributes:
-        data: The rows, in order, with a column ``value`` and optionally ``key``, ``topic`` (string), ``partition``
-            (int32), ``timestamp`` (milliseconds, int64) and ``headers`` (list of struct<key string, value binary>),
-            which override the constants below where they are there. Columns are cast to what their schema needs.
+        data: The rows: a PyArrow table, a function from a Spark session to a Spark DataFrame (called on a thread of the
+            worker's, beside ``poll``, once or more often), or a Spark DataFrame. In order, with a column ``value`` and
+            optionally ``key``, ``topic`` (string), ``partition`` (int32), ``timestamp`` (milliseconds, int64) and
+            ``headers`` (list of struct<key string, value binary>), which override the constants below where they are
+            there. Columns are cast to what their schema needs.
         topic: The topic of all rows; None: there is a column ``topic``.
         value_schema: Schema of the values; None = schemaless.
         source_partition: What part of the source the rows are from: a map of primitives.
@@ -107,7 +110,7 @@ class SourceFrame:
     Source: Penstock's own.
     """
 
-    data: DataFrame | pa.Table
+    data: DataFrame | Callable[[SparkSession], DataFrame] | pa.Table
     topic: str | None
     value_schema: Schema | None
     source_partition: Mapping[str, object]
@@ -120,7 +123,9 @@ class SourceFrame:
     @property
     def num_rows(self) -> int | None:
         """How many rows; None for a Spark DataFrame, where counting would run a job."""
-        rows: int | None = getattr(self.data, "num_rows", None)
+        # Not an attribute of the value: a DataFrame asks Spark for the names of its columns then.
+        data: Any = self.data
+        rows: int | None = data.num_rows if hasattr(type(data), "num_rows") else None
         return rows
 
 
@@ -152,10 +157,13 @@ class SinkFrame:
         return rows
 
     def dataframe(self) -> DataFrame:
-        """The rows as a Spark DataFrame: same columns, same order; lazy, runs no job.
+        """The rows as a Spark DataFrame: same columns, same order; lazy, runs no job. Waits for the session.
+
+        A ``put`` that fails because the session was lost under it is called again with the same frame.
 
         Raises:
             IllegalWorkerStateException: The frame was made outside of a worker, without a Spark session.
+            SparkUnavailableException: The session cannot start, or is not there and the task is to stop. Let it pass.
         """
         if self.spark is None:
             raise IllegalWorkerStateException("This SinkFrame has no Spark session; pass spark=lambda: session")

@@ -9,13 +9,17 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.api.frame import SourceFrame
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import RecordMetadata, SourceRecord
 from penstock.api.storage import OffsetStorageReader
 from penstock.api.task import Task
+from penstock.errors import IllegalWorkerStateException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["FrameSourceTask", "SourceTask", "SourceTaskContext", "TransactionBoundary", "TransactionContext"]
 
@@ -87,6 +91,19 @@ class SourceTaskContext(ABC):
             NotImplementedError: From a context that is none of a worker's and does not override it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
+
+    def spark(self) -> SparkSession:
+        """The worker's Spark session, for a task that reads with Spark. Waits until it is up.
+
+        It can be lost at any time, and another one takes its place: ask for it in every ``poll``, and never make one
+        with ``SparkSession.builder``. A task that fails after a session it had used was lost is not FAILED but started
+        again where its committed offsets end, so that it can make anew what it keeps.
+
+        Raises:
+            IllegalWorkerStateException: This context has none: a preview's, or one that a test has made.
+            SparkUnavailableException: It cannot start, or is not there and the task is to stop. Let it pass.
+        """
+        raise IllegalWorkerStateException("This context has no Spark session; a worker's has one")
 
 
 class SourceTask(Task):

@@ -25,7 +25,7 @@ class State(Enum):
     FAILED = "FAILED"
     """Ended by an error; the trace says which. Nothing but a request of a user brings it back."""
     RESTARTING = "RESTARTING"
-    """A restart was asked for and the former instance is being replaced."""
+    """A restart was asked for, or a task has lost what it had of Spark: the former instance is being replaced."""
 
 
 class TargetState(Enum):

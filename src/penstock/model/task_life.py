@@ -62,6 +62,11 @@ TaskEvent = Built | Reports | StopAsked | CancelAsked
 
 
 @dataclass(frozen=True)
+class BuildAgain:
+    """Replace the runner, which has ended, by another one."""
+
+
+@dataclass(frozen=True)
 class PublishStatus:
     """Tell the herder."""
 
@@ -69,11 +74,13 @@ class PublishStatus:
     trace: str | None = None
 
 
+TaskEffect = PublishStatus | BuildAgain
+
 _PHASE_OF = {State.RUNNING: TaskPhase.RUNNING, State.PAUSED: TaskPhase.PAUSED, State.FAILED: TaskPhase.FAILED}
 _ALIVE = {TaskPhase.BUILDING, TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.PAUSED}
 
 
-def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[PublishStatus]]:
+def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect]]:
     """One transition.
 
     Raises:
@@ -99,14 +106,17 @@ def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[PublishSta
     raise ValueError(f"no transition from {phase.name} on {event!r}")
 
 
-def _reported(phase: TaskPhase, state: State, trace: str | None) -> tuple[TaskPhase, list[PublishStatus]]:
+def _reported(phase: TaskPhase, state: State, trace: str | None) -> tuple[TaskPhase, list[TaskEffect]]:
     if phase in (TaskPhase.FAILED, TaskPhase.ENDED):
         return phase, []  # the end of the thread after its failure was told
     if state is State.UNASSIGNED:
         return TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)]
     if phase is TaskPhase.STOPPING:
         # An error after stop was asked is logged by the runner; the status is that of a task that ended.
-        return (TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)]) if state is State.FAILED else (phase, [])
+        ended = state in (State.FAILED, State.RESTARTING)
+        return (TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)]) if ended else (phase, [])
+    if state is State.RESTARTING:
+        return TaskPhase.BUILDING, [PublishStatus(state, trace), BuildAgain()]
     if state in _PHASE_OF:
         return _PHASE_OF[state], [PublishStatus(state, trace)]
     raise ValueError(f"a task in {phase.name} cannot report {state.name}")

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     import numpy as np
+    from pyspark.sql import SparkSession
 
     from penstock.api import (
         BaseTransformation,
@@ -197,6 +198,7 @@ class PipelineSpec:
         nothing_beside_spark: Whether columns that no step reads go through Spark too.
         without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
             nobody's.
+        session: Gives the Spark session to a frame sink; None: the pipeline's runtime does.
     """
 
     key_converter: Converter
@@ -209,3 +211,4 @@ class PipelineSpec:
     spent: Callable[[str, float], None] = _spend_nothing
     nothing_beside_spark: bool = False
     without_spark: bool = False
+    session: Callable[[], SparkSession] | None = None

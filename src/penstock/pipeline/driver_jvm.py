@@ -182,7 +182,7 @@ class DriverJvm:
         """
         return self._heartbeat.answers(ANSWER_WAIT_S)
 
-    def lost_by(self, error: Exception) -> bool:
+    def lost_by(self, error: BaseException) -> bool:
         """Whether a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
         return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
 

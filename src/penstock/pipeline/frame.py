@@ -1,15 +1,15 @@
 """Frames that tasks made: a ``SourceFrame``'s Arrow table or Spark DataFrame as a group of the pipeline.
 
-Main functions: ``columns_of_frame``, and ``frame_to_records`` for what works record by record. Main type:
-``FrameColumns``.
+Main functions: ``columns_of_table``, ``columns_of_dataframe``, and ``frame_to_records`` for what works record by
+record. Main type: ``FrameColumns``.
 
-Thread: pure functions; a task's pipeline thread.
+Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +25,7 @@ from penstock.pipeline.records import from_arrow
 from penstock.pipeline.step import NOTHING, Shape, Side
 from penstock.pipeline.text_bounds import bounded
 from penstock.pipeline.types import (
+    HEADERS_SPARK,
     arrow_type,
     physical_of_arrow,
     physical_of_spark,
@@ -51,8 +52,8 @@ class FrameColumns:
         sides: The columns ``key`` and ``value``, when the frame is Arrow.
         others: The other columns the frame has, when it is Arrow.
         rows: How many rows; None = a Spark DataFrame.
-        frame: The Spark DataFrame.
-        carried: Names of the other columns, when it is a Spark DataFrame.
+        frame: The Spark DataFrame, with a column for what the frame says of all its rows.
+        carried: Names of the other columns it came with, when it is a Spark DataFrame.
     """
 
     shape: Shape
@@ -63,26 +64,17 @@ class FrameColumns:
     carried: frozenset[str] = frozenset()
 
 
-def columns_of_frame(frame: SourceFrame) -> FrameColumns:
-    """Reads a frame's layout.
+def columns_of_table(frame: SourceFrame, table: pa.Table) -> FrameColumns:
+    """Reads the layout of a frame's rows.
+
+    Args:
+        frame: Says the rest.
+        table: The rows.
 
     Raises:
         ConnectException: There is no column ``value``, or a column does not fit its schema. The whole frame is wrong.
     """
-    data: Any = frame.data
-    names = set(data.column_names if isinstance(data, pa.Table) else data.columns)
-    if "value" not in names:
-        raise ConnectException(
-            f'A SourceFrame needs a column "value"; this one has {", ".join(sorted(names)) or "none"}'
-        )
-    if frame.topic is None and "topic" not in names:
-        raise ConnectException('A SourceFrame needs a topic: set "topic", or give it a column of that name')
-    if isinstance(data, pa.Table):
-        return _of_table(frame, data, names)
-    return _of_dataframe(frame, data, names)
-
-
-def _of_table(frame: SourceFrame, table: pa.Table, names: set[str]) -> FrameColumns:
+    names = _checked_names(frame, table.column_names)
     value, values = _arrow_side(table, "value", frame.value_schema)
     sides: dict[str, Column] = {"value": values}
     key = NOTHING
@@ -114,9 +106,17 @@ def _arrow_side(table: pa.Table, name: str, schema: Schema | None) -> tuple[Side
     return Side.of(schema, bounded(physical, fitting)), fitting
 
 
-def _of_dataframe(frame: SourceFrame, data: DataFrame, names: set[str]) -> FrameColumns:
+def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:
+    """The same for rows that are a Spark DataFrame.
+
+    How many there are is known only once a job is done, so what the frame says of all its rows are columns here.
+
+    Raises:
+        ConnectException: As above.
+    """
     from pyspark.sql import functions as F
 
+    names = _checked_names(frame, data.columns)
     value = _spark_side(data, "value", frame.value_schema)
     key = _spark_side(data, "key", frame.key_schema) if "key" in names else NOTHING
     carried = frozenset(name for name in OTHER_COLUMNS if name in names)
@@ -124,7 +124,21 @@ def _of_dataframe(frame: SourceFrame, data: DataFrame, names: set[str]) -> Frame
     if "headers" in names:
         chosen.append(of_wire(F.col("headers")).alias("headers"))
     chosen += [F.col(name).cast(kind).alias(name) for name, kind in _SPARK_TYPES.items() if name in names]
-    return FrameColumns(Shape(key, value), {}, {}, None, data.select(*chosen), carried)
+    columns = FrameColumns(Shape(key, value), {}, {}, None, None, carried)
+    constants = {name: F.lit(constant) for name, constant in missing_constants(frame, columns).items()}
+    if "headers" not in names:
+        constants["headers"] = F.lit(None).cast(HEADERS_SPARK)
+    return replace(columns, frame=data.select(*chosen).withColumns(constants))
+
+
+def _checked_names(frame: SourceFrame, names: Sequence[str]) -> set[str]:
+    if "value" not in names:
+        raise ConnectException(
+            f'A SourceFrame needs a column "value"; this one has {", ".join(sorted(names)) or "none"}'
+        )
+    if frame.topic is None and "topic" not in names:
+        raise ConnectException('A SourceFrame needs a topic: set "topic", or give it a column of that name')
+    return set(names)
 
 
 def _spark_side(data: DataFrame, name: str, schema: Schema | None) -> Side:
@@ -135,13 +149,9 @@ def _spark_side(data: DataFrame, name: str, schema: Schema | None) -> Side:
     return Side.of(schema, physical_of_spark(kind, schema))
 
 
-def frame_to_records(frame: SourceFrame) -> list[SourceRecord]:
+def frame_to_records(frame: SourceFrame, table: pa.Table) -> list[SourceRecord]:
     """The rows as records, for what works record by record (a user's transform in front of a frame task)."""
-    data: Any = frame.data
-    table = data if isinstance(data, pa.Table) else data.toArrow()
-    columns = columns_of_frame(
-        SourceFrame(table, frame.topic, frame.value_schema, {}, {}, frame.key_schema, frame.timestamp, frame.partition)
-    )
+    columns = columns_of_table(frame, table)
     values = _side_values(columns.sides["value"], columns.shape.value)
     keys = _side_values(columns.sides["key"], columns.shape.key) if "key" in columns.sides else [None] * len(values)
     return records_of(frame, columns.others, keys, values)

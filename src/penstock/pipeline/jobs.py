@@ -11,6 +11,8 @@ planned again by Spark (``prepared.py``). Small groups share one job: one costs 
 its first run many more, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
 shared input, null in the rows of the others, and the output picks by the number of the group.
 
+A Spark DataFrame that a task returned is the exception: its job is the task's plan and the chain's behind it.
+
 Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 """
 
@@ -20,7 +22,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,8 +48,12 @@ from penstock.pipeline.types import Form, spark_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from penstock.pipeline.frame import FrameColumns
     from penstock.pipeline.gate import Gate
     from penstock.pipeline.session import SparkRuntime
+
+    #: A Spark DataFrame, or what makes it on the session that is there now.
+    FrameData: TypeAlias = DataFrame | Callable[[SparkSession], DataFrame]
 
 T = TypeVar("T")
 
@@ -76,7 +82,6 @@ class Group:
         shape: The shape of the input.
         rows: Their positions in the batch; None = the whole batch.
         columns: The columns ``key`` and ``value``, as long as ``rows``, unless they are absent.
-        frame: The records as a Spark DataFrame instead (columns as named in the bag).
         carry: Columns of the bag to return although no step changes them.
     """
 
@@ -84,7 +89,6 @@ class Group:
     shape: Shape
     rows: np.ndarray | None
     columns: Mapping[str, pa.ChunkedArray | pa.Array]
-    frame: DataFrame | None = None
     carry: frozenset[str] = frozenset()
 
     def size(self, batch_rows: int) -> int:
@@ -170,8 +174,8 @@ class SparkJobs:
             rows: Size of the batch.
             apart: Whether outcomes of different shapes get columns of their own (sinks); otherwise all end as bytes.
         """
-        large = [group for group in groups if group.frame is not None or group.size(rows) >= LARGE_GROUP_ROWS]
-        small = [group for group in groups if group.frame is None and group.size(rows) < LARGE_GROUP_ROWS]
+        large = [group for group in groups if group.size(rows) >= LARGE_GROUP_ROWS]
+        small = [group for group in groups if group.size(rows) < LARGE_GROUP_ROWS]
         outcomes: list[Outcome] = []
         for group in large:
             outcomes += self._run_one(group, shared, rows, apart)
@@ -209,14 +213,53 @@ class SparkJobs:
 
         return self._runtime.run(job)
 
+    # ------------------------------------------------------------------ DataFrames of tasks
+    def run_frame(
+        self, data: FrameData, steps: tuple[Staged, ...], read: Callable[[DataFrame], FrameColumns]
+    ) -> tuple[FrameColumns, Outcome]:
+        """Runs the steps behind a task's own plan.
+
+        Args:
+            data: What the task returned.
+            steps: The steps.
+            read: Reads the layout of the DataFrame; called again when it is made again.
+
+        Returns:
+            The layout, and what came of the rows.
+
+        Raises:
+            SparkSessionLostException: See `on_dataframe`.
+        """
+
+        def job(frame: DataFrame) -> tuple[FrameColumns, Outcome]:
+            columns = read(frame)
+            assert columns.frame is not None
+            group = Group(steps, columns.shape, None, {}, columns.carried)
+            plan = self._plan_of((group,), (None,), apart=False)
+            return columns, _outcomes(_collected(columns.frame, plan, own=False), plan, None)[0]
+
+        return self.on_dataframe(data, job)
+
+    def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
+        """Runs a job over a DataFrame that a task returned, or makes.
+
+        One that is made when it is asked for is made, and the job run, again when the session is lost.
+
+        Raises:
+            SparkSessionLostException: The DataFrame was made before, on a session that is lost: it cannot run again.
+        """
+        if callable(data):
+            make = data
+            return self._runtime.run(lambda session: job(make(session)))
+        frame = data
+        return self._runtime.run_on(frame.sparkSession, lambda: job(frame))
+
     # ------------------------------------------------------------------ one group
     def _run_one(
         self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
     ) -> list[Outcome]:
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
             plan = self._plan_of((group,), (None,), apart)
-            if group.frame is not None:
-                return _collected(group.frame, plan, own=False), plan
             table = _table(group, shared, plan.reads, rows)
             return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
 

@@ -111,7 +111,7 @@ class RemoteSession:
         """Whether the server has answered the latest question; asks the next one."""
         return self._heartbeat.answers(ANSWER_WAIT_S)
 
-    def lost_by(self, error: Exception) -> bool:
+    def lost_by(self, error: BaseException) -> bool:
         """Whether a job failed because the session is gone: then a question fails too, or stays without answer."""
         return not Heartbeat(self._ask).answers(VERDICT_WAIT_S)
 

@@ -16,9 +16,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
-from penstock.errors import SparkStoppedException, SparkUnavailableException
+from penstock.errors import SparkSessionLostException, SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
 from penstock.pipeline.heartbeat import Silence
 from penstock.pipeline.remote_session import RemoteSession
@@ -39,6 +40,7 @@ MAX_BOOT_PAUSE_S = 5.0
 #: A Spark Connect server that was there before has so long to come back before its tasks fail.
 RETURN_TIME_S = 120.0
 MAX_LOSSES_PER_JOB = 3
+_LOST = "the Spark session was lost, and with it the DataFrame that was made on it"
 
 
 class SparkRuntime:
@@ -69,6 +71,8 @@ class SparkRuntime:
         self._failure: BaseException | None = None
         self._generation = 0
         self._lost_generation = 0
+        # By what all sessions of a JVM, or of a connection, share.
+        self._generations: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._wanted = False
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -83,7 +87,7 @@ class SparkRuntime:
     @property
     def up(self) -> bool:
         """Whether a session is there now."""
-        return self._session is not None
+        return self._usable() is not None
 
     @property
     def parallelism(self) -> int:
@@ -127,7 +131,36 @@ class SparkRuntime:
         Raises:
             SparkUnavailableException: it cannot start (with the cause), or is not up in time.
         """
-        return self._await(timeout_s)[0]
+        found = self.current(timeout_s)
+        if found is None:
+            raise SparkUnavailableException(f"the Spark session is not up after {timeout_s} s")
+        return found[0]
+
+    def current(self, timeout_s: float | None = None) -> tuple[SparkSession, int] | None:
+        """Waits for the session and its generation.
+
+        Args:
+            timeout_s: how long; None waits until it is up or has failed.
+
+        Returns:
+            None when it is neither up nor has failed in time.
+
+        Raises:
+            SparkUnavailableException: it cannot start (with the cause), or the worker is stopping.
+        """
+        self.want()
+        with self._changed:
+            settled = self._changed.wait_for(
+                lambda: self._stopping or self._failure is not None or self._usable() is not None, timeout_s
+            )
+            session = self._usable()
+            if session is not None:
+                return session, self._generation
+            if self._stopping:
+                raise SparkStoppedException("the worker is stopping")
+            if not settled:
+                return None
+            raise _cannot_start(self._failure)
 
     def run(self, job: Callable[[SparkSession], T]) -> T:
         """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
@@ -141,11 +174,13 @@ class SparkRuntime:
         """
         losses = 0
         while True:
-            session, generation = self._await(None)
+            found = self.current()
+            assert found is not None, "it was waited for"
+            session, generation = found
             try:
                 return job(session)
             except Exception as error:
-                if not self._is_lost(generation, error):
+                if not self.is_lost(generation, error):
                     raise
                 losses += 1
                 log.warning("The Spark session was lost during a job, which runs again on a new one: %s", brief(error))
@@ -155,6 +190,45 @@ class SparkRuntime:
                         f"a batch was tried on {losses} Spark sessions and each was lost; "
                         "raise spark.driver.memory or lower batch.max.bytes"
                     ) from error
+
+    def run_on(self, session: SparkSession, job: Callable[[], T]) -> T:
+        """Runs a job over what somebody has made on a session: on another one it cannot run.
+
+        Args:
+            session: where it was made; that it is gone already counts as lost.
+            job: is run once.
+
+        Raises:
+            SparkSessionLostException: the session was lost before or meanwhile.
+            Exception: what the job raised on a healthy session.
+        """
+        with self._changed:
+            # A session of the task's own has none, and its end is the task's own matter.
+            generation = self._generations.get(self._root(session))
+            gone = generation is not None and self._lost_generation >= generation
+        if gone:
+            raise SparkSessionLostException(_LOST)
+        try:
+            return job()
+        except Exception as error:
+            if generation is None or not self.is_lost(generation, error):
+                raise
+            self._report_lost(generation)
+            raise SparkSessionLostException(_LOST) from error
+
+    def is_lost(self, generation: int, error: BaseException) -> bool:
+        """Whether the session of that generation is gone, as opposed to something that failed on a healthy one.
+
+        Args:
+            generation: of the session, see `current`.
+            error: what somebody got who used it. Where it is about the connection, a JVM that is about to end is
+                given a moment to do so.
+        """
+        with self._changed:
+            if self._lost_generation >= generation:
+                return True
+            driver = self._driver
+        return driver is None or driver.lost_by(error)
 
     def want(self) -> None:
         """Asks for a session, and returns at once: after a failed start it is tried again."""
@@ -166,31 +240,12 @@ class SparkRuntime:
                 self._wanted = True
                 self._changed.notify_all()
 
-    def _await(self, timeout_s: float | None) -> tuple[SparkSession, int]:
-        self.want()
-        with self._changed:
-            settled = self._changed.wait_for(
-                lambda: self._stopping or self._failure is not None or self._usable() is not None, timeout_s
-            )
-            session = self._usable()
-            if session is not None:
-                return session, self._generation
-            if self._stopping:
-                raise SparkStoppedException("the worker is stopping")
-            if not settled:
-                raise SparkUnavailableException(f"the Spark session is not up after {timeout_s} s")
-            raise _cannot_start(self._failure)
-
     def _usable(self) -> SparkSession | None:
         return self._session if self._generation > self._lost_generation else None
 
-    def _is_lost(self, generation: int, error: Exception) -> bool:
-        """Whether the session of that generation is gone, as opposed to a job that failed on a healthy one."""
-        with self._changed:
-            if self._lost_generation >= generation:
-                return True
-            driver = self._driver
-        return driver is None or driver.lost_by(error)
+    def _root(self, session: SparkSession) -> object:
+        """What dies with the sessions that share it."""
+        return session.client if self._remote else session.sparkContext
 
     def _report_lost(self, generation: int) -> None:
         with self._changed:
@@ -233,6 +288,7 @@ class SparkRuntime:
                 self._booting = None
                 self._session = session
                 self._generation += 1
+                self._generations[self._root(session)] = self._generation
                 self._failure = None
                 self._changed.notify_all()
             log.info("Spark session %d is up after %.1f s", self._generation, time.monotonic() - began)

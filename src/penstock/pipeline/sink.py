@@ -71,7 +71,7 @@ class SinkPipeline:
         jobs: SparkJobs,
         moved: Callable[[int], None] = lambda records: None,
     ) -> None:
-        self._runtime = runtime
+        self._session = runtime.session if spec.session is None else spec.session
         self._jobs = jobs
         self._moved = moved
         self._spent = spec.spent
@@ -406,7 +406,7 @@ class SinkPipeline:
         present[failures.failed(rows)] = False
         outcomes = [self._with_wire_headers(outcome, table, present, failures) for outcome in outcomes]
         present[failures.failed(rows)] = False
-        frames = frames_of(outcomes, table, ~present, self._runtime.session)
+        frames = frames_of(outcomes, table, ~present, self._session)
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
 

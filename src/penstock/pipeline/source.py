@@ -14,11 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.errors import DataException
@@ -27,7 +27,8 @@ from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords,
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import (
     FrameColumns,
-    columns_of_frame,
+    columns_of_dataframe,
+    columns_of_table,
     frame_to_records,
     missing_constants,
     records_of,
@@ -41,9 +42,11 @@ from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebui
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.singly import many_schemas, singly
 from penstock.pipeline.step import ColumnConverter, SideName
-from penstock.pipeline.types import HEADERS_SPARK
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.pipeline.jobs import FrameData
     from penstock.pipeline.session import SparkRuntime
 
 _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
@@ -138,49 +141,54 @@ class SourcePipeline:
 
     # ------------------------------------------------------------------ frames
     def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        data = frame.data
         first = self._segments[0] if self._segments else None
-        if isinstance(first, Columns) and isinstance(frame.data, pa.Table) and frame.data.num_rows:
-            return self._begin_read_frame(first, frame, submit)
+        if isinstance(first, Columns) and isinstance(data, pa.Table) and data.num_rows:
+            return self._begin_read_frame(first, frame, data, submit)
         if first is not None or self._own:
-            return self._begin_records(frame_to_records(frame), submit)
-        failures = Failures()
-        columns = columns_of_frame(frame)
-        missing = missing_constants(frame, columns)
-        headers_there = "headers" in columns.carried | columns.others.keys()
-        if columns.rows == 0:
-            return lambda: Assembly(0).batch(failures)
-        if columns.frame is not None:
-            # The number of rows is known only once the job is done, so constants a step reads are columns of the plan.
-            data = columns.frame.withColumns({name: F.lit(value) for name, value in missing.items()})
-            if not headers_there:
-                data = data.withColumn("headers", F.lit(None).cast(HEADERS_SPARK))
-            group = Group(self._last.steps, columns.shape, None, {}, data, columns.carried)
-            shared, rows = LazyColumns({}), 0
-        else:
-            rows = columns.rows or 0
-            group = Group(self._last.steps, columns.shape, None, columns.sides)
-            shared = shared_of(columns, missing, rows)
+            table = data if isinstance(data, pa.Table) else self._jobs.on_dataframe(data, _rows_of)
+            return self._begin_records(frame_to_records(frame, table), submit)
+        if not isinstance(data, pa.Table):
+            return self._begin_dataframe(frame, data, submit)
+        columns = columns_of_table(frame, data)
+        rows = columns.rows or 0
+        if not rows:
+            return lambda: Assembly(0).batch(Failures())
+        group = Group(self._last.steps, columns.shape, None, columns.sides)
+        shared = shared_of(columns, missing_constants(frame, columns), rows)
         result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
+        return lambda: self._finish_frame(frame, columns, result()[0], rows)
+
+    def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
+        """The task's own plan and the chain's behind it are one job."""
+        read = partial(columns_of_dataframe, frame)
+        result = submit(lambda: self._jobs.run_frame(data, self._last.steps, read))
 
         def finish() -> ProduceBatch:
-            outcome = result()[0]
-            assembly = Assembly(rows if columns.frame is None else len(next(iter(outcome.columns.values()))))
-            failures.found([outcome])
-            for name, column in columns.others.items():
-                assembly.put(name, column)
-            for name, value in missing.items():
-                assembly.put_constant(name, value)
-            assembly.take([outcome])
-            if "headers" in outcome.columns:
-                self._write_headers(assembly, failures)
-            return assembly.batch(failures)
+            columns, outcome = result()
+            return self._finish_frame(frame, columns, outcome, len(next(iter(outcome.columns.values()))))
 
         return finish
 
-    def _begin_read_frame(self, first: Columns, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def _finish_frame(self, frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int) -> ProduceBatch:
+        failures = Failures()
+        assembly = Assembly(rows)
+        failures.found([outcome])
+        for name, column in columns.others.items():
+            assembly.put(name, column)
+        for name, value in missing_constants(frame, columns).items():
+            assembly.put_constant(name, value)
+        assembly.take([outcome])
+        if "headers" in outcome.columns:
+            self._write_headers(assembly, failures)
+        return assembly.batch(failures)
+
+    def _begin_read_frame(
+        self, first: Columns, frame: SourceFrame, table: pa.Table, submit: Submit
+    ) -> Callable[[], ProduceBatch]:
         """The rows become records behind the first segment, which a user's transform follows."""
         failures = Failures()
-        columns = columns_of_frame(frame)
+        columns = columns_of_table(frame, table)
         rows = columns.rows or 0
         group = Group(first.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
@@ -341,6 +349,10 @@ def _records_of(
         pick = pa.array(outcome.rows)
         others = {name: column.take(pick) for name, column in others.items()}
     return rows_of(outcome, rows, lambda places, keys, values: records_of(frame, others, keys, values))
+
+
+def _rows_of(frame: DataFrame) -> pa.Table:
+    return frame.toArrow()
 
 
 def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:

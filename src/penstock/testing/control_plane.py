@@ -54,6 +54,7 @@ class FakeTask:
         self.stuck = stuck
         self.cancelled = False
         self.retry_at_ms: int | None = None
+        self.has_delivered = False
         self.round_began = time.monotonic()
         self._ended = threading.Event()
         self._stop_asked = False

@@ -11,10 +11,12 @@ from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord
 from penstock.kafka.consumer import FetchedChunk, RebalanceListener, Subscription
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
+from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks, Timing
+from penstock.worker.task_session import TaskSession, state_after
 from penstock.worker.tolerance import ErrorPolicy
 
 T0 = TopicPartition("t", 0)
@@ -338,6 +340,8 @@ class Sink:
 
     def __post_init__(self) -> None:
         self.consumer = FakeConsumer()
+        self.sessions = FakeSessions()
+        self.session = TaskSession("sink-0", self.sessions)
         self.reporter = ListReporter()
         self.states: list[str] = []
         self.failure: BaseException | None = None
@@ -360,6 +364,7 @@ class Sink:
             SinkTaskServices(
                 self.consumer,
                 self.pipeline,
+                self.session,
                 self._reporters,
                 self.topics.append,
                 metrics=self.metrics,
@@ -384,7 +389,7 @@ class Sink:
 
     def _failed(self, error: BaseException) -> None:
         self.failure = error
-        self._reached("FAILED")
+        self._reached(state_after(error).value)
 
     def wait_state(self, state: str) -> None:
         with self._state:

@@ -198,4 +198,4 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
                 rows, topic, value_schema, key_schema, timestamp, partition = content
                 table = pa.ipc.open_stream(rows).read_all()
                 frame = SourceFrame(table, topic, value_schema, {}, {}, key_schema, timestamp, partition)
-                records += frame_to_records(frame)
+                records += frame_to_records(frame, table)

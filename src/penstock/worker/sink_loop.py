@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkFrame, SinkRecord, SinkTask, TopicPartition
-from penstock.errors import ConnectException, KafkaRetriableException, RetriableException
+from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
 from penstock.kafka.consumer import Placement
 from penstock.pipeline.batches import SinkBatch
+from penstock.pipeline.driver_jvm import brief
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
@@ -54,6 +55,7 @@ from penstock.worker.sink_stages import (
     StagesClosed,
 )
 from penstock.worker.sink_threads import SinkFetcher
+from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,10 @@ T = TypeVar("T")
 
 #: ``put`` is called with an empty list at least this often.
 IDLE_ROUND_MS = 1000
+#: So many Spark sessions may be lost under ``put`` of one batch.
+MAX_LOSSES = 3
+#: How often a task whose batch waits for a Spark session looks whether one is there.
+SESSION_ROUND_MS = 200
 
 
 @dataclass
@@ -91,6 +97,7 @@ class SinkParts:
     errors: ErrorHandler
     errant: ErrantRecords | None
     messages: DeliveredMessages
+    session: TaskSession
 
 
 class SinkLoop:
@@ -128,6 +135,9 @@ class SinkLoop:
         self._known_topics: set[str] = set()
         self._delivery: Delivery | None = None
         self._retry_at_ms: int | None = None
+        # Spark sessions that were lost under ``put`` of the batch in hand, and whether it waits for the next one.
+        self._losses = 0
+        self._awaits_session = False
         self._resting = False
         self._applied_pauses: frozenset[TopicPartition] = frozenset()
         self._held: frozenset[TopicPartition] = frozenset()
@@ -252,6 +262,7 @@ class SinkLoop:
         delivery = self._delivery
         assert delivery is not None
         self._partitions.begin_delivery(delivery.ends)
+        self._parts.session.begin_put()
         started = time.monotonic()
         size = delivery.size
         try:
@@ -265,6 +276,9 @@ class SinkLoop:
             self._keep_for_retry(failure)
             return
         except Exception as failure:
+            if self._parts.session.lost_in_put(failure):
+                self._keep_for_session(delivery, failure)
+                return
             raise ConnectException(
                 f"{self._parts.name}: exiting due to unrecoverable exception in put of {place_of(delivery.table)}: "
                 f"{failure}"
@@ -280,6 +294,9 @@ class SinkLoop:
 
     def _deliver_again(self, now: int) -> None:
         """Try the kept batch when its time has come; events are handled while waiting."""
+        if self._awaits_session:
+            self._await_session(now)
+            return
         left = 0 if self._retry_at_ms is None else self._retry_at_ms - now
         if left > 0:
             wait = min(left, IDLE_ROUND_MS, max(1, self._parts.progress.wait_ms(now)))
@@ -299,6 +316,33 @@ class SinkLoop:
             failure,
         )
         self._apply_pauses()
+
+    def _keep_for_session(self, delivery: Delivery, failure: Exception) -> None:
+        """The Spark session was lost under ``put``: it is not the task's fault, and the same batch goes to the next."""
+        self._losses += 1
+        if self._losses >= MAX_LOSSES:
+            raise SparkUnavailableException(
+                f"{self._parts.name}: put of {place_of(delivery.table)} was tried on {self._losses} Spark sessions and "
+                "each was lost; raise spark.driver.memory or lower batch.max.bytes"
+            ) from failure
+        logger.warning(
+            "%s: the Spark session was lost during put, which is called again on a new one with the same records (%s): "
+            "%s",
+            self._parts.name,
+            place_of(delivery.table),
+            brief(failure),
+        )
+        self._retry_at_ms, self._awaits_session = None, True
+        self._apply_pauses()
+
+    def _await_session(self, now: int) -> None:
+        """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
+        if not self._parts.session.up:
+            wait = min(SESSION_ROUND_MS, max(1, self._parts.progress.wait_ms(now)))
+            self._stages.wait_in_task(wait / 1000, for_batches=False)
+            return
+        self._awaits_session = False
+        self._deliver()
 
     def _put_nothing(self, *, forced: bool) -> None:
         """The regular call without records, for work that depends on time. Frame tasks are not called."""
@@ -339,8 +383,9 @@ class SinkLoop:
         """Nothing is in hand any more; partitions that waited for it deliver again."""
         self._delivery = None
         self._partitions.drop_delivery()
-        if self._retry_at_ms is not None:
-            self._retry_at_ms = None
+        was_kept = self._retry_at_ms is not None or self._losses > 0
+        self._retry_at_ms, self._losses, self._awaits_session = None, 0, False
+        if was_kept:
             self._apply_pauses()
 
     # -- Commits, rewinds, pauses ------------------------------------------------------------------------------------
@@ -386,10 +431,14 @@ class SinkLoop:
             trimmed.frames = self._frames_of(trimmed.table)
         self._delivery = trimmed
 
+    @property
+    def _takes_nothing(self) -> bool:
+        """Whether nothing is to be fetched: the connector rests, or a batch is kept that comes before any other."""
+        return self._resting or self._retry_at_ms is not None or self._losses > 0
+
     def _wanted_pauses(self) -> frozenset[TopicPartition]:
         assigned = self._partitions.assigned
-        everything = self._resting or self._retry_at_ms is not None
-        return assigned if everything else self._context.paused & assigned
+        return assigned if self._takes_nothing else self._context.paused & assigned
 
     def _apply_pauses(self) -> None:
         """Make the consumer pause what should be paused now."""
@@ -402,7 +451,7 @@ class SinkLoop:
             self._parts.fetcher.set_paused(
                 wanted - self._applied_pauses,
                 self._applied_pauses - wanted,
-                everything=self._resting or self._retry_at_ms is not None,
+                everything=self._takes_nothing,
             )
             self._applied_pauses = wanted
 

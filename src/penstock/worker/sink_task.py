@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.api import AnySinkTask, SinkRecord, TopicPartition
-from penstock.errors import SparkStoppedException, stack_trace
+from penstock.errors import SparkSessionLostException, SparkStoppedException, stack_trace
 from penstock.kafka.consumer import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import BusyTimes, log_context
@@ -41,6 +41,7 @@ from penstock.worker.sink_loop import SinkCounts, SinkLoop, SinkParts
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_stages import SinkConsumer, SinkStages, StageFailed, StageLimits
 from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
+from penstock.worker.task_session import TaskSession, state_after
 from penstock.worker.threads import OwnedThread
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
@@ -86,6 +87,7 @@ class SinkTaskServices:
     Attributes:
         consumer: A member of the connector's group that has not subscribed yet (``kafka.consumer.RecordConsumer``).
         pipeline: Converters and transforms (``pipeline.sink.SinkPipeline``).
+        session: Spark's, as this instance of the task uses it.
         make_reporters: Makes log reporter and dead letter queue, on the task's thread; creates the queue's topic. The
             counters are the task's; the queue counts into them.
         record_topic: Told once of each topic that records were read from (any instance of the task; KIP-558).
@@ -98,6 +100,7 @@ class SinkTaskServices:
 
     consumer: SinkConsumer
     pipeline: BatchConverter
+    session: TaskSession
     make_reporters: Callable[[ErrorCounts], Sequence[ErrorReporter]] = lambda counts: ()
     record_topic: Callable[[str], None] = lambda topic: None
     encode: Callable[[SinkRecord], ConsumedMessage] = message_as_text
@@ -121,7 +124,7 @@ class TaskCallbacks:
         return cls(
             on_running=lambda: report(State.RUNNING, None),
             on_paused=lambda: report(State.PAUSED, None),
-            on_failure=lambda error: report(State.FAILED, stack_trace(error)),
+            on_failure=lambda error: report(state_after(error), stack_trace(error)),
             on_stopped=lambda: report(State.UNASSIGNED, None),
         )
 
@@ -156,6 +159,7 @@ class SinkTaskRunner:
             SinkTaskServices(
                 RecordConsumer(client_settings, name="files task 0"),
                 build_sink_pipeline(runtime, pipeline_spec),
+                TaskSession("files-0", runtime),
                 make_reporters=lambda counts: [LogReporter("files-0", counts, include_messages=True)],
             ),
             TaskCallbacks.reporting(report),
@@ -221,12 +225,14 @@ class SinkTaskRunner:
     def stop(self) -> None:
         """End after the call in progress: a last commit, ``close``, ``stop``."""
         self._stop_asked.set()
+        self._services.session.end()
         self._stages.wake_task()
 
     def cancel(self) -> None:
         """Abandon the task: it commits and reports nothing more, its partitions go to others at once. Invariant 4."""
         self._cancelled.set()
         self._stop_asked.set()
+        self._services.session.end()
         if (errors := self._errors) is not None:
             errors.abandon()
         self._stages.close()
@@ -240,6 +246,11 @@ class SinkTaskRunner:
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end of the task; whether it came."""
         return self._thread.join(timeout_s)
+
+    @property
+    def has_delivered(self) -> bool:
+        """See ``TaskRunner``."""
+        return self.counts.puts > 0
 
     @property
     def counts(self) -> SinkCounts:
@@ -281,8 +292,8 @@ class SinkTaskRunner:
                 self._run_task()
             except BaseException as error:
                 was_stopping = self._stop_asked.is_set()
-                failure = error
-                self._log_end(error, was_stopping=was_stopping)
+                failure = self._services.session.named(error)
+                self._log_end(failure, was_stopping=was_stopping)
             if self._cancelled.is_set():
                 return
             if failure is None or was_stopping:
@@ -293,6 +304,9 @@ class SinkTaskRunner:
     def _log_end(self, error: BaseException, *, was_stopping: bool) -> None:
         if isinstance(error, SparkStoppedException):
             logger.info("%s: %s; what it had read and not yet delivered is read again", self._name, error)
+            return
+        if isinstance(error, SparkSessionLostException) and not was_stopping:
+            logger.warning("%s: %s; it is started again where its committed offsets end", self._name, error)
             return
         logger.log(
             logging.INFO if self._cancelled.is_set() else logging.ERROR,
@@ -384,6 +398,7 @@ class SinkTaskRunner:
             errors,
             errant,
             messages,
+            self._services.session,
         )
 
     def _run_loop(self, parts: SinkParts, converter: SinkConverter) -> None:

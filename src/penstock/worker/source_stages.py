@@ -18,6 +18,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+import pyarrow as pa
+
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batches import SourceRecords
 from penstock.worker.frame_joining import can_join, join
@@ -76,8 +78,8 @@ def estimated_bytes(records: Sequence[SourceRecord]) -> int:
 
 def frame_bytes(frame: SourceFrame) -> int:
     """The size of an Arrow frame; 0 for a Spark DataFrame, which is not computed yet."""
-    nbytes = getattr(frame.data, "nbytes", 0)
-    return nbytes if isinstance(nbytes, int) else 0
+    nbytes: int = frame.data.nbytes if isinstance(frame.data, pa.Table) else 0
+    return nbytes
 
 
 class Batcher:

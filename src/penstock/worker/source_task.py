@@ -16,6 +16,7 @@ one starts nothing:
             offset_reader=OffsetReader(store, "orders"),
             offset_writer=OffsetWriter(store, "orders"),
             read_configs=read_configs,
+            session=TaskSession("orders-0", runtime),
             closers=(admin.close,),
         ),
         report,                                  # Callable[[State, str | None], None]
@@ -38,7 +39,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.api import (
     FrameSourceTask,
@@ -53,6 +54,7 @@ from penstock.errors import (
     ConnectException,
     KafkaRetriableException,
     RetriableException,
+    SparkSessionLostException,
     SparkStoppedException,
     stack_trace,
 )
@@ -67,9 +69,13 @@ from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
 from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, Polled, empty_poll_delay_s
+from penstock.worker.task_session import TaskSession, state_after
 from penstock.worker.threads import Deadline, OwnedThread
 from penstock.worker.tolerance import ErrorHandler
 from penstock.worker.topic_creation import TopicCreator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +122,7 @@ class SourceTaskServices:
         offset_reader: for the task's context; closed when the task is cancelled.
         offset_writer: fenced when the task is cancelled.
         read_configs: the task's newest configuration, placeholders resolved again.
+        session: Spark's, as this instance of the task uses it.
         closers: called in order when all else has ended: transforms, reporters, admin client.
         load: of all tasks of the worker.
         metrics: those that the task and its parts add themselves.
@@ -131,6 +138,7 @@ class SourceTaskServices:
     offset_reader: OffsetReader
     offset_writer: OffsetWriter
     read_configs: Callable[[], Mapping[str, str]]
+    session: TaskSession
     closers: Sequence[Callable[[], None]] = ()
     load: SharedLoad = field(default_factory=SharedLoad)
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
@@ -164,6 +172,9 @@ class RunnerSourceTaskContext(SourceTaskContext):
     def plugin_metrics(self) -> PluginMetrics:
         return self._plugin_metrics
 
+    def spark(self) -> SparkSession:
+        return self._services.session.session()
+
 
 class SourceTaskRunner:
     """One source task, from start to end. See the module for an example and the threads.
@@ -174,7 +185,8 @@ class SourceTaskRunner:
         task_config: for its ``start``.
         settings: numbers.
         services: what it works with.
-        report: told RUNNING, PAUSED and FAILED, and UNASSIGNED at the end; on the runner's threads, must not block.
+        report: told RUNNING, PAUSED and FAILED, and UNASSIGNED or RESTARTING at the end; on the runner's threads, must
+            not block.
         paused: whether it rests from the beginning; it is not initialized before it is resumed then.
 
     Thread: the public methods come from any thread and return at once, except `join`.
@@ -245,6 +257,11 @@ class SourceTaskRunner:
 
     # ---------------------------------------------------------------- what the worker asks
     @property
+    def has_delivered(self) -> bool:
+        """See ``TaskRunner``."""
+        return self.delivery.counts.batches > 0
+
+    @property
     def retry_at_ms(self) -> int | None:
         """See ``TaskRunner``: a source has no ``put``."""
         return None
@@ -305,7 +322,7 @@ class SourceTaskRunner:
                     self._poll_until_stop()
             except BaseException as error:
                 self._loop_ended = True
-                self._fail(error)
+                self._fail(self._services.session.named(error))
             try:
                 self._end()
             finally:
@@ -342,6 +359,8 @@ class SourceTaskRunner:
     def _poll(self) -> Polled | None:
         try:
             polled = self._task.poll()
+        except SparkStoppedException:
+            return None
         except (RetriableException, KafkaRetriableException) as error:
             self.counts.failures += 1
             logger.warning("The task's poll() raised a retriable error and is called again: %s", error)
@@ -350,6 +369,8 @@ class SourceTaskRunner:
             return None
         if isinstance(polled, SourceFrame):
             self.counts.records += polled.num_rows or 0
+            if polled.num_rows is None:
+                self._services.session.used()
             return polled
         if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
             wanted = "a SourceFrame" if isinstance(self._task, FrameSourceTask) else "a sequence of SourceRecords"
@@ -434,7 +455,7 @@ class SourceTaskRunner:
         if self._cancelled.is_set():
             return
         if self._failure is not None and self._failed_before_stop:
-            self._report(State.FAILED, stack_trace(self._failure))
+            self._report(state_after(self._failure), stack_trace(self._failure))
         else:
             self._report(State.UNASSIGNED, None)
 
@@ -461,7 +482,7 @@ class SourceTaskRunner:
                         self._handover.wait_until_asked()
             except BaseException as error:
                 self._batcher.discard()
-                self._fail(error)
+                self._fail(self._services.session.named(error))
             finally:
                 self._lookahead.close()
                 self._handover.close()
@@ -504,6 +525,8 @@ class SourceTaskRunner:
             logger.info("Task %s: %s; what it had read and not yet delivered is read again", self.id, error)
         elif late:
             logger.error("Task %s had an error while it was stopping", self.id, exc_info=error)
+        elif isinstance(error, SparkSessionLostException):
+            logger.warning("Task %s: %s; it is started again where its committed offsets end", self.id, error)
         else:
             logger.error("Task %s failed and will not go on before it is restarted", self.id, exc_info=error)
         self._end_polling()
@@ -518,6 +541,7 @@ class SourceTaskRunner:
         if first:
             self._batcher.end_at(self._services.clock() + self._settings.offset_flush_timeout_s)
         self._stopping.set()
+        self._services.session.end()
         if wake and type(self._task).wakeup is not SourceTask.wakeup:
             wakeup = self._task.wakeup
             OwnedThread(f"wakeup-{self.id}", lambda: self._quietly("the task's wakeup()", wakeup)).start()

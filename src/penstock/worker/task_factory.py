@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SinkRecord, SourceTask
-from penstock.errors import stack_trace
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import (
     ClientSettings,
@@ -33,7 +32,7 @@ from penstock.kafka.client_settings import (
 from penstock.kafka.consumer import RecordConsumer, Subscription
 from penstock.kafka.letter_producer import LetterProducer
 from penstock.kafka.producer import RecordProducer
-from penstock.model import ConnectorTaskId, ConnectorType, State
+from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.pipeline.batches import PipelineSpec
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
@@ -63,6 +62,7 @@ from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings, no_probe
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
 from penstock.worker.task_parts import TaskParts, make_converters, make_parts, new_task
+from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
@@ -188,6 +188,7 @@ class TaskBuilder:
             cancelled=given_up,
             owner=str(request.id),
         )
+        session = TaskSession(str(request.id), self._runtime)
         producer = self._producer(request, settings, task)
         made.callback(producer.close, 0)
         services = SourceTaskServices(
@@ -200,6 +201,7 @@ class TaskBuilder:
             offset_reader=self.offset_reader(request.id.connector),
             offset_writer=OffsetWriter(self._store, request.id.connector),
             read_configs=request.read_task_config,
+            session=session,
             closers=(made.pop_all().close,),
             load=self._load,
             metrics=metrics,
@@ -265,8 +267,9 @@ class TaskBuilder:
             api_timeout_s=client.api_timeout_s,
             refresh_s=client.refresh_s,
         )
+        session = TaskSession(str(request.id), self._runtime)
         pipeline = build_sink_pipeline(
-            self._runtime, self._spec(request, parts, task), self._jobs, self._moved(request)
+            self._runtime, self._spec(request, parts, task, session), self._jobs, self._moved(request)
         )
         spec = SinkTaskSpec(
             request.id,
@@ -284,23 +287,14 @@ class TaskBuilder:
         services = SinkTaskServices(
             consumer,
             pipeline if self._topics is None else TrackingPipeline(pipeline, request.id.connector, self._topics),
+            session,
             make_reporters=self._sink_reporters(request, settings),
             encode=encode,
             close=made.pop_all().close,
             load=self._load,
             metrics=metrics,
         )
-        runner = SinkTaskRunner(
-            spec,
-            services,
-            TaskCallbacks(
-                on_running=lambda: report(State.RUNNING, None),
-                on_paused=lambda: report(State.PAUSED, None),
-                on_failure=lambda error: report(State.FAILED, stack_trace(error)),
-                on_stopped=lambda: report(State.UNASSIGNED, None),
-            ),
-            probe=self._probe,
-        )
+        runner = SinkTaskRunner(spec, services, TaskCallbacks.reporting(report), probe=self._probe)
         publish_sink(self._metrics, request.id, runner)
         return runner
 
@@ -347,7 +341,13 @@ class TaskBuilder:
         settings.log_unused(log)
         return dict(settings.checked().librdkafka)
 
-    def _spec(self, request: TaskRequest, parts: TaskParts, task: AnySinkTask | None = None) -> PipelineSpec:
+    def _spec(
+        self,
+        request: TaskRequest,
+        parts: TaskParts,
+        task: AnySinkTask | None = None,
+        session: TaskSession | None = None,
+    ) -> PipelineSpec:
         return PipelineSpec(
             parts.key_converter,
             parts.value_converter,
@@ -358,6 +358,7 @@ class TaskBuilder:
             task.value_form if isinstance(task, FrameSinkTask) else None,
             spent=self._spent(request),
             nothing_beside_spark=self._settings.all_through_spark,
+            session=None if session is None else session.session,
         )
 
     def _spent(self, request: TaskRequest) -> Callable[[str, float], None]:

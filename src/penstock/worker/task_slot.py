@@ -3,7 +3,8 @@
 Main types: ``TaskSlot``, and the protocol ``TaskRunner`` that source and sink runners follow.
 
 Thread: the public methods are called by the herder and return at once. A short-lived thread ``start-<task>`` builds the
-runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end.
+runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end. A
+runner that has ended with the Spark session it had used is replaced by another one in the same slot.
 Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
 """
 
@@ -18,7 +19,7 @@ from typing import Protocol
 
 from penstock.errors import stack_trace
 from penstock.model import ConnectorTaskId, State
-from penstock.model.task_life import Built, CancelAsked, Reports, StopAsked, TaskEvent, TaskPhase, step
+from penstock.model.task_life import BuildAgain, Built, CancelAsked, Reports, StopAsked, TaskEvent, TaskPhase, step
 from penstock.telemetry import log_context
 from penstock.worker.threads import Deadline, in_thread
 
@@ -28,6 +29,9 @@ StateReport = Callable[[State, "str | None"], None]
 
 #: What an abandoned task gets after its deadline to notice it, before its slot is given up.
 CANCEL_GRACE_S = 1.0
+#: So many runners in a row may end with their Spark session before they have delivered anything: the task itself may be
+#: what brings the session down.
+MAX_VAIN = 3
 
 
 class TaskRunner(Protocol):
@@ -36,6 +40,11 @@ class TaskRunner(Protocol):
     @property
     def retry_at_ms(self) -> int | None:
         """When ``put`` is called again with records that it refused for now; milliseconds since the epoch."""
+        ...
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether it has brought a batch to its end."""
         ...
 
     @property
@@ -93,7 +102,10 @@ class TaskSlot:
         self._changed = threading.Condition()
         self._phase = TaskPhase.BUILDING
         self._runner: TaskRunner | None = None
-        self._build_ended = False
+        # Runners that were begun, the last of them that was built, and how many have delivered nothing since one has.
+        self._begun = 1
+        self._built = 0
+        self._vain = 0
         self._ended: Future[None] | None = None
         self._broken: Exception | None = None
 
@@ -116,7 +128,7 @@ class TaskSlot:
 
     def start(self) -> None:
         """Begins to build the runner and starts it."""
-        in_thread(f"start-{self.id}", self._build)
+        self._begin_build()
 
     def pause(self) -> None:
         """Asks the task to rest."""
@@ -147,7 +159,11 @@ class TaskSlot:
             return self._ended
 
     # ------------------------------------------------------------------ threads of the slot
-    def _build(self) -> None:
+    def _begin_build(self) -> None:
+        number = self._begun
+        in_thread(f"start-{self.id}", lambda: self._build(number))
+
+    def _build(self, number: int) -> None:
         with log_context(self.id.connector, self.id.task):
             paused = self._paused
             try:
@@ -156,7 +172,7 @@ class TaskSlot:
                 log.exception("Task %s cannot be built", self.id)
                 with self._changed:
                     self._feed(Reports(State.FAILED, stack_trace(error)))
-                    self._build_ended = True
+                    self._built = number
                     self._changed.notify_all()
                 return
             with self._changed:
@@ -175,7 +191,7 @@ class TaskSlot:
             if broken is not None:
                 runner.fail(broken)
             with self._changed:
-                self._build_ended = True
+                self._built = max(self._built, number)
                 self._changed.notify_all()
 
     def _await_end(self) -> None:
@@ -185,9 +201,8 @@ class TaskSlot:
             if runner is not None:
                 runner.stop()
             with self._changed:
-                self._changed.wait_for(lambda: self._build_ended, deadline.remaining())
+                built = self._changed.wait_for(lambda: self._built == self._begun, deadline.remaining())
                 runner = self._runner
-                built = self._build_ended
             if built and (runner is None or runner.join(deadline.remaining())):
                 return
             log.error(
@@ -211,10 +226,29 @@ class TaskSlot:
 
     def _reported(self, state: State, trace: str | None) -> None:
         with self._changed:
+            if state is State.RESTARTING and self._is_vain():
+                log.error(
+                    "Task %s was started %d times, and each time the Spark session was lost before it had delivered "
+                    "anything; raise spark.driver.memory or let its plans read less",
+                    self.id,
+                    MAX_VAIN,
+                )
+                state = State.FAILED
             self._feed(Reports(state, trace))
+
+    def _is_vain(self) -> bool:
+        """Whether it makes no sense to start the task again. Caller holds the lock."""
+        delivered = self._runner is not None and self._runner.has_delivered
+        self._vain = 0 if delivered else self._vain + 1
+        return self._vain >= MAX_VAIN
 
     def _feed(self, event: TaskEvent) -> None:
         self._phase, effects = step(self._phase, event)
         for effect in effects:
+            if isinstance(effect, BuildAgain):
+                self._runner = None
+                self._begun += 1
+                self._begin_build()
+                continue
             with contextlib.suppress(InvalidStateError):
                 self._on_state(effect.state, effect.trace)

@@ -163,6 +163,8 @@ def task_waiting(
     if retry_at_ms is not None:
         moment = datetime.fromtimestamp(retry_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         return Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {moment}.")
+    if _stands_in(own, "session") or _calls(own, "sink_loop", "_await_session"):
+        return _because("spark" if spark_up else "spark_starting")
     delivering = threads.get(f"delivery-{task}") or ()
     if _stands_in(delivering, "producer") or _stands_in(delivering, "admin"):
         return _because("broker")

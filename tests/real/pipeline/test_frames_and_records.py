@@ -94,7 +94,7 @@ def test_rows_of_a_frame_are_the_records_they_would_be(
         given = replace(given, key_schema=schema)
 
     made = pipeline.run(given)
-    by_records = pipeline.run(SourceRecords(frame_to_records(given)))
+    by_records = pipeline.run(SourceRecords(frame_to_records(given, given.data)))
 
     sent = [row for row in made.table.to_pylist() if not row["dropped"]]
     assert sent == [row for row in by_records.table.to_pylist() if not row["dropped"]]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
 from penstock.data import Schema, SchemaBuilder, Type
@@ -155,7 +157,7 @@ def test_no_plan_of_a_frame_runs_python(name: str, spark_runtime: SparkRuntime, 
 
 
 def frames_for(name: str, runtime: SparkRuntime) -> list[SourceFrame]:
-    """Frames that a converter takes: Arrow tables and Spark DataFrames, typed and schemaless."""
+    """Frames that a converter takes: Arrow tables, Spark DataFrames and what makes them, typed and schemaless."""
     numbers = {"ShortConverter": (Type.INT16, pa.int16()), "IntegerConverter": (Type.INT32, pa.int32())}
     numbers |= {"LongConverter": (Type.INT64, pa.int64()), "FloatConverter": (Type.FLOAT32, pa.float32())}
     numbers |= {"DoubleConverter": (Type.FLOAT64, pa.float64()), "BooleanConverter": (Type.BOOLEAN, pa.bool_())}
@@ -171,7 +173,11 @@ def frames_for(name: str, runtime: SparkRuntime) -> list[SourceFrame]:
         tables.append((pa.table({"value": pa.array([{"a": 1}, {"a": None}])}), struct))
     made: list[SourceFrame] = []
     for table, schema in tables:
-        for data in (table, runtime.session().createDataFrame(table)):
+        for data in (
+            table,
+            runtime.session().createDataFrame(table),
+            partial(SparkSession.createDataFrame, data=table),
+        ):
             made.append(SourceFrame(data, "plans", schema, {}, {}))
     return made
 

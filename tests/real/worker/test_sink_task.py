@@ -20,6 +20,7 @@ from penstock.testing.sink_doubles import FakePipeline, RecordingTask
 from penstock.worker.dead_letter import DeadLetterSettings, open_queue
 from penstock.worker.error_report import ErrorCounts, ErrorReporter
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
+from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorPolicy
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -67,7 +68,7 @@ class RealSink:
         )
         self.runner = SinkTaskRunner(
             SinkTaskSpec(ConnectorTaskId("sink", number), self.task, {}, dict, subscription, policy),
-            SinkTaskServices(consumer, FakePipeline(), reporters),
+            SinkTaskServices(consumer, FakePipeline(), TaskSession("c-0"), reporters),
             TaskCallbacks(on_failure=self.failures.append),
         )
 

@@ -27,6 +27,7 @@ from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
 
@@ -85,6 +86,7 @@ class Rig:
                 offset_reader=OffsetReader(self.store, "c"),
                 offset_writer=OffsetWriter(self.store, "c"),
                 read_configs=dict,
+                session=TaskSession("c-0"),
                 closers=(self.admin.close,),
                 given_up=given_up,
             ),

@@ -304,10 +304,27 @@ def test_frame_tasks_are_tasks_of_their_kind() -> None:
 
 
 def test_a_source_frame_counts_arrow_rows_only() -> None:
-    lazy: Any = object()
+    class Lazy:
+        def __getattr__(self, name: str) -> Any:
+            raise ConnectionRefusedError("a DataFrame asks Spark for a column of that name")
+
+    lazy: Any = Lazy()
 
     assert SourceFrame(pa.table({"value": ["a", "b"]}), "t", None, {}, {}).num_rows == 2
     assert SourceFrame(lazy, "t", None, {}, {}).num_rows is None
+    assert SourceFrame(lambda session: session.range(3), "t", None, {}, {}).num_rows is None
+
+
+def test_a_context_without_a_session_says_so() -> None:
+    class Context(SourceTaskContext):
+        def configs(self) -> dict[str, str]:
+            return {}
+
+        def offset_storage_reader(self) -> OffsetStorageReader:
+            raise NotImplementedError
+
+    with pytest.raises(IllegalWorkerStateException, match="no Spark session"):
+        Context().spark()
 
 
 def test_a_sink_frame_needs_a_session_for_its_dataframe() -> None:

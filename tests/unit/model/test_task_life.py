@@ -4,20 +4,23 @@ import pytest
 
 from penstock.model import State
 from penstock.model.task_life import (
+    BuildAgain,
     Built,
     CancelAsked,
     PublishStatus,
     Reports,
     StopAsked,
+    TaskEffect,
     TaskEvent,
     TaskPhase,
     step,
 )
 
 
-def run(*events: TaskEvent) -> tuple[TaskPhase, list[PublishStatus]]:
-    """The phase after these events, and what was published."""
-    phase, published = TaskPhase.BUILDING, []
+def run(*events: TaskEvent) -> tuple[TaskPhase, list[TaskEffect]]:
+    """The phase after these events, and what was to be done."""
+    phase = TaskPhase.BUILDING
+    published: list[TaskEffect] = []
     for event in events:
         phase, effects = step(phase, event)
         published += effects
@@ -39,6 +42,21 @@ def test_a_failure_is_the_last_word() -> None:
 def test_a_failure_after_stop_was_asked_is_an_end() -> None:
     _, published = run(Built(), StopAsked(), Reports(State.RUNNING), Reports(State.FAILED, "t"))
     assert published == [PublishStatus(State.UNASSIGNED)]
+
+
+def test_a_task_that_is_to_start_again_is_built_again() -> None:
+    phase, done = run(Built(), Reports(State.RUNNING), Reports(State.RESTARTING, "t"))
+    assert phase is TaskPhase.BUILDING
+    assert done[1:] == [PublishStatus(State.RESTARTING, "t"), BuildAgain()]
+
+    phase, done = run(Built(), Reports(State.RESTARTING), Built(), Reports(State.RUNNING))
+    assert phase is TaskPhase.RUNNING
+    assert done[-1] == PublishStatus(State.RUNNING)
+
+
+def test_a_task_that_was_asked_to_stop_is_not_built_again() -> None:
+    phase, done = run(Built(), StopAsked(), Reports(State.RESTARTING))
+    assert (phase, done) == (TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)])
 
 
 def test_nothing_counts_after_a_cancel() -> None:

@@ -261,6 +261,91 @@ class TestDelivery:
         assert sink.consumer.sync_commits == [{T0: 3}]
 
 
+class TestALostSession:
+    """The Spark session is lost while ``put`` works with it."""
+
+    def test_the_frame_is_put_again_when_there_is_another_session(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+        got: list[str] = []
+        paused: list[set[TopicPartition]] = []
+
+        def put(_: object) -> None:
+            got.append(str(sink.session.session()))
+            paused.append(set(sink.consumer.paused))
+            if len(got) == 1:
+                sink.sessions.lose()
+                raise ConnectionRefusedError("gone")
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, "a", "b")
+        await_true(lambda: sink.consumer.paused == {T0})
+        assert sink.runner.retry_at_ms is None
+        sink.consumer.add(T0, "c")
+        sink.sessions.replace()
+        sink.wait_values("a", "b", "a", "b", "c")
+        sink.stop()
+        assert got == ["session 1", "session 2", "session 2"]
+        assert paused == [set(), {T0}, set()]
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+        assert sink.consumer.sync_commits == [{T0: 3}]
+
+    def test_a_task_that_waits_for_the_next_session_can_be_stopped_and_commits_nothing_of_it(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+
+        def put(_: object) -> None:
+            sink.session.session()
+            sink.sessions.lose()
+            raise ConnectionRefusedError("gone")
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, "a")
+        await_true(lambda: sink.consumer.paused == {T0})
+        sink.stop()
+        assert sink.states == ["RUNNING", "UNASSIGNED"]
+        assert sink.values == ["a"]
+        assert sink.consumer.sync_commits == []
+
+    def test_a_batch_whose_put_brings_down_each_session_fails_the_task(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+
+        def put(_: object) -> None:
+            sink.session.session()
+            sink.sessions.replace()
+            raise ConnectionRefusedError("gone")
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, "a")
+        sink.wait_state("FAILED")
+        assert sink.task.diary.of("put") == [["a"]] * 3
+        assert "put of t-0 from offset 0 to 0 was tried on 3 Spark sessions and each was lost" in str(sink.failure)
+
+    def test_what_the_task_kept_of_a_lost_session_makes_it_start_again(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+        sink.task.hooks["put"] = lambda _: sink.session.session()
+        sink.consumer.add(T0, "a")
+        sink.wait_values("a")
+        sink.sessions.replace()
+        sink.task.hooks["put"] = once(ConnectionRefusedError("gone"))
+        sink.consumer.add(T0, "b")
+        sink.wait_state("RESTARTING")
+        assert sink.runner.join(WAIT_S)
+        assert sink.runner.has_delivered
+        assert sink.task.diary.names[-1] == "stop"
+        assert sink.consumer.sync_commits == [{T0: 1}]
+
+    def test_an_error_of_put_on_a_healthy_session_fails_the_task(self, run: Sinks) -> None:
+        sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
+
+        def put(_: object) -> None:
+            sink.session.session()
+            raise ValueError("no such column")
+
+        sink.task.hooks["put"] = put
+        sink.consumer.add(T0, "a")
+        sink.wait_state("FAILED")
+        assert "unrecoverable exception in put of t-0 from offset 0 to 0: no such column" in str(sink.failure)
+
+
 class TestTwoBatchesAtOnce:
     """Messages come faster than they are converted: with room for one, each fetch has to wait."""
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,10 +19,12 @@ from penstock.errors import (
     KafkaRetriableException,
     OffsetStoreException,
     RetriableException,
+    SparkSessionLostException,
 )
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
 from penstock.telemetry import Metrics
+from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import (
     WAIT_S,
     FakePipeline,
@@ -31,12 +34,14 @@ from penstock.testing.source_doubles import (
     ScriptedTask,
     record,
 )
+from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker import source_task
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import NewTopic, TopicCreator
 
@@ -71,6 +76,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.pipeline = FakePipeline()
+        self.sessions = FakeSessions()
         self.producer = FakeProducer()
         self.store = MemoryOffsets()
         self.reports = Reports()
@@ -94,6 +100,7 @@ class Rig:
             offset_reader=OffsetReader(self.store, "c"),
             offset_writer=OffsetWriter(self.store, "c"),
             read_configs=lambda: {"secret": "new"},
+            session=TaskSession("c-0", self.sessions),
             closers=(lambda: self.closed.append("transforms"), lambda: self.closed.append("reporters")),
             metrics=self.metrics,
             given_up=given_up,
@@ -530,6 +537,74 @@ def test_a_failed_start_is_followed_by_stop_and_no_commit(rigs: list[Rig]) -> No
     assert rig.task.calls == ["stop"]
     assert task.told == []
     assert rig.state_names() == ["FAILED"]
+
+
+def test_a_poll_that_fails_after_its_session_was_lost_makes_the_task_start_again(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.wait_state(State.RUNNING)
+    assert str(rig.task.context.spark()) == "session 1"
+    rig.task.give(values(2))
+    rig.producer.wait_sent(1)
+    rig.sessions.lose()
+    rig.task.give(ConnectionRefusedError("gone"))
+    trace = rig.wait_state(State.RESTARTING)
+    assert rig.runner.join(WAIT_S)
+    assert "the Spark session that the task had used was lost, then: ConnectionRefusedError: gone" in (trace or "")
+    assert rig.state_names() == ["RUNNING", "RESTARTING"]
+    assert rig.committed() == {"f": 2}
+    assert rig.runner.has_delivered
+    assert rig.task.calls == ["start", "stop"]
+
+
+def test_a_dataframe_that_died_with_its_session_is_not_committed_and_the_task_starts_again(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.task.give(values(2))
+    rig.producer.wait_sent(1)
+    rig.pipeline.error = SparkSessionLostException("the session was lost")
+    lazy: Any = object()
+    rig.task.give(SourceFrame(lazy, "t", None, {"file": "f"}, {"position": 9}), values(1, 10))
+    rig.wait_state(State.RESTARTING)
+    assert rig.runner.join(WAIT_S)
+    assert rig.producer.values() == ["v1", "v2"]
+    assert rig.committed() == {"f": 2}
+
+
+def test_a_query_that_fails_on_a_new_session_because_of_what_the_task_kept_makes_it_start_again(
+    rigs: list[Rig],
+) -> None:
+    rig = started(rigs, Rig())
+    rig.wait_state(State.RUNNING)
+    rig.pipeline.hold.clear()
+    lazy: Any = object()
+    rig.task.give(SourceFrame(lazy, "t", None, {"file": "f"}, {"position": 9}))
+    assert rig.pipeline.entered.wait(WAIT_S)
+    rig.sessions.replace()
+    rig.pipeline.error = ConnectionRefusedError("gone")
+    rig.pipeline.hold.set()
+    rig.wait_state(State.RESTARTING)
+    assert rig.committed() == {}
+
+
+def test_an_error_on_a_healthy_session_fails_the_task(rigs: list[Rig]) -> None:
+    rig = started(rigs, Rig())
+    rig.wait_state(State.RUNNING)
+    rig.task.context.spark()
+    rig.task.give(ValueError("no such column"))
+    trace = rig.wait_state(State.FAILED)
+    assert (trace or "").startswith("ValueError: no such column")
+
+
+def test_a_task_that_waits_for_a_session_in_poll_can_be_stopped(rigs: list[Rig]) -> None:
+    class Asking(ScriptedTask):
+        def poll(self) -> None:
+            self.context.spark()
+
+    rig = Rig(task=Asking())
+    rig.sessions.lose()
+    started(rigs, rig)
+    await_true(lambda: rig.sessions.asked > 0)
+    rig.stop()
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
 
 
 def test_a_pipeline_that_cannot_run_fails_the_task(rigs: list[Rig]) -> None:

@@ -80,6 +80,14 @@ def test_a_batch_waits_for_the_session_or_for_spark() -> None:
     assert reason(task_thread=POLLING, convert=IN_SESSION, spark_up=False) == "spark_starting"
 
 
+def test_a_task_that_asks_for_the_session_waits_for_it() -> None:
+    asking = [*POLLING, USERS, *IN_SESSION[1:]]
+    assert reason(task=asking, spark_up=False) == "spark_starting"
+    assert reason(task_thread=asking, spark_up=False) == "spark_starting"
+    kept = [ours("worker/sink_loop.py", "_await_session"), ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]
+    assert reason(task_thread=kept, spark_up=False) == "spark_starting"
+
+
 def test_records_under_way_wait_for_the_broker() -> None:
     assert reason(task=POLLING, delivery=[ours("kafka/producer.py", "_admit"), LIBRARY]) == "broker"
     assert reason(task=POLLING, delivery=[ours("kafka/admin.py", "_ask"), LIBRARY]) == "broker"

@@ -1,0 +1,136 @@
+"""Tasks that use Spark themselves, in a worker: what they return is delivered, also when the JVM is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.api import TopicPartition
+from penstock.broker import EmbeddedBroker
+from penstock.errors import KafkaException
+from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.topic_reader import read_values
+from penstock.testing.spark_tasks import ROWS
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+LONG = {"value.converter": "org.apache.kafka.connect.converters.LongConverter"}
+COUNT = 6 * ROWS
+BACK_S = 30.0
+#: A source's form of frames, and whether a user's transform follows.
+SOURCES = {"function": False, "dataframe": False, "kept": False, "function-records": True, "dataframe-records": True}
+
+
+@pytest.fixture
+def worker(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[WorkerProcess]:
+    made = WorkerProcess(tmp_path, broker.bootstrap_servers, {"plugin.path": str(EXAMPLES), **LONG})
+    yield made
+    made.close()
+
+
+class Topic:
+    """A topic of numbers."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.name = f"spark-{uuid.uuid4().hex[:8]}"
+        self._servers = broker.bootstrap_servers
+
+    def count(self) -> int:
+        partition = TopicPartition(self.name, 0)
+        admin = TopicAdmin({"bootstrap.servers": self._servers}, name="the test")
+        try:
+            return admin.end_offsets([partition])[partition] if admin.topic_exists(self.name) else 0
+        except KafkaException:
+            return 0  # it has no leader yet
+        finally:
+            admin.close()
+
+    def numbers(self) -> list[int]:
+        return [
+            int.from_bytes(value or b"", "big") for value in read_values(self._servers, self.name, self.count(), 60)
+        ]
+
+
+def test_a_query_of_a_source_is_delivered(worker: WorkerProcess, broker: EmbeddedBroker) -> None:
+    topic = Topic(broker)
+    config = {"name": "squares", "connector.class": "squares_source.SquaresSource", "topic": topic.name}
+    worker.add("squares.properties", config | {"count": "100003"})
+    worker.start()
+    worker.wait(lambda: topic.count() == 100_003, "all squares", 180)
+
+    assert topic.numbers() == [number * number for number in range(100_003)]
+    assert worker.states("squares") == ["RUNNING", "RUNNING"]
+    assert worker.end() == 0
+
+
+def test_tasks_that_use_spark_themselves_go_on_when_its_jvm_is_killed(
+    worker: WorkerProcess, broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow, sunk, filled = tmp_path / "slow", tmp_path / "sunk.txt", Topic(broker)
+    topics = {name: Topic(broker) for name in SOURCES}
+    rows = {"connector.class": "penstock.testing.spark_tasks:RowsSource", "slow": str(slow), "count": str(COUNT)}
+    fill = {"name": "fill", "topic": filled.name, "form": "function", "slow": str(tmp_path / "never")}
+    worker.add("fill.properties", rows | fill)
+    worker.start()
+    worker.wait(lambda: filled.count() == COUNT, "the sink's topic is filled", 180)
+
+    slow.touch()
+    sink = {"connector.class": "penstock.testing.spark_tasks:RowsSink", "topics": filled.name, "file": str(sunk)}
+    assert worker.ask("POST", "/connectors", {"name": "sink", "config": sink | {"slow": str(slow)}})[0] == 201
+    for name, by_records in SOURCES.items():
+        config = rows | {"topic": topics[name].name, "form": name.partition("-")[0]}
+        if by_records:
+            config |= {"transforms": "same", "transforms.same.type": "penstock.testing.spark_tasks:Same"}
+        assert worker.ask("POST", "/connectors", {"name": name, "config": config})[0] == 201
+    worker.wait(lambda: all(in_spark(worker, name) for name in SOURCES), "each source has a job", 60)
+    worker.wait(sunk.with_suffix(".putting").exists, "put has begun", 60)
+    jvm = worker.jvm()
+    assert jvm is not None
+
+    slow.unlink()
+    os.kill(jvm, signal.SIGKILL)
+    killed = time.monotonic()
+    seen: set[str] = set()
+
+    def all_run() -> bool:
+        states = [state for name in ("sink", *SOURCES) for state in worker.states(name)]
+        seen.update(states)
+        return set(states) == {"RUNNING"}
+
+    def all_there() -> bool:
+        all_run()
+        return all(topic.count() >= COUNT for topic in topics.values()) and lines(sunk) >= COUNT
+
+    worker.wait(lambda: all_run() and "Spark session 2 is up" in worker.text(), "all tasks run again", BACK_S)
+    took_s = time.monotonic() - killed
+    worker.wait(all_there, "all records", 120)
+    assert all_run()
+    assert seen <= {"RUNNING", "RESTARTING"}
+    for name, topic in topics.items():
+        # What was lost had not been sent, so nothing comes twice.
+        assert topic.numbers() == list(range(COUNT)), name
+    assert [int(line) for line in sunk.read_text().splitlines()] == list(range(COUNT))
+    assert "Traceback" not in worker.text()
+    assert worker.text().count("it is started again where its committed offsets end") == 3
+    assert worker.text().count("the Spark session was lost during put") == 1
+    with capsys.disabled():
+        print(f"\nall tasks run {took_s:.0f} s after the kill")
+    assert worker.end() == 0
+
+
+def in_spark(worker: WorkerProcess, name: str) -> bool:
+    """Whether Spark works on a batch of the connector's task."""
+    status, body = worker.get(f"/connectors/{name}/explain")
+    return status == 200 and isinstance(body, dict) and body["tasks"][0]["waiting_for"]["reason"] == "spark"
+
+
+def lines(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
