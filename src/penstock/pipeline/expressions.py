@@ -5,22 +5,24 @@ method, which makes everything in it some thirty times slower; the worker's JVM 
 which takes it long. So what is rarely needed should not be part of it: ``apart`` hands it to a part of Spark that
 evaluates expressions without generated code, ``rare`` keeps it behind one condition.
 
-Functions ``parse_problem`` and ``spark_text`` are for expressions that users write.
+Function ``spark_text`` is for expressions that users write.
 
 Thread: pure functions that build expressions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+#: The plan begins with the name of a node, quoted as long as it is not resolved. "DataFrame" tells a line of ours.
+_BEHIND_MESSAGE: Final = re.compile(r"\n\nJVM stacktrace|\n== DataFrame ==|;\n(?='?[A-Z]\w*[ \[(])")
 
 
 def rare(column: Column, build: Callable[[Column], Column]) -> Column:
@@ -40,24 +42,6 @@ def apart(column: Column, build: Callable[[Column], Column]) -> Column:
     return F.get(F.zip_with(F.array(column), F.array(F.lit(0)), lambda one, _: build(one)), F.lit(0))
 
 
-def parse_problem(text: str) -> str | None:
-    """Why Spark cannot parse an expression, with the position.
-
-    None where it can, and where nobody can tell because there is no Spark session yet.
-    """
-    session = SparkSession._instantiatedSession
-    if session is None:
-        return None
-    try:
-        # Spark parses when an expression is used; what its names are is not known here.
-        session.range(0).select(F.expr(text))
-    except ParseException as error:
-        return spark_text(error)
-    except AnalysisException:
-        return None
-    return None
-
-
 def spark_text(error: Exception) -> str:
     """What Spark says of an error, with the position, without the plan and the JVM's trace."""
-    return str(error).split("\n\nJVM stacktrace", maxsplit=1)[0].split(";\n'", maxsplit=1)[0].strip()
+    return _BEHIND_MESSAGE.split(str(error), maxsplit=1)[0].strip()

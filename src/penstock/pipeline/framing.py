@@ -1,7 +1,7 @@
 """Transforms that work on whole frames: a Spark plan of their own, whose rows need not be as many as its records.
 
 Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (the ``Frame`` that
-it is given).
+it is given), ``PartsByFields`` (a transform that has to know of fields of schemaless values).
 
 A row keeps the number of its record in ``seq``. A record without a row is dropped. Where records became several rows,
 the batch has other rows from there on, and ``Failures.origins`` says which record each is of.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -50,14 +50,30 @@ _OTHERS: Final = {"topic": "string", "partition": "int", "timestamp": "bigint"}
 _ERROR: Final = T.StructType([T.StructField(name, T.StringType()) for name in ("stage", "exception", "message")])
 
 
+@runtime_checkable
+class PartsByFields(Protocol):
+    """A frame transform whose plan hangs on which of some fields a schemaless value has.
+
+    Attributes:
+        parting_fields: These fields. Values with different ones of them come in different frames.
+    """
+
+    parting_fields: frozenset[str]
+
+
 @dataclass(frozen=True)
 class PlannedFrame:
-    """The frame of one group of records; see ``penstock.api.Frame``."""
+    """The frame of one group of records; see ``penstock.api.Frame``.
+
+    Attributes:
+        present_fields: The ``parting_fields`` that all of its schemaless values have; they have no others of them.
+    """
 
     dataframe: DataFrame
     key_schema: Schema | None
     value_schema: Schema | None
     header_schemas: Sequence[Schema]
+    present_fields: frozenset[str] = frozenset()
 
     def replace(
         self,
@@ -72,6 +88,7 @@ class PlannedFrame:
             self.key_schema if key_schema is UNCHANGED else cast("Schema | None", key_schema),
             self.value_schema if value_schema is UNCHANGED else cast("Schema | None", value_schema),
             self.header_schemas,
+            self.present_fields,
         )
 
 
@@ -98,15 +115,16 @@ class FrameRunner:
         by_row = dict(zip(range(len(live)) if positions is None else positions, live, strict=True))
         taken, passed = self._parted(segment, by_row, failures)
         made = [[(row, by_row[row]) for row in passed]]
-        chosen = [by_row[row] for row in taken]
 
         def on_bad(row: int, side: SideName, error: Exception) -> None:
             failures.raised(row, Stage.TRANSFORMATION, segment.name, error)
 
-        shared = columns_of(chosen, taken, rows, failures)
-        for group in group_records(chosen, taken, sink=sink, on_bad=on_bad):
-            for outcome in self._run(segment, group, shared, failures):
-                made.append(rebuilt_rows(outcome, by_row))
+        shared = columns_of([by_row[row] for row in taken], taken, rows, failures)
+        for present, members in _by_fields(segment, by_row, taken):
+            for group in group_records([by_row[row] for row in members], members, sink=sink, on_bad=on_bad):
+                table = _table(group, shared)
+                for outcome in self._halved(_Plan(segment, group.shape, present), table, failures):
+                    made.append(rebuilt_rows(outcome, by_row))
         kept = sorted_rows(made, failures)
         found = [row for row, _ in kept]
         records = [record for _, record in kept]
@@ -128,19 +146,10 @@ class FrameRunner:
                 failures.raised(row, Stage.TRANSFORMATION, segment.name, error)
         return taken, passed
 
-    def _run(
-        self,
-        segment: Framed,
-        group: RecordGroup,
-        shared: Mapping[str, pa.Array | pa.ChunkedArray],
-        failures: Failures,
-    ) -> list[Outcome]:
-        table = _table(group, shared)
-        return self._halved(segment, group.shape, table, failures)
-
-    def _halved(self, segment: Framed, shape: Shape, table: pa.Table, failures: Failures) -> list[Outcome]:
+    def _halved(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[Outcome]:
+        name = plan.segment.name
         try:
-            return [self._run_once(segment, shape, table, failures)]
+            return [self._run_once(plan, table, failures)]
         except Exception as error:
             if isinstance(error, SparkUnavailableException):
                 raise
@@ -149,15 +158,15 @@ class FrameRunner:
             if whole or table.num_rows == 1:
                 told = _told(error)
                 for row in table.column("seq").to_pylist():
-                    failures.raised(row, Stage.TRANSFORMATION, segment.name, told)
+                    failures.raised(row, Stage.TRANSFORMATION, name, told)
                 return []
-        log.debug("%s: a frame of %d records failed and is halved", segment.name, table.num_rows)
+        log.debug("%s: a frame of %d records failed and is halved", name, table.num_rows)
         middle = table.num_rows // 2
         parts = (table.slice(0, middle), table.slice(middle))
-        return [one for part in parts for one in self._halved(segment, shape, part, failures)]
+        return [one for part in parts for one in self._halved(plan, part, failures)]
 
-    def _run_once(self, segment: Framed, shape: Shape, table: pa.Table, failures: Failures) -> Outcome:
-        output, made = self._jobs.collect(table, lambda data: _plan(segment, shape, data))
+    def _run_once(self, plan: _Plan, table: pa.Table, failures: Failures) -> Outcome:
+        output, made = self._jobs.collect(table, plan)
         rows = output.column("seq").to_numpy()
         dropped = pc.fill_null(output.column("dropped"), False)
         error = output.column("error")
@@ -165,9 +174,8 @@ class FrameRunner:
             for place in np.flatnonzero(error.is_valid().to_numpy()).tolist():
                 found = error[place].as_py()
                 kind = found["exception"] or ConnectException.java_name
-                failures.raised(
-                    int(rows[place]), Stage.TRANSFORMATION, segment.name, exception_of(kind, found["message"])
-                )
+                error_found = exception_of(kind, found["message"])
+                failures.raised(int(rows[place]), Stage.TRANSFORMATION, plan.segment.name, error_found)
         columns = {name: output.column(name) for name in output.column_names if name not in ("seq", "dropped", "error")}
         return Outcome(rows, made, columns, None, dropped, {})
 
@@ -193,27 +201,52 @@ def _table(group: RecordGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray])
     return pa.table(columns)
 
 
-def _plan(segment: Framed, shape: Shape, data: DataFrame) -> tuple[DataFrame, Shape]:
-    """The frame through the transform, and the shape of what comes out."""
-    absent: dict[str, Column] = {side: F.lit(None).cast("variant") for side in _SIDES if shape.side(side).absent}
-    schemaless: dict[str, Column] = {
-        side: variant_of(F.col(side), shape.side(side).carrier, shape.side(side).physical)
-        for side in _SIDES
-        if not shape.side(side).absent and shape.side(side).schema is None and not shape.side(side).is_variant
-    }
-    data = data.withColumns({**absent, **schemaless, "dropped": F.lit(False), "error": F.lit(None).cast(_ERROR)})
-    frame = PlannedFrame(data, shape.key.schema, shape.value.schema, HEADER_SCHEMAS)
-    made: Frame = segment.transformation.apply(frame)
-    frame_out = made.dataframe
-    key, value = _side(frame_out, "key", made.key_schema), _side(frame_out, "value", made.value_schema)
-    chosen = [F.col("seq").cast("bigint").alias("seq")]
-    chosen += [F.col(name).cast(kind).alias(name) for name, kind in _OTHERS.items()]
-    chosen += [F.col("headers").cast(HEADERS_SPARK).alias("headers")]
-    for name, side in zip(_SIDES, (key, value), strict=True):
-        if not side.absent:
-            chosen.append(collectable(F.col(name), side).alias(name))
-    chosen += [F.col("dropped").cast("boolean").alias("dropped"), F.col("error").cast(_ERROR).alias("error")]
-    return frame_out.select(*chosen), replace(shape, key=key, value=value)
+@dataclass(frozen=True)
+class _Plan:
+    """The plan of one transform for one kind of records."""
+
+    segment: Framed
+    shape: Shape
+    present: frozenset[str]
+
+    def __call__(self, data: DataFrame) -> tuple[DataFrame, Shape]:
+        """The frame through the transform, and the shape of what comes out."""
+        shape = self.shape
+        absent: dict[str, Column] = {side: F.lit(None).cast("variant") for side in _SIDES if shape.side(side).absent}
+        schemaless: dict[str, Column] = {
+            side: variant_of(F.col(side), shape.side(side).carrier, shape.side(side).physical)
+            for side in _SIDES
+            if not shape.side(side).absent and shape.side(side).schema is None and not shape.side(side).is_variant
+        }
+        data = data.withColumns({**absent, **schemaless, "dropped": F.lit(False), "error": F.lit(None).cast(_ERROR)})
+        frame = PlannedFrame(data, shape.key.schema, shape.value.schema, HEADER_SCHEMAS, self.present)
+        made: Frame = self.segment.transformation.apply(frame)
+        frame_out = made.dataframe
+        key, value = _side(frame_out, "key", made.key_schema), _side(frame_out, "value", made.value_schema)
+        chosen = [F.col("seq").cast("bigint").alias("seq")]
+        chosen += [F.col(name).cast(kind).alias(name) for name, kind in _OTHERS.items()]
+        chosen += [F.col("headers").cast(HEADERS_SPARK).alias("headers")]
+        for name, side in zip(_SIDES, (key, value), strict=True):
+            if not side.absent:
+                chosen.append(collectable(F.col(name), side).alias(name))
+        chosen += [F.col("dropped").cast("boolean").alias("dropped"), F.col("error").cast(_ERROR).alias("error")]
+        return frame_out.select(*chosen), replace(shape, key=key, value=value)
+
+
+def _by_fields(
+    segment: Framed, by_row: Mapping[int, ConnectRecord], rows: list[int]
+) -> list[tuple[frozenset[str], list[int]]]:
+    """The rows of each set of parting fields; nearly always all of them have the same."""
+    transformation = segment.transformation
+    names = transformation.parting_fields if isinstance(transformation, PartsByFields) else frozenset()
+    if not names:
+        return [(frozenset(), rows)]
+    found: dict[frozenset[str], list[int]] = {}
+    for row in rows:
+        record = by_row[row]
+        fields = record.value if record.value_schema is None and isinstance(record.value, Mapping) else ()
+        found.setdefault(names.intersection(fields), []).append(row)
+    return list(found.items())
 
 
 def _side(frame: DataFrame, name: str, schema: Schema | None) -> Side:

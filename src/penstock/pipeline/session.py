@@ -5,7 +5,8 @@ the background, watches it, replaces it, and runs jobs again that were in flight
 to Arrow, so a second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not
 ours to kill; a lost session is replaced the same way, and a server that was there before gets two minutes to come back.
 
-Main type: `SparkRuntime`. Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
+Main type: `SparkRuntime`; `coming_session` is for those who have none at hand, such as checks of configurations.
+Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,29 @@ RETURN_TIME_S = 120.0
 MAX_LOSSES_PER_JOB = 3
 _LOST = "the Spark session was lost, and with it the DataFrame that was made on it"
 
+#: The runtime of this process that was started last and not stopped: PySpark has one session for a process, too.
+_started: SparkRuntime | None = None
+
+
+def coming_session(timeout_s: float) -> SparkSession | None:
+    """The session of this process's worker. Waits for one that is on its way; any thread.
+
+    Args:
+        timeout_s: How long after its start had begun.
+
+    Returns:
+        None where nobody has asked for a session, it cannot start, or it is not up in time.
+    """
+    runtime = _started
+    if runtime is None:
+        return None
+    began = runtime.boot_began
+    left_s = timeout_s if began is None else max(0.0, began + timeout_s - time.monotonic())
+    try:
+        return runtime.session(left_s)
+    except SparkUnavailableException:
+        return None
+
 
 class SparkRuntime:
     """The worker's Spark session, replaced when it is lost.
@@ -69,6 +93,7 @@ class SparkRuntime:
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
+        self._boot_began: float | None = None
         self._generation = 0
         self._lost_generation = 0
         # By what all sessions of a JVM, or of a connection, share.
@@ -90,6 +115,11 @@ class SparkRuntime:
         return self._usable() is not None
 
     @property
+    def boot_began(self) -> float | None:
+        """When the last start of a session began, by ``time.monotonic``; None before the first."""
+        return self._boot_began
+
+    @property
     def parallelism(self) -> int:
         """Cores that a local session uses; for a cluster or a remote session the cores of this machine."""
         master = self._conf.get("spark.master", "local[*]")
@@ -107,13 +137,18 @@ class SparkRuntime:
         with self._changed:
             if self._thread is not None:
                 return
+            global _started
+            _started = self
             self._wanted = True
             self._thread = threading.Thread(target=self._live, name="spark-session", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """Ends the session and its JVM; waits for the session thread."""
+        global _started
         with self._changed:
+            if _started is self:
+                _started = None
             self._stopping = True
             self._changed.notify_all()
             thread = self._thread
@@ -267,7 +302,7 @@ class SparkRuntime:
     def _boot(self) -> bool:
         """Starts a session; True when it is up. After the last failed attempt the cause goes to the waiters."""
         cause: BaseException | None = None
-        started = time.monotonic()
+        self._boot_began = started = time.monotonic()
         attempt = 0
         while cause is None or self._tries_again(cause, attempt, time.monotonic() - started):
             attempt += 1
@@ -310,7 +345,7 @@ class SparkRuntime:
         self._driver = driver
         session = driver.session
         # PySpark and Py4J log what they also raise; the raised error is handled where it belongs.
-        for name in ("SQLQueryContextLogger", "py4j"):
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         logging.getLogger().addFilter(_not_by_py4j)
         # The first query loads a few thousand classes; better here than in the first batch.

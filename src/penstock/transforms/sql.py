@@ -11,10 +11,12 @@ What they see:
 
 * The fields of the value, by name. With a schema they have their types; Connect's Timestamp and Date are real
   timestamps and dates. Without one they are VARIANT, to be cast (``cast(amount as double)``, ``amount::double``);
-  ``user.id`` is a field of a field. ``*`` is all of them.
+  ``user.id`` is a field of a field, ``items[0].name`` one of an element. ``*`` is all of them.
 * ``key``, ``topic``, ``partition``, ``offset`` (sinks), ``timestamp`` (milliseconds), ``headers`` (a map of VARIANTs;
-  the last header of a name counts) and ``value`` (as a whole), unless the value has a field of that name. As
-  ``record.key`` and so on they can always be had.
+  the last header of a name counts) and ``value`` (as a whole), unless the value has a field of that name. Without a
+  schema this is looked up for each value. As ``record.key`` and so on they can always be had.
+* In the same way fields come before functions that Spark also knows without brackets, such as ``current_date``. Without
+  a schema ``user``, ``session_user`` and ``current_user`` are fields and nothing else.
 
 What becomes of it:
 
@@ -26,8 +28,11 @@ What becomes of it:
 * A generator (``explode``) makes several records of one, or none. The offset of the original is committed once the
   last of them has been delivered. If one of them fails, the record has failed, and none of them is delivered.
 * A record that ``where`` does not hold for is dropped. Records without value (tombstones) pass as they are.
-* An expression that cannot be parsed is refused with the configuration. One that does not fit the records of a schema
-  (a field that is not there) fails each of them, and one that fails for a value (a division by zero) fails that record.
+* An expression that cannot work, whatever the records, is refused with the configuration: one that cannot be parsed, an
+  unknown function, an aggregate, two columns of one name. While the worker starts, this check waits for its Spark
+  session, up to a minute. An expression that does not fit the records of a schema (a field that is not there, a wrong
+  type) fails each of them; one that fails for a value (a division by zero), or gives a record no topic or a negative
+  partition, fails that record.
 
 Thread: configured once; ``apply`` on a pipeline thread.
 """
@@ -35,10 +40,11 @@ Thread: configured once; ``apply`` on a pipeline thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -47,11 +53,14 @@ from penstock.api import Frame, FrameTransformation
 from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
 from penstock.data import Date, Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.expressions import parse_problem, spark_text
+from penstock.pipeline.expressions import spark_text
+from penstock.pipeline.framing import PlannedFrame
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.types import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.variant_building import null_variant
 from penstock.pipeline.variant_columns import get_field
+from penstock.transforms.sql_check import check_select, check_where
+from penstock.transforms.sql_text import names_in, split_items, with_variant_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -59,48 +68,30 @@ if TYPE_CHECKING:
 _KEPT: Final = "__record"
 _PARTS: Final = ("key", "topic", "partition", "timestamp", "headers", "value")
 _READ_ONLY: Final = ("offset",)
-_MAX_FIELDS: Final = 1_000
+_SEEN_PARTS: Final = frozenset((*_PARTS, *_READ_ONLY))
+#: What Spark takes for a function also without brackets, unless there is a field of that name.
+_MOMENTS: Final = frozenset(("current_date", "current_time", "current_timestamp", "localtime"))
+#: Likewise, but of no use here: these are always fields, so that none turns into the account of the worker.
+_USERS: Final = frozenset(("user", "current_user", "session_user", "current_path"))
 _PLAIN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_]\w*)(?:\s+(?:as\s+)?(`[^`]+`|[A-Za-z_]\w*))?\s*\Z", re.IGNORECASE)
+#: The first name in what Spark says it does not find.
 _PATH_PART: Final = re.compile(r"`((?:[^`]|``)*)`")
 
 
-def split_items(text: str) -> list[str]:
-    """The expressions of a list that commas part, except in brackets and quotes.
+class _EitherGiven:
+    """Refuses a transform without any expression; a validator sees one setting alone."""
 
-    >>> split_items("a, concat(b, ',') as c")
-    ['a', "concat(b, ',') as c"]
-    """
-    items: list[str] = []
-    depth, start, quote, at = 0, 0, "", 0
-    while at < len(text):
-        char = text[at]
-        if quote:
-            at += char == "\\" and quote != "`"
-            quote = "" if char == quote else quote
-        elif char in "'\"`":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-        elif char == "," and depth == 0:
-            items.append(text[start:at].strip())
-            start = at + 1
-        at += 1
-    return [*items, text[start:].strip()]
+    def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
+        _ensure_either(parsed)
+        return []
+
+    def visible(self, name: str, parsed: Mapping[str, object]) -> bool:
+        return True
 
 
-def _ensure_parses(name: str, value: object) -> None:
-    if value is None:
-        return
-    items = split_items(str(value)) if name == "select" else [str(value)]
-    for item in items:
-        if not item:
-            raise ConfigException(name, value, "There is an expression missing")
-        # Spark parses; while its session is not up yet, an expression is only refused once records come.
-        problem = None if item == "*" else parse_problem(item)
-        if problem is not None:
-            raise ConfigException(name, value, f"Spark cannot parse it: {problem}")
+def _ensure_either(values: Mapping[str, object]) -> None:
+    if values["select"] is None and values["where"] is None:
+        raise ConfigException("select", None, "Sql needs an expression: set select, where, or both")
 
 
 CONFIG: Final = (
@@ -109,7 +100,8 @@ CONFIG: Final = (
         "select",
         ConfigType.STRING,
         default=None,
-        validator=LambdaValidator(_ensure_parses, "Spark SQL expressions, separated by commas"),
+        validator=LambdaValidator(check_select, "Spark SQL expressions, separated by commas"),
+        recommender=_EitherGiven(),
         importance=Importance.HIGH,
         doc="What the new value is made of, as behind SELECT: fields of the value, or expressions with a name. "
         "<code>key</code>, <code>topic</code>, <code>partition</code>, <code>timestamp</code> and <code>headers</code> "
@@ -119,7 +111,7 @@ CONFIG: Final = (
         "where",
         ConfigType.STRING,
         default=None,
-        validator=LambdaValidator(_ensure_parses, "a Spark SQL condition"),
+        validator=LambdaValidator(check_where, "a Spark SQL condition"),
         importance=Importance.HIGH,
         doc="Which records go on, as behind WHERE. Without it all do.",
     )
@@ -132,20 +124,30 @@ class Sql(FrameTransformation):
     takes_tombstones: ClassVar[bool] = False
     _select: str | None = None
     _where: str | None = None
+    #: See ``penstock.pipeline.framing.PartsByFields``.
+    parting_fields: frozenset[str] = frozenset()
+    #: Fields of schemaless values that the expressions name, as far as Spark has asked for them.
+    _named: frozenset[str] = frozenset()
 
     def configure(self, props: Mapping[str, object]) -> None:
         values = CONFIG.parse(props)
+        _ensure_either(values)
         self._select = cast("str | None", values["select"])
         self._where = cast("str | None", values["where"])
-        if self._select is None and self._where is None:
-            raise ConfigException("select", None, "Sql needs an expression: set select, where, or both")
+        names = names_in(self._select or "") | names_in(self._where or "")
+        self.parting_fields = frozenset(name for name in names if name in _SEEN_PARTS or name.lower() in _MOMENTS)
+        self._named = frozenset(name for name in names if name.lower() in _USERS)
 
     def config(self) -> ConfigDef:
         return CONFIG
 
     def apply(self, frame: Frame) -> Frame:
-        query = _Query(frame, None if self._select is None else split_items(self._select), self._where)
-        return query.run()
+        items = None if self._select is None else split_items(self._select)
+        present = frame.present_fields if isinstance(frame, PlannedFrame) else frozenset()
+        query = _Query(frame, items, self._where, present, set(self._named))
+        made = query.run()
+        self._named |= query.named
+        return made
 
 
 @dataclass
@@ -155,8 +157,10 @@ class _Query:
     frame: Frame
     items: Sequence[str] | None
     where: str | None
-    #: Fields of schemaless values that the expressions name: a tree of names.
-    named: dict[str, object] = field(default_factory=dict)
+    #: Fields that its schemaless values have and that are called like something else.
+    present: frozenset[str]
+    #: Other fields of schemaless values that the expressions name; more of them are found while Spark analyses.
+    named: set[str]
 
     def run(self) -> Frame:
         """The frame that comes out.
@@ -168,6 +172,9 @@ class _Query:
             selected = self._selected(self.frame.dataframe)
         except AnalysisException as error:
             raise DataException(spark_text(error)) from error
+        except Py4JJavaError as error:
+            told = str(error.java_exception.getMessage()).partition("\n")[0]
+            raise DataException(f"Spark cannot plan the expressions: {told}") from error
         return self.frame.replace(dataframe=selected) if self.items is None else self._assembled(selected)
 
     # ------------------------------------------------------------------ what is seen
@@ -181,6 +188,25 @@ class _Query:
             return {}
         return {one.name: one.schema for one in schema.fields}
 
+    def _computed(self) -> frozenset[str]:
+        """What the expressions name, without items that only name a field."""
+        items = [item for item in self.items or () if self._plain(item) is None]
+        return frozenset().union(*map(names_in, [*items, self.where or ""]))
+
+    def _free_fields(self) -> frozenset[str]:
+        """The fields of schemaless values that are seen: all VARIANTs."""
+        return self.present | self.named if self.schema is None else frozenset()
+
+    def _expression(self, text: str) -> Column:
+        """An expression, in whose paths it makes no difference what is a VARIANT."""
+        fields = {*self._fields(), *self._free_fields()}
+        variants: set[tuple[str | None, ...]] = {(name,) for name in self._free_fields()}
+        variants |= {("record", "headers", None)} | ({("headers", None)} if "headers" not in fields else set())
+        for part, schema in (("key", self.frame.key_schema), ("value", self.schema)):
+            if schema is None:
+                variants |= {("record", part)} | ({(part,)} if part not in fields else set())
+        return F.expr(with_variant_paths(text, variants))
+
     def _seen(self, frame: DataFrame) -> DataFrame:
         fields = self._fields()
         headers = F.map_from_entries(
@@ -188,8 +214,13 @@ class _Query:
         )
         parts = {name: F.col(name) for name in (*_PARTS, *_READ_ONLY)} | {"headers": headers}
         record = F.struct(*[column.alias(name) for name, column in parts.items()])
-        seen = {name: _real(F.col("value").getField(name), schema) for name, schema in fields.items()}
-        seen |= {name: _named(F.col("value"), name, inner) for name, inner in self.named.items()}
+        computed = self._computed()
+        # Spark works out small batches column by column, also columns that nobody asks for: it must not fail for those.
+        seen = {
+            name: _real(F.col("value").getField(name), schema) if name in computed else F.col("value").getField(name)
+            for name, schema in fields.items()
+        }
+        seen |= {name: get_field(F.col("value"), name) for name in sorted(self._free_fields())}
         seen = {**{name: column for name, column in parts.items() if name not in seen}, **seen}
         kept = F.struct(*[F.col(name) for name in frame.columns]).alias(_KEPT)
         seen.setdefault("record", record)
@@ -198,34 +229,30 @@ class _Query:
     def _selected(self, frame: DataFrame) -> DataFrame:
         while True:
             try:
-                seen = self._seen(frame)
-                filtered = seen if self.where is None else seen.filter(F.expr(self.where))
-                if self.items is None:
-                    return filtered.select(f"{_KEPT}.*")
-                return filtered.select(F.col(_KEPT), *self._columns())
+                made = self._seen(frame)
+                if self.where is not None:
+                    made = made.filter(self._expression(self.where))
+                made = made.select(f"{_KEPT}.*") if self.items is None else made.select(_KEPT, *self._columns())
+                # A remote session analyses no sooner than this.
+                _ = made.schema
+                return made
             except AnalysisException as error:
                 if not self._learns(error):
                     raise
 
     def _learns(self, error: AnalysisException) -> bool:
-        """Notes a field of schemaless values that the expressions name; whether it is a new one."""
-        parameters = error.getMessageParameters() or {}
+        """Notes a field of schemaless values that the expressions name; whether it is a new one.
+
+        Spark alone tells fields from aliases, keywords and variables.
+        """
         unknown = (error.getCondition() or "").startswith("UNRESOLVED_COLUMN")
-        if not unknown or self.schema is not None or len(self.named) >= _MAX_FIELDS:
+        found = _PATH_PART.match((error.getMessageParameters() or {}).get("objectName", ""))
+        if not unknown or self.schema is not None or found is None:
             return False
-        path = [one.replace("``", "`") for one in _PATH_PART.findall(parameters.get("objectName", ""))]
-        if not path:
-            return False
-        names = self.named
-        for name in path[:-1]:
-            inner = names.setdefault(name, {})
-            if not isinstance(inner, dict):
-                return False
-            names = inner
-        if path[-1] in names:
-            return False
-        names[path[-1]] = None
-        return True
+        name = found[1].replace("``", "`")
+        is_new = name not in self.named
+        self.named.add(name)
+        return is_new
 
     # ------------------------------------------------------------------ what is made
     def _columns(self) -> list[Column]:
@@ -239,7 +266,7 @@ class _Query:
 
     def _column(self, item: str) -> Column:
         plain = self._plain(item)
-        return F.expr(item) if plain is None else self._raw(plain[0]).alias(plain[1])
+        return self._expression(item) if plain is None else self._raw(plain[0]).alias(plain[1])
 
     def _raw(self, name: str) -> Column:
         """A field as it is stored: what is only named keeps its schema."""
@@ -265,7 +292,7 @@ class _Query:
         columns = {one.name: one.dataType for one in selected.schema.fields if one.name != _KEPT}
         if len(columns) < len(selected.columns) - 1:
             raise DataException(f"select gives two columns one name: {', '.join(selected.columns[1:])}")
-        fields = self._fields()
+        fields = {*self._fields(), *self.present}
         sets: dict[str, str] = {}
         for name in columns:
             part = name.removeprefix("record.")
@@ -276,9 +303,10 @@ class _Query:
         key_schema, value_schema = self.frame.key_schema, self.schema
         if "key" in sets:
             key_schema, made["key"] = _derived(F.col(f"`{sets['key']}`"), columns[sets["key"]])
-        for part, kind in (("topic", "string"), ("partition", "int")):
+        for part, kind, problem in _SENT_PARTS:
             if part in sets:
                 made[part] = F.col(f"`{sets[part]}`").cast(kind)
+                made["error"] = F.coalesce(made["error"], _problem(made[part], problem))
         if "timestamp" in sets:
             made["timestamp"] = _millis(F.col(f"`{sets['timestamp']}`"), columns[sets["timestamp"]])
         if "headers" in sets:
@@ -320,14 +348,6 @@ class _Query:
             return F.to_variant_object(everything)
         entries = [part for pair in zip(map(F.lit, members), columns, strict=True) for part in pair]
         return F.to_variant_object(F.map_concat(everything, F.create_map(*entries)))
-
-
-def _named(column: Column, name: str, inner: object) -> Column:
-    """A field of a schemaless value that expressions name; a struct where they name its fields."""
-    found = get_field(column, name)
-    if not isinstance(inner, dict):
-        return found
-    return F.struct(*[_named(found, one, below).alias(one) for one, below in inner.items()])
 
 
 def _real(column: Column, schema: Schema) -> Column:
@@ -384,6 +404,28 @@ def _variant(column: Column, kind: T.DataType) -> Column:
         case _:
             made = column.cast("variant")
     return F.coalesce(made, null_variant())
+
+
+def _problem(part: Column, problem: Callable[[Column], tuple[Column, str]]) -> Column:
+    """The error of a record that has no such topic or partition to go to; null where it has."""
+    is_bad, told = problem(part)
+    members = {"stage": F.lit(None), "exception": F.lit(DataException.java_name), "message": F.lit(told)}
+    return F.when(is_bad, F.struct(*[one.cast("string").alias(name) for name, one in members.items()]))
+
+
+def _no_topic(topic: Column) -> tuple[Column, str]:
+    told = (
+        'select gives no topic: the column "topic" is null or empty. Give it a value, as in coalesce(..., record.topic)'
+    )
+    return topic.isNull() | (topic == ""), told
+
+
+def _no_partition(partition: Column) -> tuple[Column, str]:
+    told = 'select gives no partition: the column "partition" is negative. Null leaves the choice to the producer'
+    return partition < 0, told
+
+
+_SENT_PARTS: Final = (("topic", "string", _no_topic), ("partition", "int", _no_partition))
 
 
 def _millis(column: Column, kind: T.DataType) -> Column:

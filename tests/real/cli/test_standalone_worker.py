@@ -158,6 +158,19 @@ def test_the_documentation_example_and_a_second_run(process: Process, broker: Em
     assert "[plain|task-0] " in process.log.read_text()
 
 
+@pytest.mark.java
+@pytest.mark.broker
+def test_a_bad_expression_in_a_connector_file_waits_for_spark_and_ends_the_worker_with_3(process: Process) -> None:
+    settings = {"name": "bad", "connector.class": "FileStreamSink", "topics": "standalone-sql", "file": "out"}
+    process.add(
+        "bad.properties", settings | {"transforms": "s", "transforms.s.type": "Sql", "transforms.s.select": "f(a"}
+    )
+    process.start()
+    assert process.running is not None
+    assert process.running.wait(90) == 3
+    assert "Invalid value f(a for configuration select: Spark cannot parse it" in process.log.read_text()
+
+
 @pytest.mark.broker
 def test_an_unknown_class_on_the_command_line_ends_the_worker_with_3(process: Process) -> None:
     process.add("bad.properties", {"name": "bad", "connector.class": "FileStreemSource"})

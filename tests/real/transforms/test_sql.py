@@ -86,6 +86,89 @@ def test_fields_of_schemaless_values_and_parts_of_the_record_are_columns(spark_r
     assert rows[1]["dropped"]
 
 
+USER = {"u": {"id": 7, "name": "bob", "at": {"x": 1, "y": 2}}, "xs": [{"x": 3}, {"x": 4}]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"select": "u.id::int as a, u.name::string as b"}, {"a": 7, "b": "bob"}),
+        ({"select": "u.at.x::int as a, u.at.y::int as b"}, {"a": 1, "b": 2}),
+        ({"select": "u.name", "where": "u.id::int = 7"}, {"name": "bob"}),
+        ({"select": "u", "where": "u.id::int = 7"}, {"u": USER["u"]}),
+        ({"select": "u, u.id::int as id"}, {"u": USER["u"], "id": 7}),
+        ({"select": "u:id::int as a, u.name as b, record.value.u.at.x as c"}, {"a": 7, "b": "bob", "c": 1}),
+        ({"select": "xs[0].x::int as a, xs[1]['x'] as b"}, {"a": 3, "b": 4}),
+        ({"select": "key.x::int as a, record.key.x as b, headers.h.y as c"}, {"a": 5, "b": 5, "c": 6}),
+        ({"select": "u.id::int as a, a + 1 as b, named_struct('c', a) as s, s.c as c"}, {"a": 7, "b": 8, "c": 7}),
+        ({"select": "transform(xs::array<variant>, u -> u:x::int) as a, u.id as b"}, {"a": [3, 4], "b": 7}),
+    ],
+)
+def test_without_a_schema_a_path_leads_into_an_object_and_the_object_stays_whole(spark_runtime, settings, expected):
+    headers = ConnectHeaders([Header("h", {"y": 6}, None)])
+    batch = Chain(spark_runtime, stages(sql(**settings))).source([record(USER, key={"x": 5}, headers=headers)])
+    assert batch.errors == {}
+    (found,) = values(batch)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_without_a_schema_fields_come_before_functions_that_need_no_brackets(spark_runtime):
+    chain = Chain(spark_runtime, stages(sql(select="user, session_user, year(current_date()) > 2000 as now")))
+    given = [record({"user": "bob", "session_user": "eve"}), record({"a": 1})]
+    assert values(chain.source(given)) == [
+        {"user": "bob", "session_user": "eve", "now": True},
+        {"user": None, "session_user": None, "now": True},
+    ]
+    chain = Chain(spark_runtime, stages(sql(select="current_date::string as d")))
+    found = values(chain.source([record({"current_date": "mine"}), record({"a": 1})]))
+    assert found[0] == {"d": "mine"}
+    assert datetime.fromisoformat(found[1]["d"]).year > 2000
+
+
+def test_without_a_schema_a_field_comes_before_the_part_of_its_record_of_that_name(spark_runtime):
+    select = "topic::string as t, record.topic as rt, timestamp, `partition`::string as p"
+    batch = Chain(spark_runtime, stages(sql(select=select))).source(
+        [record({"topic": "inner", "timestamp": "2020"}), record({"a": 1}), record({"partition": 3})]
+    )
+    assert values(batch) == [
+        {"t": "inner", "rt": "t", "timestamp": "2020", "p": None},
+        {"t": "t", "rt": "t", "p": None},
+        {"t": "t", "rt": "t", "p": "3"},
+    ]
+    assert [row["timestamp"] for row in batch.table.to_pylist()] == [5, 5, 5]
+
+
+def test_pieces_keep_their_order_where_records_have_different_fields(spark_runtime):
+    chain = Chain(spark_runtime, stages(sql(select="explode(xs::array<int>) as x, topic::string as t")))
+    batch = chain.source([record({"xs": [1, 2], "topic": "a"}), record({"xs": [3]}), record({"xs": [4], "topic": "b"})])
+    assert [(one["x"], one["t"]) for one in values(batch)] == [(1, "a"), (2, "a"), (3, "t"), (4, "b")]
+    assert origins(batch) == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("name::string as topic", 'the column "topic" is null or empty'),
+        ("n::int as partition", 'the column "partition" is negative'),
+    ],
+)
+def test_a_record_that_gets_no_topic_or_partition_to_go_to_fails_alone(spark_runtime, column, words):
+    batch = Chain(spark_runtime, stages(sql(select=f"*, {column}"))).source(
+        [record({"name": "x", "n": 0}), record({"name": None, "n": -1}), record({"name": "y", "n": 1})]
+    )
+    assert list(batch.errors) == [1]
+    assert batch.errors[1].exception_class == "org.apache.kafka.connect.errors.DataException"
+    assert words in str(batch.errors[1].message)
+
+
+def test_a_timestamp_that_spark_does_not_know_fails_only_where_it_is_used(spark_runtime):
+    far = Struct(ORDER).put("id", 1).put("at", 2**63 - 1).put("items", []).put("topic", "x")
+    chain = Chain(spark_runtime, stages(sql(select="id + 1 as n, at", where="id > 0")))
+    assert chain.source([record(far, schema=ORDER)]).errors == {}
+    chain = Chain(spark_runtime, stages(sql(select="year(at) as y")))
+    assert "DATETIME_OVERFLOW" in str(chain.source([record(far, schema=ORDER)]).errors[0].message)
+
+
 def test_a_star_keeps_what_is_not_set(spark_runtime):
     batch = Chain(spark_runtime, stages(sql(select="*, cast(n as int) + 1 as n"))).source([record({"n": 1, "a": "b"})])
     assert values(batch) == [{"n": 2, "a": "b"}]
@@ -174,12 +257,26 @@ def test_a_field_that_is_not_there_fails_records_with_a_schema_and_names_the_fie
     assert "Project" not in str(batch.errors[0].message)
 
 
+def test_what_spark_itself_stumbles_over_fails_the_record_with_a_reason(spark_runtime):
+    batch = Chain(spark_runtime, stages(sql(select="a -> 1"))).source([record({"a": 1})])
+    assert "Spark cannot plan the expressions: [INTERNAL_ERROR]" in str(batch.errors[0].message)
+    assert batch.errors[0].exception_class == "org.apache.kafka.connect.errors.DataException"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"select": "a b c"}, ("configuration select", "PARSE_SYNTAX_ERROR", "line 1, pos 4")),
         ({"where": "x = = 2"}, ("configuration where", "PARSE_SYNTAX_ERROR", "pos 4")),
         ({"select": "a,,b"}, ("configuration select", "expression missing")),
+        ({"select": "id, nofn(id.x) as x"}, ("configuration select", "UNRESOLVED_ROUTINE", "`nofn`", "line 1 pos 0")),
+        ({"where": "nofn(id)"}, ("configuration where", "UNRESOLVED_ROUTINE")),
+        ({"select": "upper(a, b)"}, ("configuration select", "WRONG_NUM_ARGS")),
+        ({"select": "id, count(*) as n"}, ("configuration select", "MISSING_GROUP_BY")),
+        ({"where": "sum(n) > 1"}, ("configuration where", "INVALID_WHERE_CONDITION")),
+        ({"select": "1 / explode(xs) as q"}, ("configuration select", "UNSUPPORTED_GENERATOR")),
+        ({"where": "1 + 1"}, ("configuration where", "FILTER_NOT_BOOLEAN")),
+        ({"select": "a.id, b.x as id"}, ("configuration select", "two columns one name: id")),
         ({}, ("select", "where")),
     ],
 )
@@ -188,3 +285,19 @@ def test_a_bad_expression_is_refused_with_sparks_message_and_position(spark_runt
     with pytest.raises(ConfigException) as caught:
         sql(**settings)
     assert all(word in str(caught.value) for word in words)
+    assert "Project" not in str(caught.value)
+    assert "__" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"select": "*, upper(name) as n, year(at) as y, items[0].x, a.b.c:d, explode(items) as i", "where": "flag"},
+        {"select": "transform(xs, x -> x.y + 1) as z, q + 1 as r, posexplode(ys)"},
+        {"select": "sum + count as total, row['a'], timestamp'2020-01-01' as t, map('a', b) as headers"},
+        {"where": "u:id::int = 7 and array_contains(xs, 'a') and topic like 'x%' and record.key.x is not null"},
+    ],
+)
+def test_expressions_that_some_records_fit_are_taken(spark_runtime, settings):
+    spark_runtime.session(180)
+    sql(**settings)
