@@ -28,6 +28,8 @@ _SETS: Final = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0b\f\r", "h": HORIZ
 _ANCHORS: Final = ("^", r"\A", r"\Z")
 _BLANKS: Final = tuple(" \t\n\x0b\f\r")
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
+#: Java keeps the counts of ``{n,m}`` in 32 bits.
+_MAX_COUNT: Final = 2**31 - 1
 _COUNT: Final = re.compile(r"\{([0-9]+)(,?)([0-9]*)")
 _FLAGS: Final = re.compile(r"([idmsuxU]*)(?:-([idmsuxU]*))?")
 _COMMENT: Final = re.compile(r"#[^\n\r\u0085\u2028\u2029]*")
@@ -160,7 +162,8 @@ class _Translator:
         end = found.end()
         if not self._pattern.startswith("}", end):
             self._fail("Unclosed counted closure", end)
-        if comma and high and int(high) < int(low):
+        most = int(high or low)
+        if max(int(low), most) > _MAX_COUNT or most < int(low):
             self._fail("Illegal repetition range", end)
         self._at = end + 1
         return f"{{{low}{comma}{high}}}"

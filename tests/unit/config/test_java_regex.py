@@ -50,3 +50,13 @@ def test_a_wrong_pattern_is_reported_with_its_setting_and_position() -> None:
     assert str(refused.value) == (
         "Invalid value ab[c for configuration include: Invalid regex: Unclosed character class near index 3\nab[c\n   ^"
     )
+
+
+@pytest.mark.parametrize("pattern", ["x{99999999999}", "x{2147483648}", "x{2147483648,}", "x{0,99999999999}"])
+def test_a_count_that_java_has_no_room_for_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigException, match="Illegal repetition range near index"):
+        compile_java(pattern, name="regex")
+
+
+def test_a_count_that_java_has_room_for_is_taken() -> None:
+    assert translate("x{2147483647}") == "x{2147483647}"
