@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _PURPOSE: Final = "converting timestamp formats"
 _NULL_FIELD: Final = 'The setting "field" is null'
 _NO_DATE: Final = "The timestamp is too far away for a Date, which counts days in 32 bits: "
-#: Spark's timestamps count microseconds in 64 bits.
+#: Spark's timestamps count microseconds in 64 bits; milliseconds up to here fit.
 _SPARK_MILLIS: Final = 9_000_000_000_000_000
 
 
@@ -355,7 +355,8 @@ class Convert(Step):
             case "Time":
                 return F.when(column.isNotNull(), object_of({TIME_TAG: column}))
             case "Timestamp":
-                inside = F.abs(column) < _SPARK_MILLIS
+                # The smallest integer has no absolute value, and asking for it would fail the batch.
+                inside = column.between(F.lit(-_SPARK_MILLIS), F.lit(_SPARK_MILLIS))
                 moment = F.timestamp_millis(F.when(inside, column)).cast("variant")
                 return F.when(inside, moment).otherwise(column.cast("variant"))
             case _:
