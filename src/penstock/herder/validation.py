@@ -20,6 +20,7 @@ from penstock.errors import BadRequestException, ConfigException, ConnectExcepti
 from penstock.herder.config_infos import ConfigInfos, Finding, groups_of
 from penstock.herder.converter_checks import check_converters
 from penstock.herder.override_checks import OverridePolicy, check_overrides
+from penstock.herder.plugin_trials import try_plugins
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
@@ -203,6 +204,7 @@ class ConnectorValidator:
             *from_converters,
             *check_overrides(given, connector_type, self._policy, self._worker),
         ]
+        try_plugins(given, found, findings)
         for finding in findings:
             self._say_what_there_is(finding)
         groups = groups_of((definition, own_definition, *converter_definitions))

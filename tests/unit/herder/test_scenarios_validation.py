@@ -14,6 +14,7 @@ from penstock.errors import ConfigException
 from penstock.herder.override_checks import OverridePolicy, parse_policy
 from penstock.herder.validation import ConnectorValidator
 from penstock.plugins import Plugins
+from penstock.transforms.predicates import TopicNameMatches
 
 SOURCE = {"name": "a", "connector.class": "FileStreamSource", "topic": "t"}
 SINK = {"name": "a", "connector.class": "FileStreamSink", "topics": "t"}
@@ -260,3 +261,105 @@ def test_a_class_that_is_not_there_is_answered_with_those_that_are_and_the_close
     [message] = faults(config)[setting]
     assert message.startswith(f"Invalid value {text} for configuration {setting}: Class {text} could not be found. Av")
     assert message.endswith(f". Did you mean {closest}?")
+
+
+def transform(cls: str, **settings: str) -> dict[str, str]:
+    own = {f"transforms.x.{name.replace('__', '.')}": value for name, value in settings.items()}
+    return {"transforms": "x", "transforms.x.type": f"org.apache.kafka.connect.transforms.{cls}", **own}
+
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+AVRO = {
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.schema.registry.url": "http://localhost:1",
+}
+PREDICATE = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+
+
+@pytest.mark.parametrize(
+    ("settings", "at", "text"),
+    [
+        (transform("TimestampConverter$Value", target__type="string"), "transforms.x.type", "requires format option"),
+        (transform("SetSchemaMetadata$Key"), "transforms.x.type", "Neither schema name nor version configured"),
+        (transform("InsertField$Value"), "transforms.x.type", "No field insertion configured"),
+        (
+            transform("InsertField$Value", static__field="a"),
+            "transforms.x.static.value",
+            "Invalid value null for configuration transforms.x.static.value: No value specified for static field: a",
+        ),
+        (
+            transform("HeaderFrom$Value", fields="a,b", headers="c", operation="copy"),
+            "transforms.x.type",
+            "'fields' config must have the same number of elements as 'headers' config.",
+        ),
+        (
+            transform("ExtractField$Value", field="`a", field__syntax__version="V2"),
+            "transforms.x.type",
+            "Incomplete backtick pair in path",
+        ),
+        (
+            {"value.converter": JSON, "value.converter.schema.content": "{"},
+            "value.converter",
+            "Failed to parse schema in converter config",
+        ),
+        (
+            {"value.converter": JSON, "value.converter.schema.content": '{"type":"bogus"}'},
+            "value.converter",
+            "Unknown schema type: bogus",
+        ),
+        (
+            {"key.converter": STRING, "key.converter.converter.encoding": "nope"},
+            "key.converter",
+            f"Invalid value {STRING} for configuration key.converter: Unsupported encoding nope",
+        ),
+        (
+            {"header.converter": STRING, "header.converter.converter.encoding": "nope"},
+            "header.converter",
+            "Unsupported encoding nope",
+        ),
+        (
+            {**AVRO, "value.converter.basic.auth.credentials.source": "USER_INFO"},
+            "value.converter",
+            "basic.auth.user.info must be user:password",
+        ),
+        (
+            {**AVRO, "value.converter.schema.registry.ssl.truststore.location": "/not/there"},
+            "value.converter.schema.registry.ssl.truststore.location",
+            "It cannot be read: No such file or directory",
+        ),
+    ],
+)
+def test_what_only_configure_refuses_is_an_error_of_the_validation(
+    settings: dict[str, str], at: str, text: str
+) -> None:
+    found = faults({**SINK, **settings})
+    assert list(found) == [at]
+    assert len(found[at]) == 1
+    assert text in found[at][0]
+
+
+class Unreachable(StringConverter):
+    """Looks for a server when it is configured."""
+
+    def configure(self, configs: Any, is_key: bool | None = None) -> None:
+        raise AssertionError("nobody asked for it")
+
+
+def test_classes_of_users_are_not_configured_for_a_validation() -> None:
+    assert faults({**SINK, "value.converter": f"{__name__}.Unreachable"}) == {}
+
+
+def test_a_class_is_not_configured_with_settings_that_are_wrong_already() -> None:
+    found = faults({**SINK, **transform("InsertField$Value", replace__null__with__default="perhaps")})
+    assert list(found) == ["transforms.x.replace.null.with.default"]
+
+
+def test_a_predicate_is_configured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: TopicNameMatches, configs: Any) -> None:
+        raise ConfigException("pattern", configs["pattern"], "Not today")
+
+    monkeypatch.setattr(TopicNameMatches, "configure", refuse)
+    found = faults({**SINK, "predicates": "p", "predicates.p.type": PREDICATE, "predicates.p.pattern": "a"})
+    expected = "Invalid value a for configuration predicates.p.pattern: Not today"
+    assert found == {"predicates.p.pattern": [expected]}
