@@ -9,12 +9,16 @@ Source: org.apache.kafka.connect.json.JsonConverter.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+import numpy as np
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
-from penstock.converters.json_envelope import Envelope, Envelopes, bad_syntax, lacks_envelope
+from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
+from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_payloads import PlainPayloads
 from penstock.converters.json_reading import ReadJson
@@ -24,6 +28,7 @@ from penstock.converters.json_writing import WriteJson
 from penstock.converters.settings import TYPE_CONFIG, NullSettingError, define_type, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
+from penstock.pipeline.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
 from penstock.pipeline.step import ColumnConverter, SideName, Sorted, Step
 
 if TYPE_CHECKING:
@@ -131,7 +136,9 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             raise DataException(
                 f"Failed to parse schema in converter config due to serialization error: {error}"
             ) from SerializationException(str(error))
-        return read_schema(node, defaults=self._defaults)
+        schema = read_schema(node, defaults=self._defaults)
+        check_schema(schema)
+        return schema
 
     def config(self) -> ConfigDef:
         return CONFIG
@@ -147,25 +154,39 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def reading(self, side: SideName, hint: Hashable) -> Step:
         if isinstance(hint, ObjectMessages):
             return ReadObjects(side, hint)
+        if isinstance(hint, Envelope) and exceeds(hint.schema, MAX_SCHEMA_LEVELS):
+            hint = _REFUSED_SCHEMA
         known = None if isinstance(hint, Guess) else hint
         return ReadJson(side, cast("Any", known), self._content, self._defaults)
 
     def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
+        if isinstance(hint, Refused):
+            return None
         if not self._schemas:
             return ReadJsonText(side, hint if isinstance(hint, Guess) else None)
+        if not isinstance(hint, Envelope) or exceeds(hint.schema, MAX_SCHEMA_LEVELS):
+            return None
         # A struct has no text of its own order here, so only what it is read as matters: see ``AsText``.
-        return ReadEnvelopeText(side, hint, self._defaults) if isinstance(hint, Envelope) else None
+        return ReadEnvelopeText(side, hint, self._defaults)
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
+        return _sorted_but_deep(column, self._sort)
+
+    def _sort(self, column: pa.ChunkedArray) -> Sorted:
         if self._schemas:
-            return Sorted(hints=(None,)) if self._content is not None else self._envelopes.sort(column)
+            content = self._content
+            return self._envelopes.sort(column) if content is None else Sorted(hints=(None,), deep=exceeds(content))
         return Sorted(hints=(self._guessed(column),))
 
     def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
+        return _sorted_but_deep(column, lambda shallow: self._sort_values(shallow, transformed, beside_spark))
+
+    def _sort_values(self, column: pa.ChunkedArray, transformed: bool, beside_spark: bool) -> Sorted:
         if self._schemas:
-            found = self.sort(column)
+            found = self._sort(column)
             payloads = column if found.column is None else found.column
-            return self._payloads.read(found, payloads, self._content) if beside_spark else found
+            quick = beside_spark and not found.deep
+            return self._payloads.read(found, payloads, self._content) if quick else found
         alike = self._alike.find(column) if transformed else None
         if alike is None or not beside_spark:
             return Sorted(hints=(alike,))
@@ -186,19 +207,34 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     ) -> bytes | None:
         if schema is None and value is None:
             return None
-        text = write_value(schema, value, numeric=self._numeric, defaults=self._defaults)
-        if self._schemas:
-            known = "null" if schema is None else schema_text(schema, numeric=self._numeric)
-            text = f'{{"schema":{known},"payload":{text}}}'
+        try:
+            text = self._text(schema, value)
+        except RecursionError as error:
+            raise _beyond_python(schema) from error
         return text.encode("utf-8", "surrogatepass")
+
+    def _text(self, schema: Schema | None, value: object) -> str:
+        text = write_value(schema, value, numeric=self._numeric, defaults=self._defaults)
+        if not self._schemas:
+            return text
+        known = "null" if schema is None else schema_text(schema, numeric=self._numeric)
+        return f'{{"schema":{known},"payload":{text}}}'
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
         if data is None:
             return SchemaAndValue(None, None)
+        if is_too_deep(data):
+            raise DataException(_REFUSED_DEPTH.message)
         try:
             node = first_json(data)
         except ValueError as error:
             raise bad_syntax() from error
+        try:
+            return self._read(node)
+        except RecursionError as error:
+            raise _beyond_python(None) from error
+
+    def _read(self, node: Any) -> SchemaAndValue:
         if not self._schemas:
             return SchemaAndValue(None, read_value(None, node))
         if self._content is not None:
@@ -213,3 +249,24 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         return self.to_connect_data(topic, data)
+
+
+_REFUSED_SCHEMA: Final = Refused(TOO_DEEP_SCHEMA, DataException.java_name)
+_REFUSED_DEPTH: Final = Refused(f"{BAD_SYNTAX}{TOO_DEEP}", DataException.java_name)
+
+
+def _beyond_python(schema: Schema | None) -> DataException:
+    """The error of one value that is too deep for Python's functions, which take several calls for a level."""
+    what = "message or value" if schema is None else "value of this schema"
+    return DataException(f"The {what} is nested too deeply to be converted record by record")
+
+
+def _sorted_but_deep(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], Sorted]) -> Sorted:
+    """Messages sorted as they are, but for those that are nested too deeply."""
+    shallow, deep = without_deep(column)
+    found = sort(shallow)
+    if deep is None:
+        return found
+    codes = np.zeros(len(column), dtype=np.int32) if found.codes is None else found.codes.copy()
+    codes[deep] = len(found.hints)
+    return replace(found, hints=(*found.hints, _REFUSED_DEPTH), codes=codes, column=found.column or shallow)

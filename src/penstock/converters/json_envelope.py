@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from penstock.converters.json_schema import parse_json, read_schema
 from penstock.data import Schema
 from penstock.errors import DataException, java_class_name
+from penstock.pipeline.nesting import TOO_DEEP_SCHEMA, exceeds
 from penstock.pipeline.step import Sorted
 
 LACKS_ENVELOPE: Final = (
@@ -163,7 +164,8 @@ class Envelopes:
                 continue
             left, rest = self._one_by_one(left, rest, passes >= MAX_PASSES, (codes, heads), hints, rewritten)
         payloads = _replaced(without_heads(column, heads), rewritten)
-        return Sorted(tuple(hints), codes if len(hints) > 1 else None, payloads)
+        deep = any(isinstance(hint, Envelope) and exceeds(hint.schema) for hint in hints)
+        return Sorted(tuple(hints), codes if len(hints) > 1 else None, payloads, deep=deep)
 
     def _one_by_one(
         self,
@@ -206,6 +208,8 @@ class Envelopes:
             schema = read_schema(parse_json(scan.schema_text), defaults=self._defaults)
         except ValueError:
             return _REFUSED_SYNTAX
+        except RecursionError:
+            return Refused(TOO_DEEP_SCHEMA, DataException.java_name)
         except Exception as error:  # the schema is the message's, so the message is at fault
             return Refused(str(error), java_class_name(error))
         return Envelope(schema)

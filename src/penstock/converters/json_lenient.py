@@ -57,6 +57,8 @@ _POINT: Final = "DOUBLE|DECIMAL\\([0-9]+,[1-9][0-9]*\\)|DECIMAL\\((?:[1-9]|1[0-8
 #: Integers become the nearest double; not so the nearest float, because that would be rounded twice.
 _FLOATING: Final = {Type.FLOAT32: f"(?:{_POINT})", Type.FLOAT64: "(?:DOUBLE|BIGINT|DECIMAL\\([0-9]+,[0-9]+\\))"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FALLIBLE: Final = frozenset((Type.BYTES, Type.MAP, Type.STRUCT))
+_FALLIBLE_NAMES: Final = frozenset((Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME))
 _BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 MILLIS_PER_DAY: Final = 86_400_000
 
@@ -106,7 +108,7 @@ def in_range(column: Column, kind: T.DataType) -> Column | None:
             return column.isNull() | column.between(F.lit(-half), F.lit(half - 1))
         case T.ArrayType():
             element = kind.elementType
-            if in_range(column, element) is None:
+            if not _has_narrow_integers(element):
                 return None
             return column.isNull() | F.forall(column, lambda item: cast("Column", in_range(item, element)))
         case T.StructType():
@@ -114,6 +116,15 @@ def in_range(column: Column, kind: T.DataType) -> Column | None:
             return reduce(and_, parts) if parts else None
         case _:
             return None
+
+
+def _has_narrow_integers(kind: T.DataType) -> bool:
+    """Whether ``in_range`` gives a column."""
+    if isinstance(kind, T.ArrayType):
+        return _has_narrow_integers(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_has_narrow_integers(one.dataType) for one in kind)
+    return isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType))
 
 
 def lenient_numbers(schema: Schema | None) -> Numbers:
@@ -398,8 +409,18 @@ class Lenient:
         texts = F.transform(F.when(is_array, column).try_cast("array<variant>"), entry)
         yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
+    def _can_fail(self, schema: Schema | None) -> bool:
+        """Whether ``problem`` gives a column. Asking it would double the work with each level of nesting."""
+        if schema is None:
+            return False
+        if not schema.optional and (schema.default is None or not self.defaults):
+            return True
+        if schema.type is Type.ARRAY:
+            return self._can_fail(schema.value_schema)
+        return schema.type in _FALLIBLE or is_decimal(schema) or logical_name(schema) in _FALLIBLE_NAMES
+
     def _item_problems(self, column: Column, schema: Schema | None) -> Iterator[Column]:
-        if self.problem(F.lit(None).cast("variant"), schema) is None:
+        if not self._can_fail(schema):
             return
         texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema)))
         yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))

@@ -16,6 +16,7 @@ import os
 import socket
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
+from penstock.errors import ConnectException
 from penstock.pipeline.release import forget
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _BUFFER_BYTES: Final = 64 * 1024
 #: The JVM listens before it tells its port, so a connection that is not there at once never will be.
 _CONNECT_TIMEOUT_S: Final = 15.0
+#: The JVM says how a job ended before it closes the connection.
+_OUTCOME_TIMEOUT: Final = "10s"
 
 
 def call(target: Any, method: str, *args: Any) -> Any:
@@ -63,10 +66,11 @@ def _ask(array: Any, command: str, *parts: object) -> Any:
 
 
 def rows_of(java: Any) -> list[pa.RecordBatch]:
-    """Runs the job of a DataFrame; its rows, in order.
+    """Runs the job of a DataFrame; its rows, in order. Invariant 6: it ends, whatever happens in the JVM.
 
     Raises:
         PySparkException: What PySpark raises for a job that fails.
+        ConnectException: The JVM has given the job up without saying why.
     """
     made = [_serve(java)]
     try:
@@ -91,11 +95,40 @@ def _received(port: int, secret: str, server: Any) -> list[pa.RecordBatch]:
     try:
         with _connected(port) as connection, _stream_of(connection) as stream:
             _do_server_auth(stream, secret)
-            return list(ArrowCollectSerializer().load_stream(cast("IO[bytes]", stream)))
-    finally:
+            rows = list(ArrowCollectSerializer().load_stream(cast("IO[bytes]", stream)))
+    except Exception as error:
         with unwrap_spark_exception():
-            # The thread that served the rows knows what has failed, if anything has.
-            call(server, "getResult")
+            _explain(server, error)
+        raise
+    with unwrap_spark_exception():
+        # The thread that served the rows knows what has failed, if anything has.
+        call(server, "getResult")
+    return rows
+
+
+def _explain(server: Any, error: Exception) -> None:
+    """Raises what has failed in the JVM while it served rows; returns where nothing has.
+
+    A stack overflow, as Scala has it, is nothing that a future can end with: the thread that serves dies, the
+    connection is closed, and who asks how the job ended would wait for ever.
+    """
+    from py4j.java_gateway import JavaMember
+    from py4j.protocol import Py4JJavaError
+
+    client = server._gateway_client
+    wait = JavaMember("create", None, "z:scala.concurrent.duration.Duration", client)(_OUTCOME_TIMEOUT)
+    try:
+        call(server, "getResult", wait)
+    except Py4JJavaError as reason:
+        if "TimeoutException" not in str(reason.java_exception.toString()):
+            raise
+        raise ConnectException(
+            "The Spark JVM gave up a job without a result: the thread that worked on it has died, as it does when its "
+            "stack is too small for the data or for the plan. Larger stacks are set with -Xss in "
+            "spark.driver.extraJavaOptions; what the JVM printed is in the log at level DEBUG"
+        ) from error
+    finally:
+        forget([wait])
 
 
 def _connected(port: int) -> socket.socket:

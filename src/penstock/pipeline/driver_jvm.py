@@ -45,6 +45,8 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.localRelationThreshold": "200k",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.shuffle.partitions": "2",
+    # Each array within another one takes the analyzer two rounds or more.
+    "spark.sql.analyzer.maxIterations": "1000",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": "200",
     "spark.sql.ui.retainedExecutions": "5",
@@ -70,8 +72,10 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
     # or not by the thread that makes its first column.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+# Spark goes through nested data by recursion: this is several times what ``nesting.py`` lets through takes.
+STACK_OPTION = "-Xss16m"
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
-JVM_OPTIONS = "-XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 " + (
+JVM_OPTIONS = f"{STACK_OPTION} -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 " + (
     # A long chain is one method of more than 8,000 bytes, which the JVM would only ever interpret.
     "-XX:-DontCompileHugeMethods "
     # A batch calls what it does with each record 100,000 times; Spark's planner reaches the JVM's own thresholds while
@@ -254,6 +258,8 @@ def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
     settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")
     settings.update(conf)
     settings.update(REQUIRED_SETTINGS)
+    executor_options = conf.get("spark.executor.extraJavaOptions", "")
+    settings["spark.executor.extraJavaOptions"] = f"{STACK_OPTION} {executor_options}".strip()
     user_options = conf.get("spark.driver.extraJavaOptions", "")
     settings["spark.driver.extraJavaOptions"] = (
         f"{JVM_OPTIONS} -Duser.timezone=UTC -Djava.io.tmpdir={scratch} {user_options}".strip()

@@ -4,7 +4,8 @@ PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a ba
 do not change, to build lists of columns, and to read arrays element by element. What they tell is kept with the plan
 here. A plan that is used again is not even planned again: its query is kept, and gets other rows (``prepared.py``).
 
-Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be taken:
+Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be taken
+(``arrow_of`` gets the rows of any other DataFrame):
 it knows PySpark's inside, so it is for the releases it was tried with, and for data that PySpark only hands on.
 
 Invariant 6: Arrow in, Arrow out, nothing else.
@@ -26,7 +27,7 @@ from penstock.pipeline.release import forget
 from penstock.pipeline.scratch import scratch_file
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 #: Releases of PySpark whose inside is what is expected here.
@@ -67,7 +68,7 @@ def driver_plan(
     context = getattr(session, "_sc", None)
     if context is None or context._encryption_enabled or not __version__.startswith(KNOWN_RELEASES):
         return None
-    if context._conf.get(_SERVED_AT_A_PATH, "false").lower() == "true":
+    if _serves_at_a_path(context):
         return None
     given = from_arrow_schema(schema)
     if not given.fields or _SHIFTED in given.json():
@@ -206,6 +207,22 @@ class DriverPlan:
         from pyspark.sql.classic.dataframe import DataFrame
 
         return _arrow_schema(DataFrame(java, self._session).schema)
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """The rows of any DataFrame, as its ``toArrow``; but a job that the JVM gives up ends with an error."""
+    from pyspark import __version__
+
+    context = getattr(frame.sparkSession, "_sc", None)
+    if context is None or not __version__.startswith(KNOWN_RELEASES) or _serves_at_a_path(context):
+        return frame.toArrow()
+    schema = _arrow_schema(frame.schema)
+    batches = rows_of(frame._jdf)
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def _serves_at_a_path(context: Any) -> bool:
+    return str(context._conf.get(_SERVED_AT_A_PATH, "false")).lower() == "true"
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

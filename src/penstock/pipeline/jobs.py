@@ -39,7 +39,7 @@ from penstock.pipeline.chain import (
     compile_steps,
     input_column,
 )
-from penstock.pipeline.driver_plan import DriverPlan, driver_plan
+from penstock.pipeline.driver_plan import DriverPlan, arrow_of, driver_plan
 from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.release import release
 from penstock.pipeline.step import Shape, Side
@@ -207,7 +207,7 @@ class SparkJobs:
             given = session.createDataFrame(self._partitioned(table))
             frame, shape = plan(given)
             try:
-                return frame.toArrow(), shape
+                return arrow_of(frame), shape
             finally:
                 release([given, frame])
 
@@ -403,7 +403,7 @@ def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
     """The frame's rows after the plan; the JVM forgets them at once, and the frame too if it is our own."""
     frames = _project(frame, plan)
     try:
-        return frames[-1].toArrow()
+        return arrow_of(frames[-1])
     finally:
         release([frame, *frames] if own else frames)
 

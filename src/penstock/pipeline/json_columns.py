@@ -272,8 +272,30 @@ class JsonText:
             case _:
                 pass
 
+    def _can_fail(self, schema: Schema | None, physical: Physical) -> bool:
+        """Whether ``problem`` gives a column. Asking it would double the work with each level of nesting."""
+        if schema is None:
+            return False
+        if self.defaults and schema.default is not None:
+            if schema.type is Type.STRUCT:
+                return True
+        elif not schema.optional:
+            return True
+        match physical.form:
+            case Form.UNSCALED:
+                return True
+            case Form.STRUCT:
+                pairs = zip(schema.fields, physical.children, strict=True)
+                return any(self._can_fail(field.schema, child) for field, child in pairs)
+            case Form.ARRAY:
+                return self._can_fail(schema.value_schema, physical.children[0])
+            case Form.MAP | Form.ENTRIES:
+                return self._can_fail(schema.value_schema, physical.children[1])
+            case _:
+                return physical.form is Form.SCALAR and logical_name(schema) == Time.LOGICAL_NAME
+
     def _item_problems(self, column: Column, schema: Schema | None, physical: Physical) -> Iterator[Column]:
-        if self.problem(F.lit(None), schema, physical) is None:
+        if not self._can_fail(schema, physical):
             return
         texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema, physical)))
         yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))

@@ -25,6 +25,7 @@ import pyarrow as pa
 from penstock.data import ConnectHeaders, Date, Header, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.errors import DataException
 from penstock.pipeline import variant
+from penstock.pipeline.nesting import check_schema, value_too_deep
 from penstock.pipeline.temporal import (
     date_of_days,
     datetime_of_millis,
@@ -69,6 +70,12 @@ def to_arrow(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array,
     """
     errors: dict[int, Exception] = {}
     try:
+        check_schema(schema)
+    except DataException as error:
+        assert schema is not None
+        layout = default_physical(schema)
+        return pa.nulls(len(values), arrow_type(schema, layout)), dict.fromkeys(range(len(values)), error), layout
+    try:
         array, physical = _build(values, schema)
     except Exception:  # whatever one value provoked: which one it was is found below
         _locate(values, 0, schema, errors)
@@ -103,7 +110,7 @@ def _explain(value: object, schema: Schema | None, error: Exception) -> Exceptio
     if isinstance(error, DataException):
         return error
     if isinstance(error, RecursionError):
-        return DataException("The value is nested too deeply, or contains itself")
+        return value_too_deep()
     what = "a schemaless value" if schema is None else f"a value of type {schema.type.name}"
     wrapped = DataException(f"Cannot take {what} into the pipeline: {error}")
     wrapped.__cause__ = error

@@ -1,11 +1,13 @@
-"""Small batches of many schemas, record by record.
+"""Small batches of many schemas, and batches with a deeply nested schema, record by record.
 
 A plan has one schema. Spark takes 100 ms and more to analyse what a schema adds to a plan, for each mix of schemas anew
 and whatever the number of rows; a record takes some 50 microseconds through the methods that stock classes have for one
 record. So a poll of fifty tables with a few rows each goes that way, and as bytes through one plan, like the records of
 a user's own converter. ``penstock.spark.bypass=never`` keeps such batches in their own plans.
 
-Main functions: ``singly`` (the same task without columns), ``many_schemas`` (whether a batch is such) and
+A schema that is nested deeply takes Spark seconds and more by itself (``nesting.py``).
+
+Main functions: ``singly`` (the same task without columns), ``not_for_plans`` (whether a batch is such) and
 ``without_spark`` (for looks at a few records). Thread: the task's pipeline thread; instances are those of the task,
 which has one batch at a time.
 """
@@ -21,6 +23,7 @@ from penstock.api.transform import R
 from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.pipeline.batches import PipelineSpec, TransformStage
+from penstock.pipeline.nesting import exceeds
 from penstock.pipeline.segments import class_name
 
 #: Fewer schemas are as quick in plans.
@@ -106,6 +109,17 @@ def many_schemas(records: Sequence[ConnectRecord]) -> bool:
         return False
     schemas = {(record.key_schema, record.value_schema) for record in sides.values()}
     return are_many(len(schemas), rows) and not any(map(_has_loose_maps, records))
+
+
+def not_for_plans(records: Sequence[ConnectRecord]) -> bool:
+    """Whether a batch goes record by record: it is quicker so, or has a schema that would take long to plan for."""
+    return many_schemas(records) or _deep_schemas(records)
+
+
+def _deep_schemas(records: Sequence[ConnectRecord]) -> bool:
+    found = {id(record.value_schema): record.value_schema for record in records}
+    found |= {id(record.key_schema): record.key_schema for record in records}
+    return any(map(exceeds, found.values()))
 
 
 def _has_loose_maps(record: ConnectRecord) -> bool:

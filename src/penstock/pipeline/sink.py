@@ -29,6 +29,7 @@ from penstock.pipeline.header_columns import headers_column, headers_of_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.nesting import make_room
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
@@ -71,6 +72,7 @@ class SinkPipeline:
         jobs: SparkJobs,
         moved: Callable[[int], None] = lambda records: None,
     ) -> None:
+        make_room()
         self._session = runtime.session if spec.session is None else spec.session
         self._jobs = jobs
         self._moved = moved
@@ -137,8 +139,8 @@ class SinkPipeline:
     def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
-        groups = self._sorted(table)
-        if self._singly is not None and are_many(len(groups), table.num_rows):
+        groups, deep = self._sorted(table)
+        if self._singly is not None and (deep or are_many(len(groups), table.num_rows)):
             return self._singly._begin(table, submit)
         failures = Failures()
         read = self._begin_reading(groups, table, failures, submit)
@@ -227,8 +229,8 @@ class SinkPipeline:
 
         return headers_column(self._headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table) -> list[Group]:
-        """One group for each pair of hints."""
+    def _sorted(self, table: pa.Table) -> tuple[list[Group], bool]:
+        """One group for each pair of hints, and whether a schema is among them that is too deep for a good plan."""
         columns = {side: table.column(side) for side in _SIDES}
         sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
         found: dict[SideName, Sorted] = {}
@@ -258,7 +260,7 @@ class SinkPipeline:
             if rows is not None:
                 present = {side: column.take(pa.array(rows)) for side, column in present.items()}
             groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
-        return groups
+        return groups, any(one.deep for one in found.values())
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
         short = self._short_cut(hints["value"])

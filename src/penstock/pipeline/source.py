@@ -38,9 +38,10 @@ from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.nesting import make_room
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
-from penstock.pipeline.singly import many_schemas, singly
+from penstock.pipeline.singly import not_for_plans, singly
 from penstock.pipeline.step import ColumnConverter, SideName
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class SourcePipeline:
     def __init__(
         self, spec: PipelineSpec, jobs: SparkJobs, moved: Callable[[int], None] = lambda records: None
     ) -> None:
+        make_room()
         self._jobs = jobs
         self._moved = moved
         self._spent = spec.spent
@@ -123,7 +125,7 @@ class SourcePipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        if self._singly is not None and not isinstance(batch, SourceFrame) and many_schemas(batch.records):
+        if self._singly is not None and not isinstance(batch, SourceFrame) and not_for_plans(batch.records):
             return self._singly.begin(batch, submit)
         if isinstance(batch, SourceFrame):
             finish = self._begin_frame(batch, submit)

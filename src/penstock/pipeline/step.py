@@ -287,12 +287,14 @@ class Sorted:
         column: The bytes, perhaps brought into a normal form; None = as they came.
         read: By the index of its hint what has been read already, in the rows of this hint: what is known of the
             values, and a column for all rows.
+        deep: Whether a schema is among them that is nested more deeply than a plan should be.
     """
 
     hints: Sequence[Hashable]
     codes: np.ndarray | None = None
     column: pa.ChunkedArray | None = None
     read: Mapping[int, tuple[Side, pa.ChunkedArray]] = field(default_factory=dict)
+    deep: bool = False
 
 
 class ColumnConverter(ABC):

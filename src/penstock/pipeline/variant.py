@@ -29,6 +29,7 @@ from typing import Final, cast
 
 from penstock.data import Date, Field, Schema, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
+from penstock.pipeline.nesting import MAX_LEVELS, is_deep, value_too_deep
 from penstock.pipeline.temporal import EPOCH, date_of_days, datetime_of_millis, millis_of_time, time_of_millis
 
 MAP_TAG: Final = "\x00map"
@@ -44,6 +45,8 @@ NO_KEYS: Final = b"\x01\x00\x00"
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Spark refuses a larger variant, and a whole job with it."""
 
+#: A level takes four bytes at least, so most values need no look at how deeply they are nested.
+_SHALLOW_BYTES: Final = 4 * MAX_LEVELS
 _MAX_SHAPES: Final = 4096
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -90,6 +93,8 @@ def encode(value: object) -> tuple[bytes, bytes]:
     data = _write(value, keys)
     if len(data) > MAX_BYTES:
         raise DataException(f"A schemaless value of {len(data)} bytes is larger than a variant may be ({MAX_BYTES})")
+    if len(data) > _SHALLOW_BYTES and is_deep(value):
+        raise value_too_deep()
     return data, _metadata(tuple(keys))
 
 
@@ -219,7 +224,10 @@ def _write(value: object, keys: Keys) -> bytes:
             return _write_object(cast("dict[str, object]", value), keys)
         return _write_tagged(MAP_TAG, [[key, item] for key, item in value.items()], keys)
     if isinstance(value, (list, tuple)):
-        return _write_array([_write(item, keys) for item in value])
+        parts = []
+        for item in value:  # a comprehension would be one more call for each level of nesting
+            parts.append(_write(item, keys))
+        return _write_array(parts)
     if isinstance(value, decimal.Decimal):
         return _write_decimal(value, keys)
     if isinstance(value, Struct):
@@ -235,7 +243,9 @@ def _write(value: object, keys: Keys) -> bytes:
 
 def _write_object(value: dict[str, object], keys: Keys) -> bytes:
     ids = {key: keys.setdefault(key, len(keys)) for key in value}
-    parts = [_write(item, keys) for item in value.values()]
+    parts = []
+    for item in value.values():  # as in ``_write``
+        parts.append(_write(item, keys))
     positions = {key: position for position, key in enumerate(value)}
     order = sort_keys(value)
     body = b"".join(parts)
@@ -410,7 +420,10 @@ def _read_array(data: bytes, at: int, metadata: bytes) -> list[object]:
     count = int.from_bytes(data[at + 1 : start], "little")
     base = start + (count + 1) * offset_size
     offsets = _read_integers(data, start, count, offset_size)
-    return [_read(data, base + offset, metadata) for offset in offsets]
+    items = []
+    for offset in offsets:  # as in ``_write``
+        items.append(_read(data, base + offset, metadata))
+    return items
 
 
 def _read_object(data: bytes, at: int, metadata: bytes) -> object:

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.api import SinkRecord
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder
-from penstock.pipeline.singly import MIN_SCHEMAS, ROWS_EACH, many_schemas
+from penstock.pipeline.nesting import PLAN_LEVELS
+from penstock.pipeline.singly import MIN_SCHEMAS, ROWS_EACH, many_schemas, not_for_plans
 
 
 def schema(number: int) -> Schema:
@@ -41,3 +42,15 @@ TEXT = SinkRecord("t", 0, 0, None, key="text")
 )
 def test_small_batches_of_many_schemas_do(records: Sequence[SinkRecord], expected: bool) -> None:
     assert many_schemas(records) is expected
+
+
+def nested(levels: int) -> Schema:
+    return INT32_SCHEMA if not levels else SchemaBuilder.array(nested(levels - 1)).build()
+
+
+@pytest.mark.parametrize(("levels", "expected"), [(PLAN_LEVELS, False), (PLAN_LEVELS + 1, True)])
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_a_batch_with_a_schema_that_is_nested_deeply_does(side: str, levels: int, expected: bool) -> None:
+    deep = nested(levels)
+    key, value = (deep, None) if side == "key" else (None, deep)
+    assert not_for_plans([TEXT, SinkRecord("t", 0, 1, None, key_schema=key, value_schema=value)]) is expected

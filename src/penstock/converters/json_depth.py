@@ -1,0 +1,60 @@
+"""Finds JSON messages that are nested too deeply, before anything parses them.
+
+Nearly all messages are told by their length, and of long ones by the number of brackets that open in them: both are one
+pass in C over the whole column. Only what could be too deep by then is looked at for itself.
+
+Main functions: ``without_deep`` (of a column) and ``is_too_deep`` (of one message). Thread: any.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.pipeline.nesting import MAX_LEVELS
+
+TOO_DEEP: Final = f"the message has more than {MAX_LEVELS} levels of nesting"
+
+_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)', re.DOTALL)
+_STEPS: Final = np.zeros(256, dtype=np.int32)
+_STEPS[list(b"{[")] = 1
+_STEPS[list(b"}]")] = -1
+
+
+def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
+    """The messages, with null in place of those that are too deep.
+
+    Returns:
+        The column, and the rows that were taken out; None = there are none.
+    """
+    long = np.flatnonzero(pc.greater(pc.binary_length(column), MAX_LEVELS).fill_null(False).to_numpy())
+    if not len(long):
+        return column, None
+    found = column if len(long) == len(column) else column.take(pa.array(long))
+    opened = pc.add(pc.count_substring(found, b"{"), pc.count_substring(found, b"["))
+    many = long[pc.greater(opened, MAX_LEVELS).to_numpy()]
+    deep = [row for row in many.tolist() if is_too_deep(column[row].as_py())]
+    if not deep:
+        return column, None
+    mask = np.zeros(len(column), dtype=np.bool_)
+    mask[deep] = True
+    return pc.if_else(pa.array(mask), pa.scalar(None, column.type), column), np.array(deep)
+
+
+def is_too_deep(message: bytes) -> bool:
+    """Whether one message is."""
+    return len(message) > MAX_LEVELS and levels(message) > MAX_LEVELS
+
+
+def levels(message: bytes) -> int:
+    """How many objects and arrays are within each other in a text, whether it is JSON or not.
+
+    >>> levels(b'{"a[[[": [1, {"\\\\"{": 2}]}'), levels(b"[]"), levels(b"1")
+    (3, 1, 0)
+    """
+    steps = _STEPS[np.frombuffer(_STRINGS.sub(b"", message), dtype=np.uint8)]
+    return int(np.cumsum(steps).max(initial=0))
