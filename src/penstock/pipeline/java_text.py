@@ -18,10 +18,11 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, Field, Schema, Time, Timestamp, Type
 from penstock.pipeline import decimal_columns as decimals
-from penstock.pipeline.expressions import rare
+from penstock.pipeline.expressions import apart, rare
 from penstock.pipeline.json_columns import to_json
 from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, logical_name
+from penstock.pipeline.variant import DECIMAL_TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -35,6 +36,8 @@ _CLOSE: Final = "\x02"
 _BACKSLASH: Final = "\x03"
 _QUOTE: Final = "\x04"
 # Greedy, not possessive: Java runs through a greedy class in one loop, at three times the speed.
+# No string holds it: a quote in a string has a backslash in front.
+_WIDE_DECIMAL: Final = r'\{"\\u0000decimal":\["([^"]*)",(-?[0-9]+)\]\}'
 _TOKENS: Final = '(?s)"[^"]*"|[^",:]+|.'
 
 
@@ -115,7 +118,26 @@ def variant_text(column: Column) -> Column:
     kind = F.schema_of_variant(column)
     plain = kind.isin("STRING", "BIGINT", "BOOLEAN", "VOID")
     in_bytes = rare(column, lambda x: _bytes_text(F.try_variant_get(x, "$", "binary")))
-    return F.when(plain, text).when(kind == "BINARY", in_bytes).when(kind.isNotNull(), java_of_json(to_json(column)))
+    json = to_json(column)
+    wide = kind.contains(DECIMAL_TAG)
+    return (
+        F.when(plain, text)
+        .when(kind == "BINARY", in_bytes)
+        .when(wide, apart(json, lambda x: java_of_json(_with_numbers(x))))
+        .when(kind.isNotNull(), java_of_json(json))
+    )
+
+
+def _with_numbers(json: Column) -> Column:
+    """JSON text with numbers in place of the objects that wide decimals are (``DECIMAL_TAG``)."""
+
+    def piece(part: Column) -> Column:
+        data = F.unbase64(F.regexp_extract(part, _WIDE_DECIMAL, 1))
+        number = decimals.java_text(data, F.regexp_extract(part, _WIDE_DECIMAL, 2).try_cast("int"))
+        return F.when(part.rlike(f"^{_WIDE_DECIMAL}$"), number).otherwise(part)
+
+    pieces = F.regexp_extract_all(json, F.lit(f"{_WIDE_DECIMAL}|[^{{]+|\\{{"), F.lit(0))
+    return F.array_join(F.transform(pieces, piece), "")
 
 
 def _bytes_text(column: Column) -> Column:

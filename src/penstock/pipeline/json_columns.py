@@ -29,6 +29,7 @@ from penstock.pipeline.types import (
     logical_name,
     spark_type,
 )
+from penstock.pipeline.variant import unscale, unscaled_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -253,8 +254,8 @@ class JsonText:
         elif not schema.optional:
             yield F.when(column.isNull(), F.lit(NULL_REQUIRED))
         match physical.form:
-            case Form.UNSCALED:
-                yield self._decimal_problem(column, schema)
+            case Form.UNSCALED if not self.numeric_decimals:
+                yield self._scale_problem(column, schema)
             case Form.STRUCT:
                 for field, child in zip(schema.fields, physical.children, strict=True):
                     inner = self.problem(column.getField(field.name), field.schema, child)
@@ -300,11 +301,8 @@ class JsonText:
         texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema, physical)))
         yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
-    def _decimal_problem(self, column: Column, schema: Schema) -> Column:
+    def _scale_problem(self, column: Column, schema: Schema) -> Column:
         scale = decimal_scale(schema)
-        if self.numeric_decimals:
-            wide = decimals.number_of_bytes(column.getField("unscaled")).isNull() & column.isNotNull()
-            return F.when(wide, F.lit("A decimal of more than 38 digits cannot be written as a JSON number."))
         if scale is None:
             return F.when(column.isNotNull(), F.lit("Invalid Decimal schema: scale parameter not found."))
         before = "Decimal value has mismatching scale for given Decimal schema. Schema has scale"
@@ -359,11 +357,8 @@ def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
         case _ if is_decimal(schema) and physical.form is Form.UNSCALED:
             if isinstance(value, dict):
                 return F.struct(F.lit(value["unscaled"]).alias("unscaled"), F.lit(value["scale"]).alias("scale"))
-            scale = decimal_scale(schema) or 0
-            unscaled = int(value.scaleb(scale))
-            size = max(1, (unscaled.bit_length() + 8) // 8)
-            data = unscaled.to_bytes(size, "big", signed=True)
-            return F.struct(F.lit(data).alias("unscaled"), F.lit(scale).alias("scale"))
+            unscaled, scale = unscale(value)
+            return F.struct(F.lit(unscaled_bytes(unscaled)).alias("unscaled"), F.lit(scale).alias("scale"))
         case _:
             return F.lit(value)
 

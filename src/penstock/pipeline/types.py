@@ -14,6 +14,7 @@ Thread: pure functions and immutable values, safe from any thread.
 
 from __future__ import annotations
 
+import decimal
 import enum
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +28,7 @@ from pyspark.sql import types as T
 from penstock.data import Date, Decimal, Field, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
+#: Of a decimal column.
 MAX_DECIMAL_DIGITS: Final = 38
 #: Schemas that something is remembered of.
 _MAX_SCHEMAS: Final = 1024
@@ -169,9 +171,10 @@ def decimal_scale(schema: Schema) -> int | None:
     """Return the scale of a Decimal schema, None where the parameter is missing or no number."""
     text = (schema.parameters or {}).get("scale")
     try:
-        return None if text is None else int(text)
+        scale = None if text is None else int(text)
     except ValueError:
         return None
+    return scale if scale is not None and -(2**31) <= scale < 2**31 else None
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
@@ -190,8 +193,13 @@ def default_physical(schema: Schema | None) -> Physical:
         case _:
             if is_decimal(schema):
                 scale = decimal_scale(schema)
-                return DECIMAL if scale is not None and 0 <= scale <= MAX_DECIMAL_DIGITS else UNSCALED
+                narrow = scale is not None and 0 <= scale <= MAX_DECIMAL_DIGITS and not _is_wide(schema.default)
+                return DECIMAL if narrow else UNSCALED
             return SCALAR
+
+
+def _is_wide(default: object) -> bool:
+    return isinstance(default, decimal.Decimal) and len(default.as_tuple().digits) > MAX_DECIMAL_DIGITS
 
 
 def has_plain_keys(schema: Schema) -> bool:

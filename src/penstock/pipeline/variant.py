@@ -35,6 +35,10 @@ from penstock.pipeline.temporal import EPOCH, date_of_days, datetime_of_millis, 
 MAP_TAG: Final = "\x00map"
 STRUCT_TAG: Final = "\x00struct"
 TIME_TAG: Final = "\x00time"
+#: Of any decimal. Java's JSON library reads no longer numbers, and Spark has to work wide ones out piece by piece.
+MAX_UNSCALED_DIGITS: Final = 1000
+#: What holds any number of as many digits.
+MAX_UNSCALED_BYTES: Final = 416
 DECIMAL_TAG: Final = "\x00decimal"
 TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG))
 
@@ -295,11 +299,13 @@ def unscale(value: decimal.Decimal) -> tuple[int, int]:
     """Return the digits of a decimal as one integer, and its scale.
 
     Raises:
-        DataException: it is NaN or infinite, which Java's BigDecimal cannot be.
+        DataException: it is NaN or infinite, which Java's BigDecimal cannot be, or too long for a batch.
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise DataException(f"A decimal of Connect is a number, not {value}")
+    if len(digits) > MAX_UNSCALED_DIGITS:
+        raise DataException(f"A decimal of {len(digits)} digits is too long: {MAX_UNSCALED_DIGITS} is the limit.")
     magnitude = int("".join(map(str, digits)) or "0")
     return -magnitude if sign else magnitude, -exponent
 

@@ -200,32 +200,25 @@ def _from_decimal(column: Column, schema: Schema, physical: Physical, target: Ty
     if target is Type.STRING:
         return Casted(java_text(column, schema, physical))
     if physical.form is Form.DECIMAL:
-        return Casted(_from_number_text(column, target))
-    text = decimals.java_text(column.getField("unscaled"), column.getField("scale"))
-    return Casted(F.when(column.isNotNull(), apart(text, lambda x: _from_number_text(x, target))))
+        return Casted(_from_number_column(column, target))
+    data, scale = column.getField("unscaled"), column.getField("scale")
+    if target in _FLOATS:
+        return Casted(decimals.java_text(data, scale).try_cast(SPARK_TYPES[target]))
+    whole = decimals.low_bits(data, scale)
+    return Casted(whole != 0 if target is Type.BOOLEAN else _narrowed(whole, target))
 
 
-def _from_number_text(number: Column, target: Type) -> Column:
-    """A decimal, or the text of one, as another type: cut to an integer and wrapped, or the nearest float."""
+def _from_number_column(number: Column, target: Type) -> Column:
+    """A decimal column as another type: cut to an integer and wrapped, or the nearest float."""
     if target in _FLOATS:
         return number.cast("string").try_cast(SPARK_TYPES[target])
-    text = number.cast("string")
-    # Java writes small fractions and large integers with an exponent.
-    plain = F.regexp_extract(text, "\\A(-?[0-9]*)(?:\\.[0-9]*)?\\z", 1).try_cast(_WIDE)
-    large = F.when(text.rlike("E\\+"), text.try_cast(_WIDE)).otherwise(F.lit(0).cast(_WIDE))
-    whole = F.coalesce(plain, large, F.lit(0).cast(_WIDE))
-    wrapped = F.coalesce(whole.try_cast("bigint"), apart(whole, _low_bits))
+    # Java writes small fractions with an exponent; before their point is nothing.
+    plain = F.regexp_extract(number.cast("string"), "\\A(-?[0-9]*)(?:\\.[0-9]*)?\\z", 1).try_cast(_WIDE)
+    whole = F.coalesce(plain, F.lit(0).cast(_WIDE))
+    wrapped = F.coalesce(whole.try_cast("bigint"), apart(whole, decimals.low_bits_of_number))
     if target is Type.BOOLEAN:
         return F.when(number.isNotNull(), wrapped != 0)
     return F.when(number.isNotNull(), _narrowed(wrapped, target))
-
-
-def _low_bits(whole: Column) -> Column:
-    """The lowest 64 bits of a ``decimal(38, 0)``, as a bigint."""
-    digits = F.hex(decimals.bytes_of_number(whole))
-    sign = F.when(whole < 0, F.lit("F")).otherwise(F.lit("0"))
-    padded = F.concat(F.repeat(sign, F.lit(16)), digits)
-    return F.conv(F.substring(padded, -16, 16), 16, -10).try_cast("bigint")
 
 
 # ---------------------------------------------------------------------------------------------------------- schemaless

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final, cast
 
 from penstock.data import Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, java_double, java_float
-from penstock.data.text import java_decimal, round_to_float32
+from penstock.data.text import java_decimal, nearest_float32, round_to_float32
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.java_dates import print_millis
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
@@ -237,7 +237,7 @@ def _of_number(number: int | float | decimal.Decimal, target: Type) -> object:
     if target is Type.FLOAT64:
         return float(number)
     if target is Type.FLOAT32:
-        return round_to_float32(float(number))
+        return round_to_float32(number) if isinstance(number, float) else nearest_float32(number)
     if target is Type.BOOLEAN:
         return _whole(number, 64) != 0
     bits = WIDTHS[target]
@@ -252,8 +252,8 @@ def _whole(number: int | float | decimal.Decimal, bits: int) -> int:
             return 0
         limit = 1 << (bits - 1)
         return limit - 1 if number >= limit else -limit if number <= -limit else int(number)
-    if isinstance(number, decimal.Decimal) and number.adjusted() > 400:
-        return 0
+    if isinstance(number, decimal.Decimal) and cast("int", number.as_tuple().exponent) >= 64:
+        return 0  # a multiple of ten to a power is one of two to this power
     return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

@@ -27,6 +27,7 @@ from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shap
 from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
+from penstock.pipeline.variant_building import variant_literal
 from penstock.pipeline.variant_columns import get_field, put_field
 from penstock.transforms.requirements import java_class, java_class_of_value, require_map, require_struct
 from penstock.transforms.settings import define_null_replacement
@@ -289,15 +290,8 @@ class Mask(Step):
         ]
 
     def _decimal_variant(self) -> Column | None:
-        if self.replacement is None:
-            return F.lit(decimal.Decimal(0)).cast("variant")
-        number = parse_decimal(self.replacement)
-        if number is None:
-            return None
-        digits, exponent = number.as_tuple().digits, cast("int", number.as_tuple().exponent)
-        if -38 <= exponent <= 0 and len(digits) <= 38:
-            return F.lit(number).cast(f"decimal(38,{-exponent})").cast("variant")
-        return None
+        number = decimal.Decimal(0) if self.replacement is None else parse_decimal(self.replacement)
+        return None if number is None else variant_literal(number)
 
     def _refusal(self, java: str) -> str:
         if self.replacement is None:
