@@ -22,7 +22,16 @@ from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, R
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_payloads import PlainPayloads
 from penstock.converters.json_reading import ReadJson
-from penstock.converters.json_schema import first_json, parse_json, read_schema, read_value, schema_text, write_value
+from penstock.converters.json_schema import (
+    MISSING,
+    first_json,
+    is_blank,
+    parse_json,
+    read_schema,
+    read_value,
+    schema_text,
+    write_value,
+)
 from penstock.converters.json_texts import Guess, ReadEnvelopeText, ReadJsonText, guess
 from penstock.converters.json_writing import WriteJson
 from penstock.converters.settings import TYPE_CONFIG, NullSettingError, define_type, use_of
@@ -238,7 +247,9 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         if not self._schemas:
             return SchemaAndValue(None, read_value(None, node))
         if self._content is not None:
-            return SchemaAndValue(self._content, read_value(self._content, node, defaults=self._defaults))
+            # Without any JSON there is no null either: numbers are 0, say.
+            payload = MISSING if is_blank(data) else node
+            return SchemaAndValue(self._content, read_value(self._content, payload, defaults=self._defaults))
         if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
             raise lacks_envelope()
         schema = self._envelopes.schema_of(node["schema"])

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
-from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.converters.json_schema import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
+from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.types import (
@@ -36,11 +37,13 @@ from penstock.pipeline.types import (
     logical_name,
     spark_type,
 )
+from penstock.pipeline.variant import MAX_UNSCALED_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _WIDE: Final = "decimal(38,0)"
+_MISSING_KIND: Final = "DATE"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _BITS_OF: Final = {"byte": 8, "short": 16, "integer": 32}
 _SPARK_WHOLE: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint"}
@@ -193,7 +196,7 @@ class Lenient:
         return self._usual(schema)
 
     def _usual(self, schema: Schema) -> Usual | None:
-        if logical_name(schema) == Time.LOGICAL_NAME:
+        if schema.name == Time.LOGICAL_NAME or (schema.name in LOGICAL_NAMES and logical_name(schema) is None):
             return None
         found: Usual | None = None
         if schema.type in _EXPECTED:
@@ -342,13 +345,19 @@ class Lenient:
             yield F.when(~null, inner)
 
     def _kind_problems(self, column: Column, schema: Schema) -> Iterator[Column]:
-        name = logical_name(schema)
+        # Java looks at the name alone.
+        name = schema.name
+        denied = denied_type(schema)
+        if denied is not None:
+            yield F.lit(denied)
+            return
         if is_decimal(schema):
             yield F.when(
                 ~(self._is_number(column) | (_kind(column) == "STRING")),
                 self._told("Invalid type for Decimal, underlying representation should be numeric or bytes", column),
             )
-            yield F.when(self._is_text(column), _bad_base64(column))
+            yield F.when(self._is_text(column), _bad_decimal(column, schema))
+            yield F.when(self._is_number(column) & decimals.is_beyond(self._number_text(column)), F.lit(LONG_DECIMAL))
             return
         if name == Timestamp.LOGICAL_NAME:
             told = "Invalid type for Timestamp, underlying representation should be integral"
@@ -436,8 +445,14 @@ class Lenient:
             .when(_is_kind(column, "ARRAY<"), F.lit("ARRAY"))
             .when(_kind(column) == "BOOLEAN", F.lit("BOOLEAN"))
             .when(_kind(column) == "STRING", F.lit("STRING"))
+            .when(_kind(column) == _MISSING_KIND, F.lit("MISSING"))
             .otherwise(F.lit("NULL"))
         )
+
+
+def missing() -> Column:
+    """What stands for no JSON at all: a VARIANT of a kind that no JSON has."""
+    return F.date_from_unix_date(F.lit(0)).cast("variant")
 
 
 def _kind(column: Column) -> Column:
@@ -478,6 +493,16 @@ def _truncated(number: Column) -> Column:
 
 def _abs_within_int(number: Column) -> Column:
     return F.coalesce((number >= -(2**31)) & (number < 2**31), F.lit(False))
+
+
+def _bad_decimal(column: Column, schema: Schema) -> Column:
+    if decimal_scale(schema) is None:
+        return F.lit(BAD_SCALE)
+    text = _get(column, "string")
+    size = F.octet_length(F.try_to_binary(text, F.lit("base64")))
+    return F.when(~text.rlike(_BASE64) | (size == 0), F.lit(BAD_DECIMAL)).when(
+        size > MAX_UNSCALED_BYTES, F.lit(LONG_DECIMAL)
+    )
 
 
 def _bad_base64(column: Column) -> Column:

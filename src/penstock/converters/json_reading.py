@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
-from penstock.converters.json_lenient import Lenient, in_range, layout_of, lenient_numbers, widened
+from penstock.converters.json_lenient import Lenient, in_range, layout_of, lenient_numbers, missing, widened
 from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
@@ -100,8 +100,8 @@ class ReadJson(Step):
         text = text_of(shape, bag, self.side, keep)
 
         def by_itself(x: Text, lenient: Lenient) -> Column:
-            parsed = parse_exactly(x, lenient.numbers)
-            return rare(parsed, lambda payload: _judged(payload.isNull() & ~x.is_blank, None, payload, lenient, schema))
+            parsed = F.when(x.is_blank, missing()).otherwise(parse_exactly(x, lenient.numbers))
+            return rare(parsed, lambda payload: _judged(payload.isNull(), None, payload, lenient, schema))
 
         return self._typed(text, schema, "$", by_itself, keep)
 

@@ -20,9 +20,11 @@ from datetime import date, datetime, time
 from functools import lru_cache
 from typing import Any, Final
 
-from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
+from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
 from penstock.errors import DataException, SchemaBuilderException
+from penstock.pipeline.types import decimal_scale, logical_name
+from penstock.pipeline.variant import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
 
 _NAMES: Final = {
     Type.INT8: "int8",
@@ -42,6 +44,18 @@ _TYPES: Final = {name: kind for kind, name in _NAMES.items()}
 _WIDTHS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 NULL_REQUIRED: Final = "Conversion error: null value for field that is required and has no default value"
 NO_SCHEMA_TYPE: Final = "Schema must contain 'type' field"
+
+
+class _Missing:
+    """What stands for JSON where there is none."""
+
+
+MISSING: Final = _Missing()
+BAD_DECIMAL: Final = "Invalid bytes for Decimal field"
+BAD_SCALE: Final = f"{BAD_DECIMAL}: its schema has no scale, or one that is no number"
+LONG_DECIMAL: Final = (
+    f"A decimal has {MAX_UNSCALED_DIGITS} digits ({MAX_UNSCALED_BYTES} bytes) at most, and a scale of 32 bits"
+)
 #: Java's kinds of JSON nodes, for messages.
 _NODE_KINDS: Final[dict[type, str]] = {
     dict: "OBJECT",
@@ -51,6 +65,7 @@ _NODE_KINDS: Final[dict[type, str]] = {
     int: "NUMBER",
     decimal.Decimal: "NUMBER",
     type(None): "NULL",
+    _Missing: "MISSING",
 }
 #: What Jackson writes otherwise than Python: escapes have upper-case digits, and characters beyond U+FFFF are escaped.
 _OTHERWISE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[\U00010000-\U0010ffff]")
@@ -268,6 +283,11 @@ def first_json(data: bytes) -> Any:
     return node
 
 
+def is_blank(data: bytes) -> bool:
+    """Whether there is no JSON value in the bytes."""
+    return not data.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
+
+
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
@@ -297,7 +317,7 @@ def read_schema(node: Any, *, defaults: bool = True) -> Schema | None:
     if isinstance(node.get("doc"), str):
         builder.doc(node["doc"])
     _read_parameters(builder, node.get("parameters"))
-    if node.get("default") is not None:
+    if "default" in node:
         _read_default(builder, node["default"], defaults)
     return builder.build()
 
@@ -345,13 +365,29 @@ def _read_parameters(builder: SchemaBuilder, parameters: Any) -> None:
 
 
 def _read_default(builder: SchemaBuilder, node: Any, defaults: bool) -> None:
-    value = read_value(builder.build(), node, defaults=defaults)
+    plain = builder.build()
+    value = read_value(plain, node, defaults=defaults)
+    if value is None and plain.optional:
+        return
     if value is None:
         raise SchemaBuilderException("Invalid default value") from DataException("the default is of another type")
     if isinstance(value, Struct):
         # Java compares the default's schema with the one being built, which has a default by then.
         raise SchemaBuilderException("Invalid default value") from DataException("Struct schemas do not match.")
     builder.default_value(value)
+
+
+def denied_type(schema: Schema) -> str | None:
+    """Why a schema has no values: Java makes them what its name says, which is no value of its type.
+
+    None = it has. Integers may carry dates and times, whatever their width.
+    """
+    name = schema.name
+    if name not in LOGICAL_NAMES or logical_name(schema) is not None:
+        return None
+    if schema.type in _WIDTHS and name != Decimal.LOGICAL_NAME:
+        return None
+    return f"A schema of type {schema.type.name} cannot be named {name}: its values would be of another class"
 
 
 def read_value(schema: Schema | None, node: Any, *, defaults: bool = True) -> Any:
@@ -368,8 +404,14 @@ def read_value(schema: Schema | None, node: Any, *, defaults: bool = True) -> An
         if schema.optional:
             return None
         raise DataException(f"Invalid null value for required {schema.type.name} field")
+    denied = denied_type(schema)
+    if denied is not None:
+        raise DataException(denied)
     reader = _LOGICAL_READERS.get(schema.name)
-    return _read_plain(schema, node, defaults) if reader is None else reader(schema, node)
+    if reader is None:
+        return _read_plain(schema, node, defaults)
+    value = reader(schema, node)
+    return _read_plain(schema, node, defaults) if logical_name(schema) is None else value
 
 
 def _read_schemaless(node: Any) -> Any:
@@ -467,12 +509,34 @@ def _base64(text: str) -> bytes:
 
 def _read_decimal(schema: Schema, node: Any) -> Any:
     if _is_number(node):
-        return decimal.Decimal(node)
+        return _decimal_of_number(decimal.Decimal(node))
     if isinstance(node, str):
-        return Decimal.to_logical(schema, _base64(node))
+        return _decimal_of_base64(schema, node)
     raise DataException(
         f"Invalid type for Decimal, underlying representation should be numeric or bytes but was {node_kind(node)}"
     )
+
+
+def _decimal_of_number(number: decimal.Decimal) -> decimal.Decimal:
+    _, digits, exponent = number.as_tuple()
+    if len(digits) > MAX_UNSCALED_DIGITS or not -(2**31) <= -int(exponent) < 2**31:
+        raise DataException(LONG_DECIMAL)
+    # Java's has no minus zero.
+    return number.copy_abs() if number.is_zero() else number
+
+
+def _decimal_of_base64(schema: Schema, text: str) -> decimal.Decimal:
+    if decimal_scale(schema) is None:
+        raise DataException(BAD_SCALE)
+    try:
+        data = _base64(text)
+    except DataException as error:
+        raise DataException(BAD_DECIMAL) from error
+    if not data:
+        raise DataException(BAD_DECIMAL)
+    if len(data) > MAX_UNSCALED_BYTES:
+        raise DataException(LONG_DECIMAL)
+    return Decimal.to_logical(schema, data)
 
 
 def _read_date(schema: Schema, node: Any) -> Any:
