@@ -351,9 +351,14 @@ def _typed_map(keys: list[SchemaAndValue | None], values: list[SchemaAndValue | 
     if key_schema is None:
         value_schema = None
     result: dict[Any, object] = {}
+    spelled: dict[Any, str] = {}
     for key, item in zip(keys, values, strict=True):
         name = _value(key) if key_schema is None else _align(key_schema, key)
-        result[_hashable(name)] = _value(item) if value_schema is None else _align(value_schema, item)
+        held = _hashable(name)
+        # To Python 1 and true are one key; as text nothing is lost.
+        if spelled.setdefault(held, repr(held)) != repr(held):
+            raise DataException("Python cannot hold these keys in one map")
+        result[held] = _value(item) if value_schema is None else _align(value_schema, item)
     return SchemaAndValue(SchemaBuilder.untyped_map(key_schema, value_schema).build(), result)
 
 

@@ -61,19 +61,19 @@ def nearest_float32(value: int | decimal.Decimal) -> float:
 
 
 def java_double(value: float) -> str:
-    """A FLOAT64 as ``Double.toString`` prints it.
+    """A FLOAT64 as ``Double.toString`` of Java 19 and later prints it.
 
-    >>> java_double(1.0), java_double(1e7), java_double(0.0001), java_double(-0.0)
-    ('1.0', '1.0E7', '1.0E-4', '-0.0')
+    >>> java_double(1.0), java_double(1e7), java_double(0.0001), java_double(-0.0), java_double(5e-324)
+    ('1.0', '1.0E7', '1.0E-4', '-0.0', '4.9E-324')
     """
     return _java_number(value, repr(value))
 
 
 def java_float(value: float) -> str:
-    """A FLOAT32 as ``Float.toString`` prints it: the shortest digits that give the same float32.
+    """A FLOAT32 as ``Float.toString`` of Java 19 and later prints it: the shortest digits that give the same float32.
 
-    >>> java_float(0.3), java_float(16777216.0)
-    ('0.3', '1.6777216E7')
+    >>> java_float(0.3), java_float(16777216.0), java_float(1.4e-45)
+    ('0.3', '1.6777216E7', '1.4E-45')
     """
     value = round_to_float32(value)
     if not math.isfinite(value):
@@ -91,15 +91,21 @@ def _java_number(value: float, shortest: str) -> str:
     sign = "-" if math.copysign(1.0, value) < 0 else ""
     if value == 0:
         return sign + "0.0"
-    _, digit_tuple, exponent = decimal.Decimal(shortest).as_tuple()
-    digits = "".join(map(str, digit_tuple)).rstrip("0")
-    # Position of the point: value = 0.DIGITS * 10**point.
-    point = len(digit_tuple) + cast("int", exponent)
+    digits, point = _digits_and_point(shortest)
+    if len(digits) == 1:
+        # Java prints two digits anyway, so these are the nearest two.
+        digits, point = _digits_and_point(f"{value:.1e}")
     if 1e-3 <= abs(value) < 1e7:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
         return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def _digits_and_point(text: str) -> tuple[str, int]:
+    """The digits, and the position of the point: the magnitude is 0.DIGITS * 10**point."""
+    _, digits, exponent = decimal.Decimal(text).as_tuple()
+    return "".join(map(str, digits)).rstrip("0"), len(digits) + cast("int", exponent)
 
 
 def java_decimal(value: decimal.Decimal) -> str:
@@ -109,7 +115,7 @@ def java_decimal(value: decimal.Decimal) -> str:
     ('12.30', '1E+3')
     """
     # Python follows the same rule (the decimal arithmetic specification) but keeps the sign of zero.
-    return str(abs(value) if value.is_zero() else value)
+    return str(value.copy_abs() if value.is_zero() else value)
 
 
 def to_java_text(value: object, schema: Schema | None = None) -> str:

@@ -64,6 +64,12 @@ def object_of(fields: Mapping[str, Column]) -> Column:
     return F.to_variant_object(F.struct(*[column.alias(name) for name, column in fields.items()]))
 
 
+def map_of_null(value: Column) -> Column:
+    """A VARIANT map with null as its only key."""
+    entry = F.array(F.parse_json(F.lit("null")), value).cast("variant")
+    return F.to_variant_object(F.struct(F.array(entry).cast("variant").alias(MAP_TAG)))
+
+
 def is_map(column: Column) -> Column:
     """Whether a VARIANT is a map of Connect: an object that stands for nothing else; never null."""
     # Cheaper than the schema of the whole value. The text is that of an object without any of these keys.

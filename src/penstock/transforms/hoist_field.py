@@ -21,7 +21,7 @@ from penstock.errors import SchemaBuilderException
 from penstock.pipeline.objects import members_of, object_member, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.pipeline.variant_columns import object_of
+from penstock.pipeline.variant_columns import map_of_null, object_of
 
 CONFIG: Final = ConfigDef().define(
     "field",
@@ -47,7 +47,12 @@ class Hoist(Step):
     bounds_text: ClassVar[bool] = True
 
     def takes_objects(self, shape: Shape) -> bool:
-        return True
+        return self.field is not None
+
+    @property
+    def _name(self) -> str:
+        assert self.field is not None, "a struct's field has a name"
+        return self.field
 
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
@@ -64,14 +69,15 @@ class Hoist(Step):
     def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
         member = object_member(members_of(known), optional=not known.present)
         names = frozenset({self.side})
-        side = object_side({self.field or "": member}, present=True)
+        side = object_side({self._name: member}, present=True)
         return StepPlan(shape.with_side(self.side, side), self._make_struct, names, names)
 
     def _make_struct(self, bag: Bag, keep: Keep) -> Made:
-        return Made({self.side: F.struct(bag.side(self.side).alias(self.field or ""))})
+        return Made({self.side: F.struct(bag.side(self.side).alias(self._name))})
 
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
-        return Made({self.side: object_of({self.field or "": bag.side(self.side).cast("variant")})})
+        value = bag.side(self.side).cast("variant")
+        return Made({self.side: map_of_null(value) if self.field is None else object_of({self.field: value})})
 
 
 class _HoistField(ColumnTransform, Transformation):

@@ -61,16 +61,24 @@ def parse_renames(mappings: Sequence[str]) -> dict[str, str]:
     return renames
 
 
+def _ensure_list(name: str, value: object) -> None:
+    if value is None:
+        raise ConfigException(f"Configuration '{name}' values must not be null.")
+
+
 def _ensure_renames(name: str, value: object) -> None:
+    _ensure_list(name, value)
     parse_renames(cast("list[str]", value))
 
 
+_LIST: Final = LambdaValidator(_ensure_list, "any list")
 CONFIG: Final = define_null_replacement(
     ConfigDef()
     .define(
         "exclude",
         ConfigType.LIST,
         default=[],
+        validator=_LIST,
         importance=Importance.MEDIUM,
         doc="Fields to exclude. This takes precedence over the fields to include.",
     )
@@ -78,6 +86,7 @@ CONFIG: Final = define_null_replacement(
         "include",
         ConfigType.LIST,
         default=[],
+        validator=_LIST,
         importance=Importance.MEDIUM,
         doc="Fields to include. If specified, only these fields will be used.",
     )

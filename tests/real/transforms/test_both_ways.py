@@ -3,6 +3,7 @@
 import decimal
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def maps() -> list[object]:
     return [*[{"v": value, "k": 1} for value in values], {"k": 1}, "text", 5, [1], None]
 
 
-CASES: Sequence[tuple[str, dict[str, str]]] = [
+CASES: Sequence[tuple[str, dict[str, Any]]] = [
     ("MaskField$Value", {"fields": "i,f,s,dec,day,clock,at,d,v"}),
     ("MaskField$Value", {"fields": "i,f,s,dec,v", "replacement": "4.25"}),
     ("Cast$Value", {"spec": "i:int8,f:int16,s:int64,b:string,raw:string,dec:int32,day:string,at:string,v:int32"}),
@@ -84,6 +85,7 @@ CASES: Sequence[tuple[str, dict[str, str]]] = [
     ("TimestampConverter$Value", {"field": "v", "target.type": "unix", "format": "yyyy-MM-dd HH:mm"}),
     ("TimestampConverter$Value", {"field": "s", "target.type": "string", "format": "yy-M-d H:m z"}),
     ("TimestampConverter$Value", {"field": "v", "target.type": "Time", "format": "yyyy"}),
+    ("HoistField$Value", {"field": None}),
     ("RegexRouter", {"regex": "(t)(.*)", "replacement": "$2-$1"}),
     ("TimestampRouter", {"timestamp.format": "YYYY-ww"}),
 ]
@@ -92,7 +94,7 @@ CASES: Sequence[tuple[str, dict[str, str]]] = [
 @pytest.mark.parametrize("schema", [None, ALL], ids=["schemaless", "typed"])
 @pytest.mark.parametrize(("cls", "config"), CASES)
 def test_columns_give_what_apply_gives(
-    cls: str, config: dict[str, str], schema: Schema | None, spark_runtime: SparkRuntime
+    cls: str, config: dict[str, Any], schema: Schema | None, spark_runtime: SparkRuntime
 ) -> None:
     values = maps() if schema is None else structs()
     records = [

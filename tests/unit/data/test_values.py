@@ -29,6 +29,7 @@ from penstock.data import (
     value_text,
 )
 from penstock.data.temporal_text import parse_date, parse_time
+from penstock.data.text import java_decimal, java_double, java_float
 from penstock.errors import DataException, SchemaProjectorException
 
 
@@ -215,3 +216,30 @@ def test_elements_of_arrays_and_maps_are_projected() -> None:
     assert [type(item) for item in result] == [float, float]
     with pytest.raises(SchemaProjectorException, match="without a schema"):
         SchemaProjector.project(SchemaBuilder.untyped_array().build(), [1], target)
+
+
+@pytest.mark.parametrize("text", ['{1:1,true:"a"}', "{true:2,1.0:1}", "{[1]:1,[true]:2}", "{0:1,false:2}"])
+def test_keys_that_are_one_to_python_leave_the_text_a_string(text):
+    assert parse_string(text) == (STRING_SCHEMA, text)
+
+
+def test_the_last_of_equal_keys_counts():
+    assert _parsed("{1:1,1:2}") == {1: 2}
+    assert _parsed("{true:1,true:2}") == {True: 2}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(5e-324, "4.9E-324"), (1e-323, "9.9E-324"), (2e-323, "2.0E-323"), (-5e-324, "-4.9E-324"), (1e23, "1.0E23")],
+)
+def test_a_number_of_one_digit_is_printed_with_the_two_nearest(number, text):
+    assert java_double(number) == text
+
+
+def test_the_smallest_float32_is_printed_with_two_digits():
+    assert java_float(1.4e-45) == "1.4E-45"
+    assert java_float(3e-45) == "2.8E-45"
+
+
+def test_a_decimal_zero_keeps_its_scale_whatever_it_is():
+    assert java_decimal(decimal.Decimal("-0E-2147483647")) == "0E-2147483647"

@@ -14,6 +14,9 @@ from penstock.transforms.replace_field import ReplaceFieldValue
 from penstock.transforms.value_to_key import ValueToKey
 
 WRONG = [
+    (ReplaceFieldValue, {"include": None}, "Configuration 'include' values must not be null."),
+    (ReplaceFieldValue, {"exclude": None}, "Configuration 'exclude' values must not be null."),
+    (ReplaceFieldValue, {"renames": None}, "Configuration 'renames' values must not be null."),
     (
         DropHeaders,
         {"headers": ""},
