@@ -239,11 +239,11 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         except ValueError as error:
             raise bad_syntax() from error
         try:
-            return self._read(node)
+            return self._read(node, data)
         except RecursionError as error:
             raise _beyond_python(None) from error
 
-    def _read(self, node: Any) -> SchemaAndValue:
+    def _read(self, node: Any, data: bytes) -> SchemaAndValue:
         if not self._schemas:
             return SchemaAndValue(None, read_value(None, node))
         if self._content is not None:
