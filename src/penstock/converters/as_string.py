@@ -6,19 +6,16 @@ Source: org.apache.kafka.connect.storage.StringConverter.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, cast
-
-from pyspark.sql import functions as F
+from typing import ClassVar, Final, cast
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef, ConfigType, Importance, Width
+from penstock.converters.character_sets import decode_text, decoded, encode_text, encoded, find_encoding
 from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
-from penstock.errors import SerializationException
 from penstock.pipeline.java_text import java_text
 from penstock.pipeline.step import (
     NOTHING,
@@ -35,9 +32,6 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 CONFIG: Final = define_type(ConfigDef()).define(
     "converter.encoding",
     ConfigType.STRING,
@@ -47,59 +41,6 @@ CONFIG: Final = define_type(ConfigDef()).define(
     width=Width.MEDIUM,
     display_name="Encoding",
 )
-#: The JVM's names of character sets, by Python's.
-_JVM_NAMES: Final = {
-    "ascii": "US-ASCII",
-    "utf-16-be": "UTF-16BE",
-    "utf-16-le": "UTF-16LE",
-    "utf-32-be": "UTF-32BE",
-    "utf-32-le": "UTF-32LE",
-    "shift_jis": "Shift_JIS",
-    "euc_jp": "EUC-JP",
-    "euc_kr": "EUC-KR",
-    "iso2022_jp": "ISO-2022-JP",
-    **{f"iso8859-{number}": f"ISO-8859-{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16)},
-    **{f"cp{number}": f"windows-{number}" for number in range(1250, 1259)},
-    **{f"cp{number}": f"IBM{number}" for number in (437, 737, 775, 850, 852, 855, 857, 862, 866)},
-    **{name: name.upper() for name in ("utf-8", "utf-16", "utf-32", "koi8-r", "koi8-u", "gb2312", "gbk", "gb18030")},
-    "big5": "Big5",
-}
-#: What may stand in front and tell the order of bytes.
-_BYTE_ORDER_MARKS: Final = {
-    "UTF-16": (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE),
-    "UTF-32": (codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE),
-}
-#: Character sets that the JVM writes with the high byte first, and what it writes in front; Python takes the order of
-#: the machine.
-_BIG_ENDIAN: Final = {"UTF-16": ("utf-16-be", b"\xfe\xff"), "UTF-32": ("utf-32-be", b"")}
-
-
-def find_encoding(name: str) -> str:
-    """The JVM's name of a character set.
-
-    Raises:
-        SerializationException: There is none of that name.
-    """
-    try:
-        known = _JVM_NAMES.get(codecs.lookup(name).name) if name else None
-    except LookupError:
-        known = None
-    if known is None:
-        raise SerializationException(f"Unsupported encoding {name}")
-    return known
-
-
-def encode_text(text: str, encoding: str) -> bytes:
-    """A text in a character set of ``find_encoding``, as Java's ``String.getBytes`` gives it."""
-    name, mark = _BIG_ENDIAN.get(encoding, (encoding, b""))
-    return mark + text.encode(name, "replace")
-
-
-def decode_text(data: bytes, encoding: str) -> str:
-    """The text of bytes in a character set of ``find_encoding``, as Java's ``String`` reads it."""
-    name, _ = _BIG_ENDIAN.get(encoding, (encoding, b""))
-    marked = encoding in _BIG_ENDIAN and data.startswith(_BYTE_ORDER_MARKS[encoding])
-    return data.decode(encoding if marked else name, "replace")
 
 
 @dataclass(frozen=True)
@@ -119,13 +60,11 @@ class WriteText(Step):
 
         def make(bag: Bag, keep: Keep) -> Made:
             column = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
-            return Made({self.side: self._encoded(java_text(column, known.carrier, known.physical))})
+            text = java_text(column, known.carrier, known.physical)
+            return Made({self.side: encoded(keep(text), self.encoding)})
 
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, RAW), make, names, names)
-
-    def _encoded(self, text: Column) -> Column:
-        return text.cast("binary") if self.encoding == "UTF-8" else F.encode(text, self.encoding)
 
 
 @dataclass(frozen=True)
@@ -138,11 +77,9 @@ class ReadText(Step):
     def plan(self, shape: Shape) -> StepPlan:
         def make(bag: Bag, keep: Keep) -> Made:
             data = bag.side(self.side)
-            if self.encoding != "UTF-8":
-                return Made({self.side: F.decode(data, self.encoding)})
-            if shape.side(self.side) == RAW_TEXT:
+            if self.encoding == "UTF-8" and shape.side(self.side) == RAW_TEXT:
                 return Made({self.side: data})
-            return Made({self.side: F.make_valid_utf8(data.cast("string"))})
+            return Made({self.side: decoded(data, self.encoding)})
 
         side = Side.of(OPTIONAL_STRING_SCHEMA)
         names = frozenset({self.side})

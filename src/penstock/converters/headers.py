@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from penstock.api import HeaderConverter
 from penstock.config import ConfigDef
+from penstock.converters.character_sets import decode_text, encode_text
 from penstock.data import NULL_VALUE, Schema, SchemaAndValue, Values
 from penstock.errors import DataException
 
@@ -35,13 +36,13 @@ class SimpleHeaderConverter(HeaderConverter):
         if value is None:
             return None
         text = Values.convert_to_string(schema, value)
-        return None if text is None else text.encode("utf-8", "surrogatepass")
+        return None if text is None else encode_text(text)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
         if data is None:
             return NULL_VALUE
         try:
             # Java's parser gives no value at all for the text null; the header it makes of that holds null.
-            return Values.parse_string(data.decode("utf-8", "replace")) or NULL_VALUE
+            return Values.parse_string(decode_text(data)) or NULL_VALUE
         except (DataException, ValueError):
             return SchemaAndValue(None, data)
