@@ -19,7 +19,7 @@ from penstock.pipeline.objects import as_struct
 from penstock.pipeline.step import NOTHING, RAW_TEXT, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.text_bounds import lowest_bound, text_bound
 from penstock.pipeline.types import TextBound
-from penstock.pipeline.variant_texts import json_of_variant, json_problem
+from penstock.pipeline.variant_columns import java_map_text, unsupported_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -79,8 +79,8 @@ class WriteJson(Step):
         column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
         problem: Column | None = None
         if known.is_variant:
-            text = json_of_variant(column, keep(to_json(column)))
-            problem = json_problem(column, keep(F.schema_of_variant(column)))
+            text = java_map_text(keep(to_json(column)))
+            problem = unsupported_kind(keep(F.schema_of_variant(column)))
         else:
             text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
         if self.schemas:

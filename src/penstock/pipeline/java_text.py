@@ -12,33 +12,32 @@ Source: java.lang.Object.toString of the classes Connect uses.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from penstock.data import Date, Field, Schema, Time, Timestamp, Type
 from penstock.pipeline import decimal_columns as decimals
-from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_dates import java_date
+from penstock.pipeline.expressions import apart, rare
 from penstock.pipeline.json_columns import to_json
 from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, logical_name
-from penstock.pipeline.variant_texts import java_bytes, java_of_variant
+from penstock.pipeline.variant import DECIMAL_TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+#: Values outside of these milliseconds are no dates to Spark (years 1 to 9999); they print as numbers.
+_FIRST_MILLIS: Final = -62_135_596_800_000
+_LAST_MILLIS: Final = 253_402_300_799_999
 _MILLIS_PER_DAY: Final = 86_400_000
-#: What stands in the kind of a value (``schema_of_variant``) that has a part, or an unknown one, that JSON cannot say.
-_NOT_IN_JSON: Final = ("\x00", "DATE", "TIMESTAMP", "BINARY", "VARIANT")
 _OPEN: Final = "\x01"
 _CLOSE: Final = "\x02"
 _BACKSLASH: Final = "\x03"
 _QUOTE: Final = "\x04"
 # Greedy, not possessive: Java runs through a greedy class in one loop, at three times the speed.
 # No string holds it: a quote in a string has a backslash in front.
+_WIDE_DECIMAL: Final = r'\{"\\u0000decimal":\["([^"]*)",(-?[0-9]+)\]\}'
 _TOKENS: Final = '(?s)"[^"]*"|[^",:]+|.'
 
 
@@ -93,27 +92,56 @@ def _map_text(column: Column, schema: Schema, physical: Physical) -> Column:
 def _scalar_text(column: Column, schema: Schema) -> Column:
     name = logical_name(schema)
     if name == Timestamp.LOGICAL_NAME or name == Time.LOGICAL_NAME:
-        return java_date(column.cast("bigint"))
+        return _date_text(column.cast("bigint"))
     if name == Date.LOGICAL_NAME:
-        return java_date(column.cast("bigint") * F.lit(_MILLIS_PER_DAY))
+        return _date_text(column.cast("bigint") * F.lit(_MILLIS_PER_DAY))
     if schema.type is Type.STRING:
         return column
     if schema.type is Type.BYTES:
-        return F.when(column.isNotNull(), java_bytes(column))
+        return F.when(column.isNotNull(), _bytes_text(column))
     return column.cast("string")
+
+
+def _date_text(millis: Column) -> Column:
+    """``java.util.Date.toString`` in UTC."""
+    inside = (millis >= _FIRST_MILLIS) & (millis <= _LAST_MILLIS)
+    moment = F.timestamp_millis(F.when(inside, millis))
+    text = F.concat(F.date_format(moment, "EEE MMM dd HH:mm:ss"), F.lit(" UTC "), F.date_format(moment, "yyyy"))
+    return F.coalesce(text, millis.cast("string"))
 
 
 # ------------------------------------------------------------------------------------------------ schemaless
 def variant_text(column: Column) -> Column:
     """The text of schemaless values. ``column`` is used several times: name it first."""
     text = F.try_variant_get(column, "$", "string")
-    # Strings and nulls need nothing else; a nested value is worked out from its JSON text, if that says it all.
+    # Strings and nulls need nothing else; a nested value is worked out from its JSON text.
     kind = F.schema_of_variant(column)
     plain = kind.isin("STRING", "BIGINT", "BOOLEAN", "VOID")
-    foreign = reduce(or_, [kind.contains(part) for part in _NOT_IN_JSON])
+    in_bytes = rare(column, lambda x: _bytes_text(F.try_variant_get(x, "$", "binary")))
+    json = to_json(column)
+    wide = kind.contains(DECIMAL_TAG)
     return (
-        F.when(plain, text).when(foreign, java_of_variant(column)).when(kind.isNotNull(), java_of_json(to_json(column)))
+        F.when(plain, text)
+        .when(kind == "BINARY", in_bytes)
+        .when(wide, apart(json, lambda x: java_of_json(_with_numbers(x))))
+        .when(kind.isNotNull(), java_of_json(json))
     )
+
+
+def _with_numbers(json: Column) -> Column:
+    """JSON text with numbers in place of the objects that wide decimals are (``DECIMAL_TAG``)."""
+
+    def piece(part: Column) -> Column:
+        data = F.unbase64(F.regexp_extract(part, _WIDE_DECIMAL, 1))
+        number = decimals.java_text(data, F.regexp_extract(part, _WIDE_DECIMAL, 2).try_cast("int"))
+        return F.when(part.rlike(f"^{_WIDE_DECIMAL}$"), number).otherwise(part)
+
+    pieces = F.regexp_extract_all(json, F.lit(f"{_WIDE_DECIMAL}|[^{{]+|\\{{"), F.lit(0))
+    return F.array_join(F.transform(pieces, piece), "")
+
+
+def _bytes_text(column: Column) -> Column:
+    return F.concat(F.lit("[B@"), F.lower(F.hex(F.crc32(column))))
 
 
 def java_of_json(json: Column) -> Column:

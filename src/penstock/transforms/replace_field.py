@@ -34,16 +34,8 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 from penstock.pipeline.types import Form, Physical
-from penstock.pipeline.variant_columns import tagged_entries, without_fields
-from penstock.transforms.requirements import (
-    is_struct,
-    key_fault,
-    map_fault,
-    require_map,
-    require_struct,
-    struct_fault,
-    with_string_keys,
-)
+from penstock.pipeline.variant_columns import without_fields
+from penstock.transforms.requirements import is_struct, map_fault, require_map, require_struct, struct_fault
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
@@ -247,10 +239,8 @@ class Replace(Step):
         def make(bag: Bag, keep: Keep) -> Made:
             value = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
             fault = map_fault(value, known, _PURPOSE, or_null=True)
-            faults = () if fault is None else (fault,)
-            if not known.is_variant:
-                return Made(faults=faults)
-            return Made({self.side: self._object(value)}, (*faults, key_fault(tagged_entries(value).isNotNull())))
+            columns: dict[str, Column] = {self.side: self._object(value)} if known.is_variant else {}
+            return Made(columns, () if fault is None else (fault,))
 
         return StepPlan(shape, make, names, names if known.is_variant else frozenset())
 
@@ -333,9 +323,9 @@ class _ReplaceField(ColumnTransform, Transformation):
             return record
         replaced: object
         if schema is None:
-            members = with_string_keys(require_map(value, _PURPOSE))
+            members = require_map(value, _PURPOSE)
             keeps, renamed = self._choice.keeps, self._choice.renamed
-            replaced = {renamed(key): one for key, one in members.items() if keeps(key)}
+            replaced = {renamed(str(key)): one for key, one in members.items() if keeps(str(key))}
         else:
             replaced = self._struct(require_struct(value, schema, _PURPOSE))
             schema = replaced.schema

@@ -11,6 +11,5 @@ neither Spark's nor Python's date functions will do outside of a narrow range.
 from penstock.pipeline.java_dates.parsing import DateParser
 from penstock.pipeline.java_dates.pattern import DatePatternError, Token, compile_pattern
 from penstock.pipeline.java_dates.printing import print_column, print_millis
-from penstock.pipeline.java_dates.to_string import java_date
 
-__all__ = ["DateParser", "DatePatternError", "Token", "compile_pattern", "java_date", "print_column", "print_millis"]
+__all__ = ["DateParser", "DatePatternError", "Token", "compile_pattern", "print_column", "print_millis"]
