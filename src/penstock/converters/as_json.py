@@ -13,8 +13,6 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-import numpy as np
-
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
 from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
@@ -278,6 +276,4 @@ def _sorted_but_deep(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], 
     found = sort(shallow)
     if deep is None:
         return found
-    codes = np.zeros(len(column), dtype=np.int32) if found.codes is None else found.codes.copy()
-    codes[deep] = len(found.hints)
-    return replace(found, hints=(*found.hints, _REFUSED_DEPTH), codes=codes, column=found.column or shallow)
+    return replace(found.with_hint(_REFUSED_DEPTH, deep, len(column)), column=found.column or shallow)

@@ -36,6 +36,7 @@ from penstock.converters.json_structs import (
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
 from penstock.pipeline import objects
+from penstock.pipeline.quick_steps import QuickTries
 from penstock.pipeline.step import Side, Sorted
 from penstock.pipeline.text_bounds import with_bound
 from penstock.pipeline.types import arrow_type
@@ -53,8 +54,8 @@ _SCALARS: Final[Mapping[Type, str]] = {
 }
 #: Logical types of which every number of that type is one.
 _ANY_NUMBER: Final = frozenset(((Timestamp.LOGICAL_NAME, Type.INT64), (Date.LOGICAL_NAME, Type.INT32)))
-#: So many batches are not looked at after one of which the pattern found too few.
-_PAUSE: Final = 50
+#: More messages left than one in so many: the pattern has found too few.
+_WORTH: Final = 2
 _MAX_KNOWN: Final = 1_000
 
 
@@ -67,7 +68,7 @@ class PlainPayloads:
 
     def __init__(self, *, defaults: bool) -> None:
         self._defaults = defaults
-        self._pause: dict[Schema, int] = {}
+        self._tries = QuickTries(_WORTH)
 
     def read(self, found: Sorted, column: pa.ChunkedArray, content: Schema | None) -> Sorted:
         """What was sorted, with the payloads that could be read.
@@ -92,32 +93,21 @@ class PlainPayloads:
         pattern = None if schema is None else _pattern_of(schema, self._defaults)
         mine = np.ones(len(texts), dtype=bool) if found.codes is None else found.codes == index
         size = int(mine.sum())
-        if schema is None or pattern is None or size < objects.MIN_ROWS or self._is_paused(schema):
+        if schema is None or pattern is None or size < objects.MIN_ROWS or not self._tries.worth(schema):
             return found
         plain = matches(texts, pattern if inside is None else f"{pattern}{SPACE}\\}}")
         taken = mine & plain.fill_null(False).to_numpy().astype(bool)
         left = size - int(taken.sum())
-        if 2 * left > size:
-            if len(self._pause) >= _MAX_KNOWN:
-                self._pause.clear()
-            self._pause[schema] = _PAUSE
+        self._tries.note(schema, left, size)
+        if left * _WORTH > size:
             return found
         if not taken.all():
             texts = pc.if_else(pa.array(taken), texts, pa.scalar(None, pa.string()))
         physical = with_bound(layout_of(schema), bound_of(texts))
         structs = read_structs(texts, cast("pa.StructType", arrow_type(schema, physical)), inside=inside)
-        read = {**found.read, index: (Side.of(schema, physical, present=True), pa.chunked_array([structs]))}
-        if not left:
-            return replace(found, read=read)
-        codes = np.zeros(len(texts), dtype=np.int32) if found.codes is None else found.codes.copy()
-        codes[mine & ~taken] = len(found.hints)
-        return replace(found, hints=(*found.hints, found.hints[index]), codes=codes, read=read)
-
-    def _is_paused(self, schema: Schema) -> bool:
-        left = self._pause.pop(schema, 0)
-        if left > 1:
-            self._pause[schema] = left - 1
-        return left > 0
+        side = Side.of(schema, physical, present=True)
+        found = replace(found, read={**found.read, index: (side, pa.chunked_array([structs]))})
+        return found.with_hint(found.hints[index], mine & ~taken, len(texts)) if left else found
 
 
 @lru_cache(maxsize=_MAX_KNOWN)

@@ -85,7 +85,9 @@ def read_structs(texts: pa.ChunkedArray, kind: pa.StructType, *, inside: str | N
     before, nothing = ("", "{}") if inside is None else (f'{{"{inside}":', "{}}")
     given = pc.fill_null(texts, nothing).combine_chunks()
     whole_text = pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), given)
-    joined = before.encode() + pc.binary_join(whole_text, f"\n{before}")[0].as_buffer().to_pybytes()
+    joined = memoryview(pc.binary_join(whole_text, f"\n{before}")[0].as_buffer())
+    if before:
+        joined = memoryview(b"".join((before.encode(), joined)))
     read = cast("pa.StructType", _with_doubles(kind))
     members = list(read) if inside is None else [pa.field(inside, read)]
     table = pj.read_json(

@@ -32,7 +32,10 @@ _MAX_KNOWN: Final = 1_000
 
 
 class QuickTries:
-    """Remembers for which steps the quick plan leaves too much.
+    """Remembers for which steps, or whatever else, the quick way leaves too much.
+
+    Args:
+        worth: More rows left than one in so many, and it was not worth it.
 
     >>> tries = QuickTries()
     >>> tries.worth("steps")
@@ -42,7 +45,8 @@ class QuickTries:
     50
     """
 
-    def __init__(self) -> None:
+    def __init__(self, worth: int = _WORTH) -> None:
+        self._worth = worth
         self._pause: dict[Hashable, int] = {}
 
     def worth(self, steps: Hashable) -> bool:
@@ -58,7 +62,7 @@ class QuickTries:
 
     def note(self, steps: Hashable, left: int, rows: int) -> None:
         """The quick plan has left so many rows."""
-        if left * _WORTH > rows:
+        if left * self._worth > rows:
             if len(self._pause) >= _MAX_KNOWN:
                 self._pause.clear()
             self._pause[steps] = _PAUSE

@@ -24,12 +24,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+import numpy as np
+
 from penstock.data import Schema, Type
 from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import SCALAR, VARIANT, Form, Physical, default_physical
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from pyspark.sql import Column
 
@@ -295,6 +296,12 @@ class Sorted:
     column: pa.ChunkedArray | None = None
     read: Mapping[int, tuple[Side, pa.ChunkedArray]] = field(default_factory=dict)
     deep: bool = False
+
+    def with_hint(self, hint: Hashable, rows: np.ndarray, size: int) -> Sorted:
+        """The same with some of ``size`` rows, by number or as a mask, under one more hint."""
+        codes = np.zeros(size, dtype=np.int32) if self.codes is None else self.codes.copy()
+        codes[rows] = len(self.hints)
+        return replace(self, hints=(*self.hints, hint), codes=codes)
 
 
 class ColumnConverter(ABC):

@@ -43,19 +43,24 @@ class Chain:
 
     def sink(self, values: Sequence[bytes | None]) -> SinkBatch:
         """What a sink task is given of JSON messages."""
-        rows = len(values)
-        columns = {
-            "topic": ["t"] * rows,
-            "partition": [0] * rows,
-            "offset": list(range(rows)),
-            "timestamp": [5] * rows,
-            "timestamp_type": [0] * rows,
-            "key": [None] * rows,
-            "value": values,
-            "headers": [None] * rows,
-        }
-        table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
-        return build_sink_pipeline(self.runtime, self._spec()).run(ConsumedBatch(table))
+        return build_sink_pipeline(self.runtime, self._spec()).run(consumed(values))
+
+
+def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
+    """Messages of one partition with these values, without keys and headers."""
+    rows = len(values)
+    columns: dict[str, Sequence[object]] = {
+        "topic": ["t"] * rows,
+        "partition": [0] * rows,
+        "offset": range(rows),
+        "timestamp": [5] * rows,
+        "timestamp_type": [0] * rows,
+        "key": [None] * rows,
+        "value": values,
+        "headers": [None] * rows,
+    }
+    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
+    return ConsumedBatch(table)
 
 
 def _json() -> Converter:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow as pa
 import pytest
 
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.errors import DataException
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
+from penstock.pipeline.batches import PipelineSpec
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
-from penstock.testing.chains import configured
+from penstock.testing.chains import configured, consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -37,19 +36,10 @@ BAD = {
 def read(runtime: SparkRuntime, settings: Mapping[str, str], messages: list[str]) -> list[object]:
     """Values, or the message of the error."""
     rows = len(messages)
-    columns = {
-        "topic": ["t"] * rows,
-        "partition": [0] * rows,
-        "offset": range(rows),
-        "timestamp": [1] * rows,
-        "timestamp_type": [0] * rows,
-        "key": [None] * rows,
-        "value": [one.encode() for one in messages],
-        "headers": [None] * rows,
-    }
-    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
     json = configured(JsonConverter(), settings)
-    batch = build_sink_pipeline(runtime, PipelineSpec(json, json, SimpleHeaderConverter())).run(ConsumedBatch(table))
+    batch = build_sink_pipeline(runtime, PipelineSpec(json, json, SimpleHeaderConverter())).run(
+        consumed([one.encode() for one in messages])
+    )
     records = iter([one for one in batch.records or () if one is not None])
     return [batch.errors[row].message if row in batch.errors else next(records).value for row in range(rows)]
 

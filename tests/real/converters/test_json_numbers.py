@@ -7,7 +7,6 @@ import random
 import struct
 from collections.abc import Sequence
 
-import pyarrow as pa
 import pytest
 
 from penstock.api import SinkRecord
@@ -15,9 +14,10 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Struct
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
+from penstock.pipeline.batches import PipelineSpec
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
+from penstock.testing.chains import consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -78,19 +78,9 @@ def read(runtime: SparkRuntime, converter: JsonConverter, messages: Sequence[str
     key, header = StringConverter(), SimpleHeaderConverter()
     key.configure({}, True)
     header.configure({})
-    rows = len(messages)
-    columns = {
-        "topic": ["t"] * rows,
-        "partition": [0] * rows,
-        "offset": range(rows),
-        "timestamp": [1] * rows,
-        "timestamp_type": [0] * rows,
-        "key": [None] * rows,
-        "value": [one.encode() for one in messages],
-        "headers": [None] * rows,
-    }
-    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
-    batch = build_sink_pipeline(runtime, PipelineSpec(key, converter, header)).run(ConsumedBatch(table))
+    batch = build_sink_pipeline(runtime, PipelineSpec(key, converter, header)).run(
+        consumed([one.encode() for one in messages])
+    )
     assert batch.errors == {}
     assert batch.records is not None
     assert all(isinstance(record, SinkRecord) for record in batch.records)

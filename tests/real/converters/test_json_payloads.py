@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Sequence
 
-import pyarrow as pa
 import pytest
 
 from penstock.api import SinkRecord, ValueForm
@@ -15,10 +14,10 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json_payloads import PlainPayloads
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline import objects
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
+from penstock.pipeline.batches import PipelineSpec, SinkBatch
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
-from penstock.testing.chains import configured, stages
+from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -112,18 +111,6 @@ def run(
     transformed: bool = False,
     form: ValueForm | None = None,
 ) -> SinkBatch:
-    rows = len(values)
-    columns: dict[str, list[object]] = {
-        "topic": ["t"] * rows,
-        "partition": [0] * rows,
-        "offset": list(range(rows)),
-        "timestamp": [5] * rows,
-        "timestamp_type": [0] * rows,
-        "key": [None] * rows,
-        "value": list(values),
-        "headers": [None] * rows,
-    }
-    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
     chain = [configured(InsertFieldValue(), {"static.field": "new", "static.value": "v"})] if transformed else []
     spec = PipelineSpec(
         converter(settings),
@@ -134,7 +121,7 @@ def run(
         value_form=form,
         nothing_beside_spark=not in_front,
     )
-    return build_sink_pipeline(runtime, spec).run(ConsumedBatch(table))
+    return build_sink_pipeline(runtime, spec).run(consumed(values))
 
 
 def told(record: SinkRecord | None) -> object:

@@ -180,14 +180,20 @@ class Gate:
             assert self.open.wait(10)
 
 
-def test_of_writers_that_wait_with_one_key_in_two_spellings_the_last_one_wins(tmp_path: Path) -> None:
+def while_one_writes(path: Path) -> tuple[FileOffsetStore, Gate, threading.Thread]:
+    """A store in which a writer has come to the gate, where it waits."""
     gate = Gate()
-    path = tmp_path / "connect.offsets"
     store = FileOffsetStore(path, at_point=gate)
     store.start()
     first = threading.Thread(target=store.set, args=({b"first": b"1"},))
     first.start()
     assert gate.reached.wait(10)
+    return store, gate, first
+
+
+def test_of_writers_that_wait_with_one_key_in_two_spellings_the_last_one_wins(tmp_path: Path) -> None:
+    path = tmp_path / "connect.offsets"
+    store, gate, first = while_one_writes(path)
     for key, value in ((b'{"t":1,"d":2}', b"1"), (b'{"d":2,"t":1}', b"2"), (b'{"t":1,"d":2}', b"3")):
         with pytest.raises(OffsetStoreException, match=r"not written .* in time"):
             store.set({key: value}, timeout_s=0.01)
@@ -200,13 +206,8 @@ def test_of_writers_that_wait_with_one_key_in_two_spellings_the_last_one_wins(tm
 
 
 def test_writers_that_wait_share_one_write_and_each_returns_when_it_is_durable(tmp_path: Path) -> None:
-    gate = Gate()
     path = tmp_path / "connect.offsets"
-    store = FileOffsetStore(path, at_point=gate)
-    store.start()
-    first = threading.Thread(target=store.set, args=({b"first": b"1"},))
-    first.start()
-    assert gate.reached.wait(10)
+    store, gate, first = while_one_writes(path)
     seen_durable: list[bool] = []
 
     def write(index: int) -> None:
