@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final, cast
 
 from penstock.api import Converter, HeaderConverter
@@ -16,7 +17,7 @@ from penstock.converters.character_sets import decode_text, decoded, encode_text
 from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
-from penstock.pipeline.java_text import java_text
+from penstock.pipeline.java_text import written_text
 from penstock.pipeline.step import (
     NOTHING,
     RAW,
@@ -59,9 +60,10 @@ class WriteText(Step):
             return StepPlan(shape.with_side(self.side, NOTHING))
 
         def make(bag: Bag, keep: Keep) -> Made:
-            column = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
-            text = java_text(column, known.carrier, known.physical)
-            return Made({self.side: encoded(keep(text), self.encoding)})
+            written = written_text(
+                bag.side(self.side), self.side, known, keep, partial(encode_text, encoding=self.encoding)
+            )
+            return Made({self.side: encoded(keep(written.text), self.encoding)}, left=written.left)
 
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, RAW), make, names, names)

@@ -12,14 +12,28 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.converters.json_schema import schema_text
+from penstock.converters.json_schema import schema_text, write_value
+from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, to_json
 from penstock.pipeline.objects import as_struct
-from penstock.pipeline.step import NOTHING, RAW_TEXT, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import (
+    NOTHING,
+    RAW_TEXT,
+    Bag,
+    Fault,
+    Keep,
+    Left,
+    Made,
+    Shape,
+    Side,
+    SideName,
+    Step,
+    StepPlan,
+)
 from penstock.pipeline.text_bounds import lowest_bound, text_bound
 from penstock.pipeline.types import TextBound
-from penstock.pipeline.variant_columns import java_map_text, unsupported_kind
+from penstock.pipeline.variant_columns import holds_tagged_map, unsupported_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -78,9 +92,12 @@ class WriteJson(Step):
     def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:
         column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
         problem: Column | None = None
+        left: Left | None = None
         if known.is_variant:
-            text = java_map_text(keep(to_json(column)))
-            problem = unsupported_kind(keep(F.schema_of_variant(column)))
+            text = keep(to_json(column))
+            problem = keep(unsupported_kind(keep(F.schema_of_variant(column))))
+            odd = F.when(holds_tagged_map(text) & problem.isNull(), column)
+            left = Left(self.side, odd, known, self._written)
         else:
             text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
         if self.schemas:
@@ -91,7 +108,12 @@ class WriteJson(Step):
         present = column.isNotNull()
         if known.is_variant:
             present = present & ~F.is_variant_null(column)
-        return Made({self.side: F.when(present, text)}, _faults(problem))
+        return Made({self.side: F.when(present, text)}, _faults(problem), left=left)
+
+    def _written(self, value: object, schema: Schema | None) -> bytes:
+        """What a schemaless value is as JSON, in the worker."""
+        text = write_value(schema, value, numeric=self.numeric, defaults=self.defaults)
+        return (f'{{"schema":null,"payload":{text}}}' if self.schemas else text).encode("utf-8", "surrogatepass")
 
 
 def _faults(problem: Column | None) -> Sequence[Fault]:

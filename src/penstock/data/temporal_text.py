@@ -1,4 +1,5 @@
-"""Dates, times and timestamps as text in headers: the three ISO patterns, as leniently as Java reads them.
+"""Dates, times and timestamps as text: the three ISO patterns of headers, as leniently as Java reads them, and Java's
+``Date.toString``.
 
 Java's ``SimpleDateFormat`` lets fields roll over (``2019-13-45``), stops when the pattern ends (``2019-08-2x``) and
 uses the Julian calendar before 15 October 1582. Everything here is in UTC and in milliseconds since 1970.
@@ -11,9 +12,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["format_millis", "parse_date", "parse_time", "parse_timestamp"]
+__all__ = ["civil", "format_millis", "java_date", "parse_date", "parse_time", "parse_timestamp"]
 
 MILLIS_PER_DAY: Final = 86_400_000
+
+_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _NUMBER: Final = r"[ \t]*(-?\d+)"
 _DATE_PATTERN: Final = f"{_NUMBER}-{_NUMBER}-{_NUMBER}"
@@ -23,7 +27,7 @@ _TIME: Final = re.compile(_TIME_PATTERN)
 _TIMESTAMP: Final = re.compile(f"{_DATE_PATTERN}T{_TIME_PATTERN}")
 
 #: The first day of the Gregorian calendar, 15 October 1582, in days since 1970.
-_CUTOVER: Final = -141_427
+CUTOVER: Final = -141_427
 
 
 def parse_date(text: str) -> int | None:
@@ -75,8 +79,22 @@ def format_millis(millis: int) -> str:
     clock = f"{hour:02}:{minute:02}:{second:02}.{milli:03}Z"
     if millis < MILLIS_PER_DAY:
         return clock
-    year, month, day = _civil(days)
+    year, month, day = civil(days)
     return f"{year:04}-{month:02}-{day:02}" if rest == 0 else f"{year:04}-{month:02}-{day:02}T{clock}"
+
+
+def java_date(millis: int) -> str:
+    """A moment as ``java.util.Date.toString`` prints it in UTC.
+
+    >>> java_date(0), java_date(-12_219_292_800_001)
+    ('Thu Jan 01 00:00:00 UTC 1970', 'Thu Oct 04 23:59:59 UTC 1582')
+    """
+    days, rest = divmod(millis, MILLIS_PER_DAY)
+    minutes, second = divmod(rest // 1000, 60)
+    year, month, day = civil(days)
+    clock = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
+    # The year is that of its era: 1 BC and 1 AD are both 1.
+    return f"{_WEEKDAYS[(days + 3) % 7]} {_MONTHS[month - 1]} {day:02} {clock} UTC {year if year > 0 else 1 - year}"
 
 
 def _clock(hour: int, minute: int, second: int, milli: int) -> int:
@@ -88,7 +106,7 @@ def _days(year: int, month: int, day: int) -> int:
     extra_years, month_index = divmod(month - 1, 12)
     year += extra_years
     gregorian = _gregorian_month(year, month_index) + day - 1
-    return gregorian if gregorian >= _CUTOVER else _julian_month(year, month_index) + day - 1
+    return gregorian if gregorian >= CUTOVER else _julian_month(year, month_index) + day - 1
 
 
 def _month_days(month_index: int) -> int:
@@ -107,12 +125,14 @@ def _julian_month(year: int, month_index: int) -> int:
     return march_year * 365 + march_year // 4 + _month_days(march_month) - 719_470
 
 
-def _civil(days: int) -> tuple[int, int, int]:
-    """The Gregorian date that many days after 1970; any year."""
-    cycle, day_of_cycle = divmod(days + 719_468, 146_097)
-    year_of_cycle = (day_of_cycle - day_of_cycle // 1460 + day_of_cycle // 36_524 - day_of_cycle // 146_096) // 365
-    day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100)
-    march_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - _month_days(march_month) + 1
+def civil(days: int) -> tuple[int, int, int]:
+    """Year (0 is 1 BC), month and day of a number of days since 1970; before 15 October 1582 in the Julian calendar."""
+    gregorian = days >= CUTOVER
+    # Years here begin on the first of March, so that a leap day is the last of its year.
+    era, day = divmod(days + 719_468, 146_097) if gregorian else divmod(days + 719_470, 1_461)
+    century = day // 36_524 - day // 146_096 if gregorian else 0
+    of_era = (day - day // 1_460 + century) // 365
+    of_year = day - (of_era * 365 + of_era // 4 - (of_era // 100 if gregorian else 0))
+    march_month = (of_year * 5 + 2) // 153
     month = march_month + 3 if march_month < 10 else march_month - 9
-    return cycle * 400 + year_of_cycle + (1 if month <= 2 else 0), month, day
+    return era * (400 if gregorian else 4) + of_era + (month <= 2), month, of_year - _month_days(march_month) + 1

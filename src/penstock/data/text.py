@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.data.schema import Schema, Type
+from penstock.data.temporal_text import MILLIS_PER_DAY, java_date
 
 if TYPE_CHECKING:
     from penstock.data.structs import Struct
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["java_decimal", "java_double", "java_float", "nearest_float32", "round_to_float32", "to_java_text"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def round_to_float32(value: float) -> float:
@@ -172,27 +171,20 @@ def _field_texts(value: Struct) -> Iterator[str]:
 
 
 def _temporal_text(value: int, schema: Schema) -> str:
-    """A raw number of days or milliseconds: printed as the java.util.Date it stands for, where Python can name it."""
-    millis = {
-        "org.apache.kafka.connect.data.Date": value * 86_400_000,
-        "org.apache.kafka.connect.data.Time": value,
-        "org.apache.kafka.connect.data.Timestamp": value,
-    }.get(schema.name or "")
-    if millis is None:
-        return str(int(value))
-    try:
-        return _date_text(_EPOCH + timedelta(milliseconds=millis))
-    except OverflowError:
-        return str(int(value))
+    """A raw number of days or milliseconds: printed as the java.util.Date it stands for."""
+    match schema.name:
+        case "org.apache.kafka.connect.data.Date":
+            return java_date(value * MILLIS_PER_DAY)
+        case "org.apache.kafka.connect.data.Time" | "org.apache.kafka.connect.data.Timestamp":
+            return java_date(value)
+        case _:
+            return str(int(value))
 
 
 def _date_text(value: datetime | date | time) -> str:
-    """``java.util.Date.toString`` in UTC: ``Thu Jan 01 00:00:00 UTC 1970``."""
     if isinstance(value, time):
-        moment = datetime.combine(_EPOCH.date(), value, tzinfo=UTC)
-    elif isinstance(value, datetime):
-        moment = value if value.tzinfo is None else value.astimezone(UTC)
-    else:
-        moment = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    weekday, month = _WEEKDAYS[moment.weekday()], _MONTHS[moment.month - 1]
-    return f"{weekday} {month} {moment.day:02} {moment:%H:%M:%S} UTC {moment.year:04}"
+        value = datetime.combine(_EPOCH.date(), value, tzinfo=UTC)
+    elif not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+    return java_date((moment - _EPOCH) // timedelta(milliseconds=1))

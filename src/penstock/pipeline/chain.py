@@ -30,6 +30,7 @@ from penstock.pipeline.step import (
     ColumnPredicate,
     Fault,
     Keep,
+    Left,
     Made,
     Shape,
     Side,
@@ -83,6 +84,7 @@ class Leaf:
         changed: Names of the columns of the bag that differ from the input.
         error: ``struct<place int, message string>`` or null; None = nothing can go wrong.
         dropped: True for filtered records; None = none is.
+        left: What the worker has to do value by value.
     """
 
     guard: Column | None
@@ -91,6 +93,7 @@ class Leaf:
     changed: frozenset[str]
     error: Column | None
     dropped: Column | None
+    left: tuple[Left, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ class _Path:
     guard: Column | None = None
     errors: tuple[Column, ...] = ()
     dropped: Column | None = None
+    left: tuple[Left, ...] = ()
 
     def keep(self, column: Column) -> Column:
         program = self.program
@@ -219,6 +223,8 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
     if made.drops is not None:
         drops = F.coalesce(made.drops, F.lit(False))
         path.dropped = drops if path.dropped is None else path.dropped | drops
+    if made.left is not None:
+        path.left = (*path.left, made.left)
     columns = dict(made.columns)
     for name in _SIDES:
         # A struct of fields of a struct of fields ... would be written out once for each field at each depth.
@@ -283,7 +289,7 @@ def _end(path: _Path) -> None:
     if path.errors:
         # Built structs have required fields, which toArrow refuses beside a null struct: the cast makes them optional.
         error = F.coalesce(*path.errors, F.lit(None)).cast("struct<place:int,message:string>")
-    leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped)
+    leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped, path.left)
     path.program.leaves.append(leaf)
 
 

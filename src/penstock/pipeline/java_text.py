@@ -11,26 +11,32 @@ Source: java.lang.Object.toString of the classes Connect uses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import functions as F
 
 from penstock.data import Date, Field, Schema, Time, Timestamp, Type
+from penstock.data.text import to_java_text
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.expressions import apart, rare
+from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
+from penstock.pipeline.java_dates.usual import FIRST, LAST
 from penstock.pipeline.json_columns import to_json
-from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Left, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Values outside of these milliseconds are no dates to Spark (years 1 to 9999); they print as numbers.
-_FIRST_MILLIS: Final = -62_135_596_800_000
-_LAST_MILLIS: Final = 253_402_300_799_999
-_MILLIS_PER_DAY: Final = 86_400_000
+#: Types in a kind (``schema_of_variant``) whose JSON text could be that of another one, or names of tagged objects.
+_FOREIGN: Final = r"(?:^|[<:] ?)(?:DATE|TIMESTAMP|BINARY|VARIANT)\b|\x00(?:map|struct|time)"
+MakeText: TypeAlias = Callable[[str], bytes]
+
 _OPEN: Final = "\x01"
 _CLOSE: Final = "\x02"
 _BACKSLASH: Final = "\x03"
@@ -39,6 +45,38 @@ _QUOTE: Final = "\x04"
 # No string holds it: a quote in a string has a backslash in front.
 _WIDE_DECIMAL: Final = r'\{"\\u0000decimal":\["([^"]*)",(-?[0-9]+)\]\}'
 _TOKENS: Final = '(?s)"[^"]*"|[^",:]+|.'
+
+
+@dataclass(frozen=True)
+class WrittenText:
+    """The text of one side, and what of it is left to the worker."""
+
+    text: Column
+    left: Left | None
+
+
+def written_text(column: Column, side: SideName, known: Side, keep: Keep, make: MakeText) -> WrittenText:
+    """The text of one side, exact for every value.
+
+    Args:
+        column: The side's column.
+        side: Which it is.
+        known: What is known of it.
+        keep: Names expressions.
+        make: What the worker makes of the text of values that columns cannot print.
+    """
+
+    def printed(value: object, schema: Schema | None) -> bytes:
+        return make(to_java_text(value, schema))
+
+    if known.is_variant:
+        column = keep(column)
+        kind = keep(F.schema_of_variant(column))
+        left = F.when(_holds_foreign(kind), column)
+        return WrittenText(variant_text(column, kind), Left(side, left, known, printed))
+    text = java_text(column, known.carrier, known.physical)
+    far = None if known.is_object else _far_dates(column, known.carrier, known.physical)
+    return WrittenText(text, None if far is None else Left(side, F.when(far, column), known, printed))
 
 
 def java_text(column: Column, schema: Schema | None, physical: Physical) -> Column:
@@ -94,7 +132,7 @@ def _scalar_text(column: Column, schema: Schema) -> Column:
     if name == Timestamp.LOGICAL_NAME or name == Time.LOGICAL_NAME:
         return _date_text(column.cast("bigint"))
     if name == Date.LOGICAL_NAME:
-        return _date_text(column.cast("bigint") * F.lit(_MILLIS_PER_DAY))
+        return _date_text(column.cast("bigint") * F.lit(MILLIS_PER_DAY))
     if schema.type is Type.STRING:
         return column
     if schema.type is Type.BYTES:
@@ -104,18 +142,23 @@ def _scalar_text(column: Column, schema: Schema) -> Column:
 
 def _date_text(millis: Column) -> Column:
     """``java.util.Date.toString`` in UTC."""
-    inside = (millis >= _FIRST_MILLIS) & (millis <= _LAST_MILLIS)
+    inside = (millis >= FIRST) & (millis <= LAST)
     moment = F.timestamp_millis(F.when(inside, millis))
     text = F.concat(F.date_format(moment, "EEE MMM dd HH:mm:ss"), F.lit(" UTC "), F.date_format(moment, "yyyy"))
     return F.coalesce(text, millis.cast("string"))
 
 
 # ------------------------------------------------------------------------------------------------ schemaless
-def variant_text(column: Column) -> Column:
-    """The text of schemaless values. ``column`` is used several times: name it first."""
+def variant_text(column: Column, kind: Column | None = None) -> Column:
+    """The text of schemaless values, but for those that ``written_text`` leaves to the worker.
+
+    Args:
+        column: The values; used several times: name it first.
+        kind: Their kinds (``schema_of_variant``), likewise; None = not known yet.
+    """
     text = F.try_variant_get(column, "$", "string")
     # Strings and nulls need nothing else; a nested value is worked out from its JSON text.
-    kind = F.schema_of_variant(column)
+    kind = F.schema_of_variant(column) if kind is None else kind
     plain = kind.isin("STRING", "BIGINT", "BOOLEAN", "VOID")
     in_bytes = rare(column, lambda x: _bytes_text(F.try_variant_get(x, "$", "binary")))
     json = to_json(column)
@@ -126,6 +169,54 @@ def variant_text(column: Column) -> Column:
         .when(wide, apart(json, lambda x: java_of_json(_with_numbers(x))))
         .when(kind.isNotNull(), java_of_json(json))
     )
+
+
+def _holds_foreign(kind: Column) -> Column:
+    """Whether schemaless values of a kind may hold what JSON text does not tell from other values."""
+    # A regular expression costs more than all else here, and few kinds and names have these letters.
+    suspect = reduce(or_, [kind.contains(part) for part in ("\x00", "DATE", "TIMESTAMP", "BINARY", "VARIANT")])
+    return suspect & (kind != "BINARY") & kind.rlike(_FOREIGN)
+
+
+def _far_dates(column: Column, schema: Schema | None, physical: Physical) -> Column | None:
+    """Whether a value holds a date that Spark prints in another calendar than Java, or not at all; None = none can."""
+    if schema is None or physical.form is Form.OBJECT:
+        return None
+    found: list[Column | None]
+    match physical.form:
+        case Form.ARRAY:
+            found = [_any(column, lambda one: _far_dates(one, schema.value_schema, physical.children[0]))]
+        case Form.MAP | Form.ENTRIES:
+            pairs = F.map_entries(column) if physical.form is Form.MAP else column
+            keys, values = physical.children
+            found = [
+                _any(pairs, lambda one: _far_dates(one.getField("key"), schema.key_schema, keys)),
+                _any(pairs, lambda one: _far_dates(one.getField("value"), schema.value_schema, values)),
+            ]
+        case Form.STRUCT:
+            members = zip(schema.fields, physical.children, strict=True)
+            found = [_far_dates(column.getField(field.name), field.schema, child) for field, child in members]
+        case _:
+            name = logical_name(schema)
+            if name == Timestamp.LOGICAL_NAME:
+                return (column < FIRST) | (column > LAST)
+            if name == Date.LOGICAL_NAME:
+                return (column < FIRST // MILLIS_PER_DAY) | (column > LAST // MILLIS_PER_DAY)
+            return None
+    there = [F.coalesce(one, F.lit(False)) for one in found if one is not None]
+    return reduce(or_, there) if there else None
+
+
+def _any(items: Column, holds: Callable[[Column], Column | None]) -> Column | None:
+    """Whether one of these holds something that is to be found; None = none can."""
+    if holds(F.lit(None)) is None:
+        return None
+
+    def there(one: Column) -> Column:
+        found = holds(one)
+        return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
+
+    return F.exists(items, there)
 
 
 def _with_numbers(json: Column) -> Column:
@@ -175,6 +266,10 @@ def _nested_text(json: Column) -> Column:
     return F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
 
 
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
 @dataclass(frozen=True)
 class AsText(Step):
     """Replaces one side by its text."""
@@ -188,11 +283,10 @@ class AsText(Step):
         known = shape.side(self.side)
         if known.absent or known == SCHEMALESS_TEXT:
             return StepPlan(shape)
-        carrier = known.carrier
 
         def make(bag: Bag, keep: Keep) -> Made:
-            column = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
-            return Made({self.side: java_text(column, carrier, known.physical)})
+            written = written_text(bag.side(self.side), self.side, known, keep, _utf8)
+            return Made({self.side: written.text}, left=written.left)
 
         names = frozenset({self.side})
         text = Side(None, SCHEMALESS_TEXT.physical, SCHEMALESS_TEXT.carrier)

@@ -40,6 +40,7 @@ from penstock.pipeline.chain import (
     input_column,
 )
 from penstock.pipeline.driver_plan import DriverPlan, arrow_of, driver_plan
+from penstock.pipeline.left_over import fill, left_column, left_values
 from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.release import release
 from penstock.pipeline.step import Shape, Side
@@ -479,6 +480,11 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
                 written = [column.cast("binary") for column in written]
             final.append(_choose(ends, written).alias(name))
     final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
+    final += [
+        collectable(left_values(left, end.taken), left.known).alias(left_column(left.side, index))
+        for index, end in enumerate(ends)
+        for left in end.leaf.left
+    ]
     if apart and len(ends) > 1:
         final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
     if any(end.leaf.error is not None for end in ends):
@@ -522,9 +528,12 @@ def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Ou
         dropped = None
     if not plan.apart:
         sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
+        for index, end in enumerate(plan.ends):
+            sides = _filled(sides, end.leaf, index, output)
         return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
     if len(plan.ends) == 1:
-        return [Outcome(rows, plan.ends[0].leaf.shape, _sides_of(output, 0) | others, error, dropped, plan.places)]
+        sides = _filled(_sides_of(output, 0), plan.ends[0].leaf, 0, output)
+        return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
     leaves = output.column("leaf").to_numpy()
     found: list[Outcome] = []
     for index, end in enumerate(plan.ends):
@@ -532,12 +541,22 @@ def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Ou
         if not len(mine):
             continue
         pick = pa.array(mine)
-        columns = {name: column.take(pick) for name, column in (_sides_of(output, index) | others).items()}
+        sides = _filled(_sides_of(output, index), end.leaf, index, output)
+        columns = {name: column.take(pick) for name, column in (sides | others).items()}
         positions = mine if rows is None else rows[mine]
         own_error = None if error is None else error.take(pick)
         own_dropped = None if dropped is None else dropped.take(pick)
         found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, plan.places))
     return found
+
+
+def _filled(
+    columns: dict[str, pa.ChunkedArray], leaf: Leaf, index: int, output: pa.Table
+) -> dict[str, pa.ChunkedArray]:
+    """The sides of a leaf with what it left to the worker."""
+    if not leaf.left:
+        return columns
+    return fill(columns, leaf.left, {left.side: output.column(left_column(left.side, index)) for left in leaf.left})
 
 
 def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -25,13 +25,6 @@ from penstock.pipeline.step import ColumnPredicate, ColumnTransform, Step
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Steps that are one Spark plan."""
-
-    steps: tuple[Staged, ...]
-
-
-@dataclass(frozen=True)
 class Classic:
     """One transform that works on records, in Python."""
 
@@ -61,6 +54,19 @@ class Classic:
             raise DataException(f"{self.name} returned a record that cannot be sent: {what}")
         made: ConnectRecord = result
         return made
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Steps that are one Spark plan.
+
+    Attributes:
+        steps: The steps.
+        alone: The transforms among them, to be run record by record.
+    """
+
+    steps: tuple[Staged, ...]
+    alone: tuple[Classic, ...] = ()
 
 
 def malformed(record: ConnectRecord) -> str | None:
@@ -121,11 +127,14 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
             segments.append(_segment(stage, name))
             continue
         staged = Staged(step, Stage.TRANSFORMATION, name)
+        alone = _segment(stage, name)
+        if not isinstance(alone, Classic):
+            raise ConnectException(f"transforms.{stage.alias}: {name} is a ColumnTransform without apply(record)")
         last = segments[-1] if segments else None
         if isinstance(last, Columns):
-            segments[-1] = Columns((*last.steps, staged))
+            segments[-1] = Columns((*last.steps, staged), (*last.alone, alone))
         else:
-            segments.append(Columns((staged,)))
+            segments.append(Columns((staged,), (alone,)))
     return segments
 
 

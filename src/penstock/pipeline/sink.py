@@ -24,12 +24,13 @@ from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.framing import FrameRunner
-from penstock.pipeline.grouping import group_records
+from penstock.pipeline.grouping import RecordGroup, group_records
 from penstock.pipeline.header_columns import headers_column, headers_of_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.nesting import make_room
+from penstock.pipeline.odd_maps import has_odd_maps, transformed_alone
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
@@ -157,7 +158,7 @@ class SinkPipeline:
             rows = len(failures.origins)
             table = table.take(pa.array(failures.origins))
         if self._form is not None:
-            groups = self._groups(self._last, live, positions, failures)
+            groups = _with_steps(self._grouped(live, positions, failures), self._last)
             outcomes = (
                 self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True) if live else []
             )
@@ -380,7 +381,15 @@ class SinkPipeline:
                 self._spent(segment.alias, time.perf_counter() - started)
                 positions = list(range(rows)) if kept is None else kept
                 continue
-            groups = self._groups(segment.steps, live, positions, failures)
+            bad = Failures()
+            bad.origins = failures.origins
+            found = self._grouped(live, positions, bad)
+            if has_odd_maps(found):
+                live, kept = transformed_alone(segment, live, positions, failures)
+                positions = positions if kept is None else kept
+                continue
+            failures.errors.update(bad.errors)
+            groups = _with_steps(found, segment.steps)
             by_position = dict(zip(positions, live, strict=True))
             outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
             failures.found(outcomes)
@@ -388,14 +397,11 @@ class SinkPipeline:
             positions = list(range(rows)) if kept is None else kept
         return live, positions
 
-    def _groups(
-        self, steps: tuple[Staged, ...], live: Sequence[ConnectRecord], positions: list[int], failures: Failures
-    ) -> list[Group]:
+    def _grouped(self, live: Sequence[ConnectRecord], positions: list[int], failures: Failures) -> list[RecordGroup]:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
             failures.raised(seq, _STAGES[side], self._names[side], error)
 
-        found = group_records(live, positions, sink=True, on_bad=on_bad)
-        return [Group(steps, one.shape, one.rows, one.columns) for one in found]
+        return group_records(live, positions, sink=True, on_bad=on_bad)
 
     # ------------------------------------------------------------------ frames
     def _frames(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
@@ -426,6 +432,10 @@ class SinkPipeline:
         place[kept] = np.arange(len(kept))
         wire = pa.chunked_array([written.take(pa.array(place, mask=place < 0))])
         return replace(outcome, columns={**outcome.columns, "headers": wire})
+
+
+def _with_steps(found: Sequence[RecordGroup], steps: tuple[Staged, ...]) -> list[Group]:
+    return [Group(steps, one.shape, one.rows, one.columns) for one in found]
 
 
 def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:

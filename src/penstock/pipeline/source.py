@@ -39,6 +39,7 @@ from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.nesting import make_room
+from penstock.pipeline.odd_maps import has_odd_maps, transformed_alone
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.singly import not_for_plans, singly
@@ -92,10 +93,11 @@ class SourcePipeline:
         self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
         self._has_transforms = bool(segments)
-        if not self._own and segments and isinstance(segments[-1], Columns):
-            self._last = Columns((*segments.pop().steps, *steps))  # type: ignore[union-attr]
-        else:
-            self._last = Columns(tuple(steps))
+        self._writing = tuple(steps)
+        self._last = Columns(self._writing)
+        if not self._own and segments and isinstance(last := segments[-1], Columns):
+            segments.pop()
+            self._last = Columns((*last.steps, *steps), last.alone)
         self._segments: list[Segment] = segments
         self._frames = FrameRunner(jobs)
         # Bytes that are made by a user's own converters alone have seen no plan when they are done.
@@ -225,10 +227,15 @@ class SourcePipeline:
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
                 live, positions = self._apply_columns(segment, live, positions, failures, rows)
-        columns = columns_of(live, positions, rows, failures)
-        result: Callable[[], list[Outcome]] = list
+        groups: list[Group] | None = []
         if self._last.steps and live:
             groups = self._groups(self._last, live, positions, failures)
+        if groups is None:
+            live, positions = transformed_alone(self._last, live, positions, failures)
+            groups = self._groups(Columns(self._writing), live, positions, failures) or []
+        columns = columns_of(live, positions, rows, failures)
+        result: Callable[[], list[Outcome]] = list
+        if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
         return lambda: self._finish_records(live, positions, rows, failures, columns, result)
 
@@ -291,14 +298,21 @@ class SourcePipeline:
 
     def _groups(
         self, segment: Columns, live: Sequence[ConnectRecord], positions: list[int] | None, failures: Failures
-    ) -> list[Group]:
+    ) -> list[Group] | None:
+        """The groups of some records; None = the segment's transforms have to see them one by one."""
+        bad = Failures()
+        bad.origins = failures.origins
+
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
-            failures.raised(seq, _STAGES[side], self._names[side], error)
+            bad.raised(seq, _STAGES[side], self._names[side], error)
 
         # A converter that ignores schemas takes any value, if no transform has to take it first.
         last = self._converters["value"]
         any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
         found = group_records(live, positions, sink=False, on_bad=on_bad, any_value=any_value)
+        if segment.alone and has_odd_maps(found):
+            return None
+        failures.errors.update(bad.errors)
         return [Group(segment.steps, one.shape, one.rows, one.columns) for one in found]
 
     def _apply_columns(
@@ -308,6 +322,8 @@ class SourcePipeline:
         if not live:
             return live, positions
         groups = self._groups(segment, live, positions, failures)
+        if groups is None:
+            return transformed_alone(segment, live, positions, failures)
         shared = columns_of(live, positions, rows, failures)
         by_row = live if positions is None else dict(zip(positions, live, strict=True))
         outcomes = self._jobs.run(groups, shared, rows, apart=True)

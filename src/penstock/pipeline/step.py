@@ -166,6 +166,26 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """Values that a step leaves to the worker, because columns cannot do exactly what it does: few, in most batches.
+
+    Only of a step that no other one follows on its side: what the worker makes of them takes the place of what the
+    columns have made.
+
+    Attributes:
+        side: The side.
+        column: The values, NULL where there is nothing left to do.
+        known: What is known of them.
+        make: What becomes of one, given its schema; never raises.
+    """
+
+    side: SideName
+    column: Column
+    known: Side
+    make: Callable[[object, Schema | None], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """The expressions of a step.
 
@@ -173,11 +193,13 @@ class Made:
         columns: The columns of the bag that change, by name.
         faults: What can go wrong, in order of precedence.
         drops: True where the record ends here (it is filtered); None = nowhere.
+        left: What it leaves to the worker, if anything.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     drops: Column | None = None
+    left: Left | None = None
 
 
 def _make_nothing(bag: Bag, keep: Keep) -> Made:

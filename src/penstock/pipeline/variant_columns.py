@@ -21,20 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MAP_OPEN: Final = '{"\\u0000map":'
-#: A tagged map that holds no other object: its braces can be found by a regular expression.
-_FLAT_MAP: Final = '\\{"\\\\u0000map":((?:[^{}"]|"[^"\\\\]*+(?:\\\\.[^"\\\\]*+)*+")*+)\\}'
-_MAX_NESTED: Final = 4
 _TAGGED: Final = '"\\\\u0000(?:struct|time|decimal)":'
 _NO_SCHEMA_TYPE: Final = "does not have corresponding schema type."
 _KINDS: Final = {"DECIMAL": "java.math.BigDecimal", "DATE": "java.util.Date", "TIMESTAMP": "java.util.Date"}
 
 
-def java_map_text(text: Column) -> Column:
-    """JSON text of a VARIANT with tagged maps as ``[[k,v],...]``. ``text`` is used several times: name it first."""
-    undone = text
-    for _ in range(_MAX_NESTED):
-        undone = F.regexp_replace(undone, _FLAT_MAP, "$1")
-    return F.when(text.contains(_MAP_OPEN), undone).otherwise(text)
+def holds_tagged_map(text: Column) -> Column:
+    """Whether the JSON text of a VARIANT is perhaps that of a map with other than string keys, at any depth."""
+    return text.contains(_MAP_OPEN)
 
 
 def unsupported_kind(schema: Column) -> Column:

@@ -27,7 +27,13 @@ from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import Form, Physical, spark_type
 from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_columns import java_class_of
-from penstock.transforms.requirements import java_class_of_value, require_map, require_struct
+from penstock.transforms.requirements import (
+    java_class_of_value,
+    key_fault,
+    require_map,
+    require_struct,
+    with_string_keys,
+)
 from penstock.transforms.sides import Demand, copy_basics, side_of, with_side
 from penstock.transforms.struct_copies import field_column
 
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PURPOSE: Final = "flattening"
-_CLASS_CAST: Final = "java.lang.ClassCastException"
 #: So many levels of maps are taken apart by expressions of their own, deeper ones in a loop.
 _UNROLLED: Final = 3
 _ENTRIES: Final = "array<struct<key:string,value:variant,kind:string>>"
@@ -243,7 +248,7 @@ class Flat(Step):
             {self.side: made},
             [
                 self._demand.map_fault(value, flat),
-                Fault(odd_key, "A map in schemaless data has a key that is no string", _CLASS_CAST),
+                key_fault(odd_key),
                 Fault(odd.isNotNull(), message, DataException.java_name),
             ],
         )
@@ -334,7 +339,7 @@ class _Flatten(ColumnTransform, Transformation):
             return record
         if schema is None:
             flat: dict[str, object] = {}
-            self._flatten(cast("dict[str, object]", require_map(value, _PURPOSE)), "", flat)
+            self._flatten(require_map(value, _PURPOSE), "", flat)
             return with_side(record, self.side, None, flat)
         struct = require_struct(value, schema, _PURPOSE)
         flat_schema, leaves = flattened(struct.schema, None, self._delimiter)
@@ -342,10 +347,8 @@ class _Flatten(ColumnTransform, Transformation):
             record, self.side, flat_schema, Struct.unchecked(flat_schema, [_leaf_of(struct, leaf) for leaf in leaves])
         )
 
-    def _flatten(self, nested: dict[str, object], prefix: str, flat: dict[str, object]) -> None:
-        for key, value in nested.items():
-            if not isinstance(key, str):
-                raise TypeError(f"A map in schemaless data has a key that is no string: {key!r}")
+    def _flatten(self, nested: dict[object, object], prefix: str, flat: dict[str, object]) -> None:
+        for key, value in with_string_keys(nested).items():
             name = _joined(prefix, self._delimiter, key)
             match value:
                 case dict():

@@ -35,7 +35,14 @@ from penstock.pipeline.step import (
 )
 from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_columns import without_fields
-from penstock.transforms.requirements import is_struct, map_fault, require_map, require_struct, struct_fault
+from penstock.transforms.requirements import (
+    is_struct,
+    map_fault,
+    require_map,
+    require_struct,
+    struct_fault,
+    with_string_keys,
+)
 from penstock.transforms.settings import define_null_replacement
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
@@ -323,9 +330,9 @@ class _ReplaceField(ColumnTransform, Transformation):
             return record
         replaced: object
         if schema is None:
-            members = require_map(value, _PURPOSE)
+            members = with_string_keys(require_map(value, _PURPOSE))
             keeps, renamed = self._choice.keeps, self._choice.renamed
-            replaced = {renamed(str(key)): one for key, one in members.items() if keeps(str(key))}
+            replaced = {renamed(key): one for key, one in members.items() if keeps(key)}
         else:
             replaced = self._struct(require_struct(value, schema, _PURPOSE))
             schema = replaced.schema

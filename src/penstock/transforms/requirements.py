@@ -8,7 +8,7 @@ Source: org.apache.kafka.connect.transforms.util.Requirements.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
@@ -20,27 +20,38 @@ from penstock.pipeline.types import Form
 from penstock.pipeline.variant_columns import is_map, java_class_of
 
 __all__ = [
+    "ClassCastError",
     "NullPointerError",
     "UnknownFieldError",
     "is_struct",
     "java_class",
     "java_class_of_value",
+    "key_fault",
     "map_fault",
     "no_map",
     "no_struct",
     "require_map",
     "require_struct",
     "struct_fault",
+    "with_string_keys",
 ]
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+_ODD_KEY: Final = "A map in schemaless data has a key that is no string"
 
 
 class UnknownFieldError(ValueError):
     """A field that a setting names is not in a schema."""
 
     java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
+
+
+class ClassCastError(TypeError):
+    """A map has a key of another class than Java takes for granted."""
+
+    java_name: ClassVar[str] = "java.lang.ClassCastException"
 
 
 class NullPointerError(TypeError):
@@ -71,6 +82,11 @@ def struct_fault(column: Column, known: Side, purpose: str) -> Fault | None:
     assert known.schema is not None, "a value without schema has to be a map"
     found = F.when(column.isNull(), "null").otherwise(java_class(known.schema))
     return Fault(None, F.concat(F.lit(no_struct(purpose)), found), DataException.java_name)
+
+
+def key_fault(odd: Column) -> Fault:
+    """The fault of maps with a key that is no string, where every key is looked at; ``odd`` says which they are."""
+    return Fault(odd, _ODD_KEY, ClassCastError.java_name)
 
 
 def map_fault(column: Column, known: Side, purpose: str, *, or_null: bool = False) -> Fault | None:
@@ -116,3 +132,14 @@ def require_map(value: object, purpose: str) -> dict[object, object]:
     if not isinstance(value, dict):
         raise DataException(f"{no_map(purpose)}{java_class_of_value(value)}")
     return cast("dict[object, object]", value)
+
+
+def with_string_keys(value: dict[object, object]) -> dict[str, object]:
+    """The map, whose keys must be strings.
+
+    Raises:
+        ClassCastError: A key is none.
+    """
+    if not all(isinstance(key, str) for key in value):
+        raise ClassCastError(_ODD_KEY)
+    return cast("dict[str, object]", value)

@@ -70,7 +70,7 @@ def structs() -> list[Struct | None]:
 def maps() -> list[object]:
     values: list[object] = [*TEXTS, 5, -1.5, 1e300, True, b"hi", None, MOMENT, date(2017, 1, 3), time(6, 30)]
     values += [decimal.Decimal("1.50"), [1, {"a": 2}], {}, {"x": {"y": {"z": {"deep": {"er": 1}}}}, "e": {}}]
-    return [*[{"v": value, "k": 1} for value in values], {"k": 1}, "text", 5, [1], None]
+    return [*[{"v": value, "k": 1} for value in values], {"k": 1}, "text", 5, [1], None, {1: 2, "v": 5}]
 
 
 CASES: Sequence[tuple[str, dict[str, Any]]] = [

@@ -16,11 +16,21 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
+from penstock.data.temporal_text import CUTOVER, MILLIS_PER_DAY, civil
 from penstock.pipeline.expressions import apart
 
-#: The first day of the Gregorian calendar, 15 October 1582, in days since 1970.
-CUTOVER: Final = -141_427
-MILLIS_PER_DAY: Final = 86_400_000
+__all__ = [
+    "COLUMNS",
+    "CUTOVER",
+    "MILLIS_PER_DAY",
+    "PLAIN",
+    "Arithmetic",
+    "Columns",
+    "Named",
+    "Plain",
+    "Value",
+    "sunday_before",
+]
 
 #: 1 March 2000, where a cycle of 400 years begins, and 1 March 1904, where one of four years does.
 _CYCLE: Final = 11_017
@@ -53,7 +63,8 @@ class Plain:
 
     def civil(self, days: Value, body: Callable[[Named], Value]) -> Value:
         """``body`` of year (0 is 1 BC), month (from 0) and day (from 1) of a number of days since 1970."""
-        return body(_civil(days))
+        year, month, day = civil(days)
+        return body({"year": year, "month": month - 1, "day": day})
 
     def first_of_month(self, year: Value, month: Value, *, gregorian: bool) -> Value:
         """Days since 1970 of the first of a month (from 0, of any size) in one of the two calendars."""
@@ -159,20 +170,6 @@ class Columns(Plain):
 Arithmetic = Plain
 PLAIN: Final = Plain()
 COLUMNS: Final = Columns()
-
-
-def _civil(days: int) -> Named:
-    """Years here begin on the first of March of year 0, so that a leap day is the last of its year."""
-    gregorian = days >= CUTOVER
-    era, day = divmod(days + 719_468, 146_097) if gregorian else divmod(days + 719_470, 1_461)
-    century = day // 36_524 - day // 146_096 if gregorian else 0
-    of_era = (day - day // 1_460 + century) // 365
-    of_year = day - (of_era * 365 + of_era // 4 - (of_era // 100 if gregorian else 0))
-    march_month = (of_year * 5 + 2) // 153
-    late = march_month >= 10
-    year = era * (400 if gregorian else 4) + of_era + late
-    month = march_month - 10 if late else march_month + 2
-    return {"year": year, "month": month, "day": of_year - (march_month * 153 + 2) // 5 + 1}
 
 
 def _first_of_month(year: int, month: int, *, gregorian: bool) -> int:
