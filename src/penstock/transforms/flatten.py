@@ -6,10 +6,8 @@ Source: org.apache.kafka.connect.transforms.Flatten.
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, time
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
@@ -353,16 +351,16 @@ class _Flatten(ColumnTransform, Transformation):
             match value:
                 case dict():
                     self._flatten(value, name, flat)
-                case decimal.Decimal() | date() | time():
-                    raise DataException(_unknown(java_class_of_value(value)))
                 case Struct():
                     java = java_class_of_value(value)
                     raise DataException(
                         f"Flatten transformation does not support class {java} for record without schemas "
                         f"(for field {name})."
                     )
-                case _:
+                case None | bool() | int() | float() | str() | bytes() | bytearray() | list() | tuple():
                     flat[name] = value
+                case _:
+                    raise DataException(_unknown(java_class_of_value(value)))
 
 
 def _leaf_of(struct: Struct, leaf: Leaf) -> object:
