@@ -30,7 +30,7 @@ from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.nesting import make_room
-from penstock.pipeline.odd_maps import has_odd_maps, transformed_alone
+from penstock.pipeline.odd_maps import Rows, odd_rows, split, transformed_alone
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
@@ -384,16 +384,21 @@ class SinkPipeline:
             bad = Failures()
             bad.origins = failures.origins
             found = self._grouped(live, positions, bad)
-            if has_odd_maps(found):
-                live, kept = transformed_alone(segment, live, positions, failures)
-                positions = positions if kept is None else kept
-                continue
-            failures.errors.update(bad.errors)
+            alone: Rows = [], []
+            if odd := odd_rows(found):
+                (live, positions), ones = split(live, positions, odd)
+                found = self._grouped(live, positions, failures)
+                alone = transformed_alone(segment, ones, failures)
+            else:
+                failures.errors.update(bad.errors)
             groups = _with_steps(found, segment.steps)
             by_position = dict(zip(positions, live, strict=True))
             outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
             failures.found(outcomes)
-            live, kept = in_order([rebuilt_rows(outcome, by_position) for outcome in outcomes], rows, failures)
+            made = [rebuilt_rows(outcome, by_position) for outcome in outcomes]
+            if odd:
+                made.append(list(zip(alone[1], alone[0], strict=True)))
+            live, kept = in_order(made, rows, failures)
             positions = list(range(rows)) if kept is None else kept
         return live, positions
 

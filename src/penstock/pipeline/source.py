@@ -39,7 +39,7 @@ from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.nesting import make_room
-from penstock.pipeline.odd_maps import has_odd_maps, transformed_alone
+from penstock.pipeline.odd_maps import Rows, merged, odd_rows, split, transformed_alone
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
 from penstock.pipeline.singly import not_for_plans, singly
@@ -227,12 +227,11 @@ class SourcePipeline:
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
                 live, positions = self._apply_columns(segment, live, positions, failures, rows)
-        groups: list[Group] | None = []
+        groups: list[Group] = []
         if self._last.steps and live:
-            groups = self._groups(self._last, live, positions, failures)
-        if groups is None:
-            live, positions = transformed_alone(self._last, live, positions, failures)
-            groups = self._groups(Columns(self._writing), live, positions, failures) or []
+            groups, odd = self._groups(self._last, live, positions, failures)
+            if odd:
+                live, positions, groups = self._groups_apart(live, positions, odd, failures)
         columns = columns_of(live, positions, rows, failures)
         result: Callable[[], list[Outcome]] = list
         if groups:
@@ -298,8 +297,8 @@ class SourcePipeline:
 
     def _groups(
         self, segment: Columns, live: Sequence[ConnectRecord], positions: list[int] | None, failures: Failures
-    ) -> list[Group] | None:
-        """The groups of some records; None = the segment's transforms have to see them one by one."""
+    ) -> tuple[list[Group], frozenset[int]]:
+        """The groups of some records, unless the segment's transforms have to see some of these rows one by one."""
         bad = Failures()
         bad.origins = failures.origins
 
@@ -310,10 +309,21 @@ class SourcePipeline:
         last = self._converters["value"]
         any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
         found = group_records(live, positions, sink=False, on_bad=on_bad, any_value=any_value)
-        if segment.alone and has_odd_maps(found):
-            return None
+        odd = odd_rows(found) if segment.alone else frozenset()
+        if odd:
+            return [], odd
         failures.errors.update(bad.errors)
-        return [Group(segment.steps, one.shape, one.rows, one.columns) for one in found]
+        return [Group(segment.steps, one.shape, one.rows, one.columns) for one in found], odd
+
+    def _groups_apart(
+        self, live: list[ConnectRecord], positions: list[int] | None, odd: frozenset[int], failures: Failures
+    ) -> tuple[list[ConnectRecord], list[int], list[Group]]:
+        """The same for the last segment where there are odd rows, which then have to be written only."""
+        rest, ones = split(live, positions, odd)
+        groups, _ = self._groups(self._last, *rest, failures)
+        made = transformed_alone(self._last, ones, failures)
+        written, _ = self._groups(Columns(self._writing), *made, failures)
+        return *merged(rest, made), [*groups, *written]
 
     def _apply_columns(
         self, segment: Columns, live: list[ConnectRecord], positions: list[int] | None, failures: Failures, rows: int
@@ -321,14 +331,20 @@ class SourcePipeline:
         """Runs column steps whose result a classic transform needs as records."""
         if not live:
             return live, positions
-        groups = self._groups(segment, live, positions, failures)
-        if groups is None:
-            return transformed_alone(segment, live, positions, failures)
+        groups, odd = self._groups(segment, live, positions, failures)
+        alone: Rows = [], []
+        if odd:
+            (live, positions), ones = split(live, positions, odd)
+            groups, _ = self._groups(segment, live, positions, failures)
+            alone = transformed_alone(segment, ones, failures)
         shared = columns_of(live, positions, rows, failures)
         by_row = live if positions is None else dict(zip(positions, live, strict=True))
         outcomes = self._jobs.run(groups, shared, rows, apart=True)
         failures.found(outcomes)
-        return in_order([rebuilt_rows(outcome, by_row) for outcome in outcomes], rows, failures)
+        made = [rebuilt_rows(outcome, by_row) for outcome in outcomes]
+        if odd:
+            made.append(list(zip(alone[1], alone[0], strict=True)))
+        return in_order(made, rows, failures)
 
 
 def _convert_own(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.api import SourceRecord
+from penstock.api import ConnectRecord, SourceRecord
 from penstock.data import STRING_SCHEMA
 from penstock.pipeline.grouping import group_records
-from penstock.pipeline.odd_maps import has_odd_maps
+from penstock.pipeline.odd_maps import merged, odd_rows, split
 from penstock.pipeline.step import SideName
 
 
@@ -30,4 +30,14 @@ def test_maps_are_seen_at_any_depth(key: object, value: object, odd: bool) -> No
 
     groups = group_records(records, None, sink=False, on_bad=raising)
 
-    assert has_odd_maps(groups) is odd
+    assert odd_rows(groups) == ({2} if odd else set())
+
+
+def test_rows_are_put_together_in_their_order() -> None:
+    records: list[ConnectRecord] = [SourceRecord(None, None, "t", number) for number in range(4)]
+
+    rest, odd = split(records, [1, 3, 5, 7], frozenset((3, 7)))
+
+    assert (rest[1], odd[1]) == ([1, 5], [3, 7])
+    assert merged(rest, odd) == (records, [1, 3, 5, 7])
+    assert split(records, None, frozenset((0,)))[1] == ([records[0]], [0])
