@@ -106,6 +106,23 @@ class Renumbered(Transformation):
         return ConfigDef()
 
 
+def test_a_source_masks_them_in_front_of_a_transform_in_python(spark_runtime: SparkRuntime) -> None:
+    masks = configured(MaskFieldValue(), {"fields": "a"})
+    values: list[object] = [{1: 2, "a": "secret"}, {"a": "secret"}, {1: 2, "a": {"b": 1}}, {2: 2}]
+
+    batch = Chain(spark_runtime, stages(masks, Renumbered())).source(
+        [SourceRecord(None, None, "t", one) for one in values]
+    )
+
+    assert not batch.errors
+    assert [json.loads(one) for one in sent(batch)] == [
+        [[7, 1], [1, 2], ["a", ""]],
+        [[7, 1], ["a", ""]],
+        [[7, 1], [1, 2], ["a", {}]],
+        [[7, 1], [2, 2], ["a", None]],
+    ]
+
+
 def test_a_sink_masks_what_a_transform_in_python_has_made(spark_runtime: SparkRuntime) -> None:
     masks = configured(MaskFieldValue(), {"fields": "a"})
     chain = Chain(spark_runtime, stages(Renumbered(), masks))
