@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pyspark.sql import functions as F
 
 from penstock.data import Date, Field, Schema, Time, Timestamp, Type
+from penstock.data.temporal_text import MILLIS_PER_DAY
 from penstock.data.text import to_java_text
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.expressions import apart, rare
-from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.usual import FIRST, LAST
 from penstock.pipeline.json_columns import to_json
 from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Left, Made, Shape, Side, SideName, Step, StepPlan

@@ -481,7 +481,7 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
             final.append(_choose(ends, written).alias(name))
     final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
     final += [
-        collectable(left_values(left, end.taken), left.known).alias(left_column(left.side, index))
+        collectable(left_values(left, _ends_here(ends, index)), left.known).alias(left_column(left.side, index))
         for index, end in enumerate(ends)
         for left in end.leaf.left
     ]
@@ -492,6 +492,17 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
     if any(end.leaf.dropped is not None for end in ends):
         final.append(_choose(ends, [_or_null(end.leaf.dropped) for end in ends]).alias("dropped"))
     return final or [F.lit(None).cast("boolean").alias("dropped")]
+
+
+def _ends_here(ends: Sequence[_End], index: int) -> Column | None:
+    """Whether a row ends in this leaf, and in none before it; None = every row does."""
+    end = ends[index]
+    here = end.taken
+    for other in ends[:index]:
+        # Other groups have rows of their own.
+        if other.slot == end.slot and other.taken is not None:
+            here = ~other.taken if here is None else here & ~other.taken
+    return here
 
 
 def collectable(column: Column, side: Side) -> Column:

@@ -29,9 +29,9 @@ def left_column(side: SideName, index: int) -> str:
     return f"left_{side}_{index}"
 
 
-def left_values(left: Left, taken: Column | None) -> Column:
-    """The column: the values in the rows that were ``taken`` (None: in all). A VARIANT has its own null for NULL."""
-    column = left.column if taken is None else F.when(taken, left.column)
+def left_values(left: Left, here: Column | None) -> Column:
+    """The column: the values of the rows that end ``here`` (None: all do). A VARIANT has its own null for NULL."""
+    column = left.column if here is None else F.when(here, left.column)
     return F.coalesce(column, null_variant()) if left.known.is_variant else column
 
 

@@ -21,11 +21,13 @@ from penstock.data import (
     Time,
     Timestamp,
 )
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords
+from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
 from penstock.testing.chains import configured, consumed, stages
+from penstock.transforms.hoist_field import HoistFieldValue
+from penstock.transforms.predicates import TopicNameMatches
 from penstock.transforms.timestamp_converter import TimestampConverterValue
 
 pytestmark = pytest.mark.java
@@ -154,3 +156,26 @@ def test_sinks_that_write_text(spark_runtime: SparkRuntime) -> None:
     assert batch.frames is not None
     texts = [text for frame in batch.frames for text in frame.table["value"].to_pylist()]
     assert texts == ["{at=Thu Jan 02 12:00:05 UTC 2020}", "{at=Thu Jan 01 00:00:00 UTC 1970}"]
+
+
+def test_records_that_go_several_ways_through_a_chain(spark_runtime: SparkRuntime) -> None:
+    hoist = configured(HoistFieldValue(), {"field": "held"})
+    named = configured(TopicNameMatches(), {"pattern": "held"})
+    spec = PipelineSpec(
+        StringConverter(),
+        StringConverter(),
+        SimpleHeaderConverter(),
+        [TransformStage("hoist", hoist, predicate=named)],
+        "text",
+    )
+    values = [LONG_AGO, NOON]
+    records = [
+        SourceRecord(None, None, topic, value, value_schema=Timestamp.SCHEMA)
+        for value in values
+        for topic in ("held", "plain")
+    ]
+
+    batch = build_source_pipeline(spark_runtime, spec).run(SourceRecords(records))
+
+    expected = [text for value in values for text in (b"Struct{held=%s}" % alone(None, value), alone(None, value))]
+    assert batch.table.column("value").to_pylist() == expected
