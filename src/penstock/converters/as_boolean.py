@@ -97,7 +97,7 @@ class BooleanConverter(ColumnConverter, Converter, HeaderConverter):
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.BooleanConverter"
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
+        CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
 
     def config(self) -> ConfigDef:
         return CONFIG

@@ -124,7 +124,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._payloads = PlainPayloads(defaults=True)
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
+        values = CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         for name in ("schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default"):
             if values[name] is None:
                 raise NullSettingError(f"{name} must not be null")

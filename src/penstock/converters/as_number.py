@@ -167,7 +167,7 @@ class _NumberConverter(ColumnConverter, Converter, HeaderConverter):
     kind: ClassVar[NumberKind]
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
+        CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
 
     def config(self) -> ConfigDef:
         return CONFIG

@@ -98,7 +98,7 @@ class StringConverter(ColumnConverter, Converter, HeaderConverter):
         self._encoding = "UTF-8"
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        values = CONFIG.parse({TYPE_CONFIG: use_of(is_key), **configs})
+        values = CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         self._encoding = find_encoding(cast("str", values["converter.encoding"]))
 
     def config(self) -> ConfigDef:

@@ -2,7 +2,7 @@
 
 A number schema takes 0 from anything that is no number, boolean takes false, string and bytes take null; numbers are
 cut to their width; an object serves as an array of its values. Only nulls, structs, maps, base64 and the logical
-types can fail.
+types can fail. Nor does a struct hold the null that a string or bytes became, at any depth outside of other structs.
 
 Main type: ``Lenient``. Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and LOGICAL_CONVERTERS.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, cast
 
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
-from penstock.converters.json_schema import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
+from penstock.converters.json_schema import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type, null_in_struct
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.json_columns import literal
@@ -381,9 +381,40 @@ class Lenient:
             told = "Structs should be encoded as JSON objects, but found "
             yield F.when(~_is_kind(column, "OBJECT<"), F.concat(F.lit(told), self._node_kind(column)))
             for field in schema.fields:
-                inner = self.problem(_member(column, field.name), field.schema)
+                member = _member(column, field.name)
+                inner = self.problem(member, field.schema)
                 if inner is not None:
                     yield F.when(_is_kind(column, "OBJECT<"), inner)
+                missing = self._null_problem(member, field.schema, f'field: "{field.name}"')
+                if missing is not None:
+                    yield F.when(_is_kind(column, "OBJECT<"), missing)
+
+    def _null_problem(self, column: Column, schema: Schema | None, place: str) -> Column | None:
+        """Why a struct cannot hold a value: what is no text is null where text is wanted. None = it can hold any.
+
+        Nulls of JSON itself have been found before, and structs inside have been looked at by themselves.
+        """
+        if schema is None or not _becomes_null(schema):
+            return None
+        if schema.type in (Type.STRING, Type.BYTES):
+            told = F.lit(null_in_struct(schema, place))
+            return F.when(~_is_null(column) & ~self._is_text(column), told)
+        if schema.type is Type.ARRAY:
+            inside = partial(self._null_problem, schema=schema.value_schema, place=f"element of array {place}")
+            return _first(F.transform(_items(column), lambda x: cast("Column", inside(x))))
+        value = partial(self._null_problem, schema=schema.value_schema, place=f"value of map {place}")
+        if has_plain_keys(schema):
+            members = F.when(_is_kind(column, "OBJECT<"), column).try_cast("map<string,variant>")
+            return _first(F.transform(F.map_values(members), lambda x: cast("Column", value(x))))
+        key = partial(self._null_problem, schema=schema.key_schema, place=f"key of map {place}")
+
+        def entry(x: Column) -> Column:
+            pair = x.try_cast("array<variant>")
+            parts = [key(F.get(pair, F.lit(0))), value(F.get(pair, F.lit(1)))]
+            return F.coalesce(*[one for one in parts if one is not None])
+
+        entries = F.when(_is_kind(column, "ARRAY<"), column).try_cast("array<variant>")
+        return _first(F.transform(entries, entry))
 
     def _map_problems(self, column: Column, schema: Schema) -> Iterator[Column]:
         if has_plain_keys(schema):
@@ -415,8 +446,7 @@ class Lenient:
             ]
             return F.coalesce(*[one for one in parts if one is not None])
 
-        texts = F.transform(F.when(is_array, column).try_cast("array<variant>"), entry)
-        yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
+        yield _first(F.transform(F.when(is_array, column).try_cast("array<variant>"), entry))
 
     def _can_fail(self, schema: Schema | None) -> bool:
         """Whether ``problem`` gives a column. Asking it would double the work with each level of nesting."""
@@ -431,8 +461,7 @@ class Lenient:
     def _item_problems(self, column: Column, schema: Schema | None) -> Iterator[Column]:
         if not self._can_fail(schema):
             return
-        texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema)))
-        yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
+        yield _first(F.transform(column, lambda x: cast("Column", self.problem(x, schema))))
 
     def _told(self, text: str, column: Column) -> Column:
         return F.concat(F.lit(f"{text} but was "), self._node_kind(column))
@@ -448,6 +477,22 @@ class Lenient:
             .when(_kind(column) == _MISSING_KIND, F.lit("MISSING"))
             .otherwise(F.lit("NULL"))
         )
+
+
+@lru_cache(maxsize=1024)
+def _becomes_null(schema: Schema) -> bool:
+    """Whether JSON that is not null can become a null that a struct refuses: a string of what is no text."""
+    if schema.type is Type.ARRAY:
+        return schema.value_schema is not None and _becomes_null(schema.value_schema)
+    if schema.type is Type.MAP:
+        return any(one is not None and _becomes_null(one) for one in (schema.key_schema, schema.value_schema))
+    plain = schema.type in (Type.STRING, Type.BYTES) and not is_decimal(schema)
+    return plain and not schema.optional and denied_type(schema) is None
+
+
+def _first(texts: Column) -> Column:
+    """The first of some texts that is not null; null where there is none."""
+    return F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
 
 def missing() -> Column:

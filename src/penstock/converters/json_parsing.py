@@ -93,8 +93,10 @@ def parse_quickly(messages: Text, keep: Keep) -> Parsed:
     text = messages.column
     value = keep(messages.if_utf8(F.try_parse_json(text)))
     kinds = keep(F.schema_of_variant(value))
-    # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it.
-    plain = ~kinds.contains("DECIMAL") & ~kinds.contains("VARIANT")
+    # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it, and so does that of
+    # an array that has numbers with an exponent, too.
+    hidden = kinds.contains("VARIANT") | (kinds.contains("DOUBLE") & kinds.contains("ARRAY"))
+    plain = ~kinds.contains("DECIMAL") & ~hidden
     # In a string it counts as well, and only costs time.
     suspect = text.contains("-0")
     minus_zero = F.when(suspect, text.rlike("-0[0.]*[eE]")).otherwise(F.lit(False))

@@ -460,8 +460,36 @@ def _read_plain(schema: Schema, node: Any, defaults: bool) -> Any:
         return _read_map(schema, node, defaults)
     if not isinstance(node, dict):
         raise DataException(f"Structs should be encoded as JSON objects, but found {node_kind(node)}")
-    values = [read_value(field.schema, node.get(field.name), defaults=defaults) for field in schema.fields]
+    values: list[Any] = []
+    for field in schema.fields:
+        value = read_value(field.schema, node.get(field.name), defaults=defaults)
+        _require(field.schema, value, f'field: "{field.name}"')
+        values.append(value)
     return Struct.unchecked(schema, values)
+
+
+def _require(schema: Schema | None, value: Any, place: str) -> None:
+    """Refuses nulls of other JSON, a number for a string say, where a struct must have a value.
+
+    Structs inside have been through this before.
+    """
+    if schema is None:
+        return
+    if value is None:
+        if not schema.optional:
+            raise DataException(null_in_struct(schema, place))
+    elif schema.type is Type.ARRAY:
+        for item in value:
+            _require(schema.value_schema, item, f"element of array {place}")
+    elif schema.type is Type.MAP:
+        for key, item in value.items():
+            _require(schema.key_schema, key, f"key of map {place}")
+            _require(schema.value_schema, item, f"value of map {place}")
+
+
+def null_in_struct(schema: Schema, place: str) -> str:
+    """What is said of a null that a struct cannot hold."""
+    return f"Invalid value: null used for required {place}, schema type: {schema.type.name}"
 
 
 def _read_map(schema: Schema, node: Any, defaults: bool) -> dict[Any, Any]:

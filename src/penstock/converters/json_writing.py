@@ -95,7 +95,7 @@ class WriteJson(Step):
         left: Left | None = None
         if known.is_variant:
             text = keep(to_json(column))
-            problem = keep(unsupported_kind(keep(F.schema_of_variant(column))))
+            problem = keep(unsupported_kind(keep(F.schema_of_variant(column)), text))
             odd = F.when(holds_tagged_map(text) & problem.isNull(), column)
             left = Left(self.side, odd, known, self._written)
         else:

@@ -294,10 +294,12 @@ class Schema:
 
 
 def _same_default(left: object, right: object) -> bool:
-    """Equality that tells 1 from 1.0 and True, and finds NaN equal to itself, as Java's boxed values do."""
+    """Equality that tells 1 from 1.0 and True, 0.0 from -0.0, and finds NaN equal to itself, as Java's boxes do."""
     if type(left) is not type(right):
         return False
-    return left == right or (left != left and right != right)
+    if isinstance(left, float):
+        return repr(left) == repr(right)
+    return left == right
 
 
 def _restore(

@@ -72,16 +72,16 @@ class Struct:
         """Stores a field's value and returns this struct.
 
         Raises:
-            DataException: There is no such field, or the value does not fit its schema (null fits a field that is
-                optional or has a default).
+            DataException: There is no such field, or the value does not fit its schema. Null fits an optional field
+                alone: one with a default is left out to have it.
         """
         # This is what a transform in Python does most: what fits by its class alone is looked at no further.
         try:
-            index, exact, ends, default = self.schema._places[field if isinstance(field, str) else field.name]
+            index, exact, ends, _ = self.schema._places[field if isinstance(field, str) else field.name]
         except KeyError:
             raise _no_field(field) from None
         fits = type(value) is exact and (ends is None or ends[0] <= value <= ends[1])  # type: ignore[operator]
-        if not fits and (value is not None or default is None):
+        if not fits:
             found = self._field(field)
             check_value(found.schema, value, f'field: "{found.name}"')
         self.values[index] = value

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MAP_OPEN: Final = '{"\\u0000map":'
-_TAGGED: Final = '"\\\\u0000(?:struct|time|decimal)":'
+_TAG_OPEN: Final = '{"\\u0000'
+_TAGGED: Final = '\\{"\\\\u0000(?:struct|time|decimal)":'
 _NO_SCHEMA_TYPE: Final = "does not have corresponding schema type."
 _KINDS: Final = {"DECIMAL": "java.math.BigDecimal", "DATE": "java.util.Date", "TIMESTAMP": "java.util.Date"}
 
@@ -31,11 +32,14 @@ def holds_tagged_map(text: Column) -> Column:
     return text.contains(_MAP_OPEN)
 
 
-def unsupported_kind(schema: Column) -> Column:
+def unsupported_kind(schema: Column, text: Column) -> Column:
     """Why a schemaless value has no Connect schema type (it holds a decimal, date or time); null where it has.
+
+    Decimals and dates beside other values in an array are not found: they have no kind of their own there.
 
     Args:
         schema: Its kind, ``schema_of_variant``, which is used several times: name it first.
+        text: Its JSON text, likewise. Tagged objects show there, also in an array whose kind hides them.
     """
 
     def told(kinds: Column) -> Column:
@@ -43,11 +47,12 @@ def unsupported_kind(schema: Column) -> Column:
         for kind, java in _KINDS.items():
             found = kinds.rlike(f"(?:^|[<:] ?){kind}\\b")
             problem = F.when(found, F.lit(f"Java class class {java} {_NO_SCHEMA_TYPE}")).otherwise(problem)
-        tagged = kinds.rlike("\\x00(?:struct|time|decimal)")
-        return F.when(tagged, F.lit(f"Java class class java.lang.Object {_NO_SCHEMA_TYPE}")).otherwise(problem)
+        return F.when(text.rlike(_TAGGED), F.lit(f"Java class class java.lang.Object {_NO_SCHEMA_TYPE}")).otherwise(
+            problem
+        )
 
     # Regular expressions cost more than all else here, and few values have a kind or a name with these letters.
-    suspect = schema.contains("\x00")
+    suspect = text.contains(_TAG_OPEN)
     for kind in _KINDS:
         suspect = suspect | schema.contains(kind)
     return F.when(suspect, rare(schema, told))

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
-from penstock.data import Schema, Struct, Type
+from penstock.data import Schema, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
@@ -24,9 +24,9 @@ from penstock.pipeline.variant_columns import get_field, put_field
 from penstock.transforms.cast_columns import SPARK_TYPES, Casted, cast_typed, cast_variant, casted_layout
 from penstock.transforms.cast_values import cast_schema, cast_value, casts_of, parse_spec
 from penstock.transforms.requirements import require_map, require_struct
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.sides import Demand, null_variant, side_of, with_side
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -210,7 +210,7 @@ class _Cast(ColumnTransform, Transformation):
     def configure(self, props: Mapping[str, object]) -> None:
         values = CONFIG.parse(props)
         self._casts = casts_of(parse_spec(cast("list[str]", values["spec"])))
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG
@@ -236,7 +236,7 @@ class _Cast(ColumnTransform, Transformation):
         for one in struct.schema.fields:
             if one.name in wanted:
                 values[one.index] = cast_value(one.schema, values[one.index], wanted[one.name])
-        return with_side(record, self.side, updated, Struct.unchecked(updated, values))
+        return with_side(record, self.side, updated, filled(updated, values))
 
 
 class CastKey(_Cast):

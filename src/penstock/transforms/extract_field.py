@@ -45,7 +45,7 @@ from penstock.transforms.requirements import (
     require_map,
     require_struct,
 )
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import field_column
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class _ExtractField(ColumnTransform, Transformation):
     def configure(self, props: Mapping[str, object]) -> None:
         values = CONFIG.parse(props)
         self._path = parse_path(cast("str | None", values["field"]), values[SYNTAX_CONFIG])
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG

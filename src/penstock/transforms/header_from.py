@@ -33,7 +33,7 @@ from penstock.transforms.requirements import (
     require_struct,
     struct_fault,
 )
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class _HeaderFrom(ColumnTransform, Transformation):
             raise ConfigException("'fields' config must have the same number of elements as 'headers' config.")
         self._pairs = tuple(zip(fields, headers, strict=True))
         self._move = values["operation"] == "move"
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar, Final, cast
 
 from pyspark.sql import functions as F
@@ -17,11 +17,12 @@ from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.data import Schema, SchemaBuilder, Struct
-from penstock.errors import SchemaBuilderException
+from penstock.errors import DataException, SchemaBuilderException
 from penstock.pipeline.objects import members_of, object_member, object_side
-from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_columns import map_of_null, object_of
+from penstock.transforms.struct_copies import null_in
 
 CONFIG: Final = ConfigDef().define(
     "field",
@@ -64,7 +65,9 @@ class Hoist(Step):
             return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, reads, writes)
         schema = _hoisted(known.schema, self.field)
         side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True)
-        return StepPlan(shape.with_side(self.side, side), self._make_struct, reads, writes)
+        checked = not known.schema.optional and not known.present
+        make = partial(self._make_present, known.schema) if checked else self._make_struct
+        return StepPlan(shape.with_side(self.side, side), make, reads, writes)
 
     def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
         member = object_member(members_of(known), optional=not known.present)
@@ -74,6 +77,10 @@ class Hoist(Step):
 
     def _make_struct(self, bag: Bag, keep: Keep) -> Made:
         return Made({self.side: F.struct(bag.side(self.side).alias(self._name))})
+
+    def _make_present(self, schema: Schema, bag: Bag, keep: Keep) -> Made:
+        missing = Fault(bag.side(self.side).isNull(), null_in(self._name, schema), DataException.java_name)
+        return Made(self._make_struct(bag, keep).columns, (missing,))
 
     def _make_object(self, bag: Bag, keep: Keep) -> Made:
         value = bag.side(self.side).cast("variant")
@@ -97,6 +104,8 @@ class _HoistField(ColumnTransform, Transformation):
         """The same for one record, for callers outside of a pipeline."""
         schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
         new_schema = None if schema is None else _hoisted(schema, self._field)
+        if value is None and schema is not None and not schema.optional:
+            raise DataException(null_in(str(self._field), schema))
         wrapped: object = {self._field: value} if new_schema is None else Struct.unchecked(new_schema, [value])
         if self.side == "key":
             return cast("R", record.new_record(key_schema=new_schema, key=wrapped))

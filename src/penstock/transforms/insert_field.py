@@ -39,7 +39,15 @@ from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound, spark_type
 from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
 from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, schema_like
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
+from penstock.transforms.struct_copies import (
+    copied_layout,
+    field_column,
+    field_value,
+    filled,
+    required_fault,
+    schema_like,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -71,14 +79,7 @@ def _define() -> ConfigDef:
         importance=Importance.MEDIUM,
         doc="Static field value, if field name configured.",
     )
-    return definition.define(
-        "replace.null.with.default",
-        ConfigType.BOOLEAN,
-        default=True,
-        importance=Importance.MEDIUM,
-        doc="Whether to replace fields that have a default value and that are null to the default value. "
-        "When set to true, the default value is used, otherwise null is used.",
-    )
+    return define_null_replacement(definition)
 
 
 CONFIG: Final = _define()
@@ -169,17 +170,19 @@ class Insert(Step):
         assert schema is not None
         if schema.type is not Type.STRUCT or known.physical.form is not Form.STRUCT:
             return self._failing(shape, f"{no_struct(_PURPOSE)}{java_class(schema)}", DataException.java_name)
-        if self._needs_sink(shape):
-            return self._failing(shape, NOT_A_SINK, DataException.java_name)
         try:
             extended = _extended(schema, self.insertions)
         except SchemaBuilderException as error:
             return self._failing(shape, str(error), SchemaBuilderException.java_name)
+        if self._needs_sink(shape):
+            return self._failing(shape, NOT_A_SINK, DataException.java_name)
         inserted = [replace(SCALAR, text=self._text_bound(one)) for one in self.insertions]
         pairs = zip(schema.fields, known.physical.children, strict=True)
         copied = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
         physical = Physical(Form.STRUCT, (*copied, *inserted))
         side = Side.of(extended, physical, present=True)
+        # What has no default either is null in values alone that nothing should have let through.
+        with_defaults = [(one.name, one) for one in schema.fields if one.schema.default is not None]
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
@@ -188,7 +191,8 @@ class Insert(Step):
                 for field, child in zip(schema.fields, known.physical.children, strict=True)
             ]
             fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
-            return Made({self.side: F.struct(*fields)})
+            required = required_fault(value, with_defaults, defaults=self.defaults)
+            return Made({self.side: F.struct(*fields)}, () if required is None else (required,))
 
         return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
 
@@ -293,7 +297,7 @@ class _InsertField(ColumnTransform, Transformation):
         static = parsed[-1]
         if static is not None and self._static is None:
             raise ConfigException("static.value", None, f"No value specified for static field: {static.name}")
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG
@@ -311,10 +315,11 @@ class _InsertField(ColumnTransform, Transformation):
             changed.update((name, one) for name, one in self._values_of(record) if one is not None)
             return self._replaced(record, None, changed)
         struct = require_struct(value, schema, _PURPOSE)
-        values = self._values_of(record)
         extended = _extended(schema, self._insertions)
+        values = self._values_of(record)
         copied = [field_value(struct, field, defaults=self._defaults) for field in schema.fields]
-        return self._replaced(record, extended, Struct.unchecked(extended, [*copied, *(one for _, one in values)]))
+        copy = filled(schema, copied)
+        return self._replaced(record, extended, Struct.unchecked(extended, [*copy.values, *(one for _, one in values)]))
 
     def _values_of(self, record: ConnectRecord) -> list[tuple[str, object]]:
         if any(one.what == "offset" for one in self._insertions) and not isinstance(record, SinkRecord):

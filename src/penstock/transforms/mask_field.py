@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import AnyNonDuplicate, ConfigDef, ConfigType, Importance, NonEmptyString
-from penstock.data import Decimal, Schema, Struct, Type, Values
+from penstock.data import Decimal, Schema, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
 from penstock.pipeline.expressions import apart
@@ -30,9 +30,9 @@ from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
 from penstock.pipeline.variant_building import variant_literal
 from penstock.pipeline.variant_columns import get_field, put_field
 from penstock.transforms.requirements import java_class, java_class_of_value, require_map, require_struct
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.sides import Demand, null_variant, side_of, with_side
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -325,7 +325,7 @@ class _MaskField(ColumnTransform, Transformation):
         values = CONFIG.parse(props)
         self._fields = tuple(cast("list[str]", values["fields"]))
         self._replacement = cast("str | None", values["replacement"])
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG
@@ -346,7 +346,7 @@ class _MaskField(ColumnTransform, Transformation):
         for one in struct.schema.fields:
             if one.name in self._fields and values[one.index] is not None:
                 values[one.index] = masked(one.schema, self._replacement)
-        return with_side(record, self.side, schema, Struct.unchecked(struct.schema, values))
+        return with_side(record, self.side, schema, filled(struct.schema, values))
 
     def _masked_value(self, value: object) -> object:
         match value:

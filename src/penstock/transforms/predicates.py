@@ -22,6 +22,7 @@ from penstock.errors import ConfigException
 from penstock.pipeline.header_columns import has_header
 from penstock.pipeline.regex_columns import matches
 from penstock.pipeline.step import Bag, ColumnPredicate, Shape
+from penstock.transforms.settings import NO_PATTERN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -34,7 +35,7 @@ _HEADER_SETTINGS: Final = ConfigDef().define(
 
 def _ensure_regex(name: str, value: object) -> None:
     if value is None:
-        raise ConfigException(name, value, "Invalid regex: there is none")
+        raise ConfigException(name, value, NO_PATTERN)
     compile_java(str(value), name=name)
 
 

@@ -22,19 +22,18 @@ from penstock.errors import ConfigException
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Step, StepPlan
 from penstock.transforms.java_replacement import ReplacementError, expand, group_count, group_names, parse_replacement
 from penstock.transforms.requirements import NullPointerError
+from penstock.transforms.settings import NO_PATTERN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_NO_PATTERN: Final = 'Cannot invoke "String.isEmpty()" because "this.pattern" is null'
 #: What a pattern is refused with that is right in Java; the JVM runs it all the same.
 _UNTRANSLATED: Final = "Not supported here"
 
 
 def _check_regex(name: str, value: object) -> None:
     if value is None:
-        # Java's own words; it stands beside the error that says the setting is missing.
-        raise ConfigException(name, None, f"Invalid regex: {_NO_PATTERN}")
+        raise ConfigException(name, None, NO_PATTERN)
     try:
         compile_java(str(value), name=name)
     except ConfigException as error:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
+from penstock.config import AnyNonDuplicate, ConfigDef, ConfigType, Importance, LambdaValidator
 from penstock.data import Field, Schema, Struct, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
 from penstock.pipeline.objects import members_of, object_column, object_side
@@ -43,7 +43,7 @@ from penstock.transforms.requirements import (
     struct_fault,
     with_string_keys,
 )
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
@@ -68,17 +68,13 @@ def parse_renames(mappings: Sequence[str]) -> dict[str, str]:
     return renames
 
 
-def _ensure_list(name: str, value: object) -> None:
+def _ensure_renames(name: str, value: object) -> None:
     if value is None:
         raise ConfigException(f"Configuration '{name}' values must not be null.")
-
-
-def _ensure_renames(name: str, value: object) -> None:
-    _ensure_list(name, value)
     parse_renames(cast("list[str]", value))
 
 
-_LIST: Final = LambdaValidator(_ensure_list, "any list")
+_LIST: Final = AnyNonDuplicate(empty_allowed=True, null_allowed=False)
 CONFIG: Final = define_null_replacement(
     ConfigDef()
     .define(
@@ -315,7 +311,7 @@ class _ReplaceField(ColumnTransform, Transformation):
             tuple(cast("list[str]", values["include"])),
             tuple(parse_renames(cast("list[str]", values["renames"])).items()),
         )
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG

@@ -19,9 +19,9 @@ from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.sides import is_null, side_of, with_side
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 _NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
 #: Java lists the fields of every schema, which only structs have.
@@ -111,7 +111,7 @@ class _SetSchemaMetadata(ColumnTransform, Transformation):
         values = CONFIG.parse(props)
         self._name = cast("str | None", values["schema.name"])
         self._version = cast("int | None", values["schema.version"])
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
         if self._name is None and self._version is None:
             raise ConfigException("Neither schema name nor version configured")
 
@@ -131,7 +131,7 @@ class _SetSchemaMetadata(ColumnTransform, Transformation):
         updated = self.step().updated(schema)
         if isinstance(value, Struct):
             fields = [field_value(value, one, defaults=self._defaults) for one in schema.fields]
-            value = Struct.unchecked(updated, fields)
+            value = filled(updated, fields)
         return with_side(record, self.side, updated, value)
 
 

@@ -1,7 +1,8 @@
 """Structs made anew from the fields of others: schemas, columns, and what ``Struct.put`` refuses.
 
 Functions ``schema_like`` (a struct schema with the name, version and doc of another), ``field_column`` (a field, its
-default in place of null where that is asked for), ``required_fault`` (a null where Java's ``Struct.put`` takes none).
+default in place of null where that is asked for), ``required_fault`` (a null where Java's ``Struct.put`` takes none)
+and ``filled`` (the same of one record).
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.transforms.util.SchemaUtil; org.apache.kafka.connect.data.Struct.put.
@@ -69,10 +70,8 @@ def required_fault(value: Column, fields: Sequence[tuple[str, Field]], *, defaul
     required = [
         (name, field)
         for name, field in fields
-        if not field.schema.optional
-        and not (defaults and field.schema.default is not None)
-        # Struct.put takes null for a field with a default.
-        and field.schema.default is None
+        # Struct.put takes no null for a field with a default either.
+        if not field.schema.optional and not (defaults and field.schema.default is not None)
     ]
     if not required:
         return None
@@ -84,8 +83,24 @@ def required_fault(value: Column, fields: Sequence[tuple[str, Field]], *, defaul
     def text(struct: Column) -> Column:
         message = F.lit(None).cast("string")
         for name, field in reversed(required):
-            told = f'Invalid value: null used for required field: "{name}", schema type: {field.schema.type.name}'
-            message = F.when(struct.getField(field.name).isNull(), told).otherwise(message)
+            message = F.when(struct.getField(field.name).isNull(), null_in(name, field.schema)).otherwise(message)
         return message
 
     return Fault(value.isNotNull() & condition, rare(value, text), DataException.java_name)
+
+
+def filled(schema: Schema, values: Sequence[object]) -> Struct:
+    """A Struct of values that fit its schema, unless they are null.
+
+    Raises:
+        DataException: One is null, and required.
+    """
+    for field, value in zip(schema.fields, values, strict=True):
+        if value is None and not field.schema.optional:
+            raise DataException(null_in(field.name, field.schema))
+    return Struct.unchecked(schema, values)
+
+
+def null_in(name: str, schema: Schema) -> str:
+    """What Java's ``Struct.put`` says of a null for a required field."""
+    return f'Invalid value: null used for required field: "{name}", schema type: {schema.type.name}'

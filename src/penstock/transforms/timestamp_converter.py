@@ -32,9 +32,9 @@ from penstock.pipeline.types import Form, Physical, spark_type
 from penstock.pipeline.variant import TIME_TAG
 from penstock.pipeline.variant_columns import get_field, java_class_of, object_of, put_field
 from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.sides import Demand, copy_basics, is_null, null_variant, scalar, side_of, with_kind, with_side
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
+from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 from penstock.transforms.timestamp_formats import (
     DATE,
     NO_FORMAT,
@@ -390,7 +390,7 @@ class _TimestampConverter(ColumnTransform, Transformation):
         self._field = cast("str | None", values["field"])
         target, precision = cast("str", values["target.type"]), cast("str", values["unix.precision"])
         pattern = cast("str | None", values["format"]) or ""
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
         if not pattern.strip():
             if target == STRING:
                 raise ConfigException(
@@ -434,7 +434,7 @@ class _TimestampConverter(ColumnTransform, Transformation):
         updated = converted_schema(schema, self._field, self._conversion, self._defaults)
         if isinstance(value, Struct):
             values = _converted_values(value, self._field, self._conversion, self._defaults)
-            value = Struct.unchecked(updated, values)
+            value = filled(updated, values)
         return with_side(record, self.side, updated, value)
 
     def _schemaless(self, value: object) -> object:

@@ -24,7 +24,7 @@ from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_building import null_variant
 from penstock.pipeline.variant_columns import get_field, object_of
 from penstock.transforms.requirements import is_struct, map_fault, no_map, require_map, require_struct, struct_fault
-from penstock.transforms.settings import define_null_replacement
+from penstock.transforms.settings import define_null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 
 _PURPOSE: Final = "copying fields from value to key"
@@ -147,7 +147,7 @@ class ValueToKey(ColumnTransform, Transformation):
     def configure(self, props: Mapping[str, object]) -> None:
         values = CONFIG.parse(props)
         self._names = tuple(cast("list[str]", values["fields"]))
-        self._defaults = bool(values["replace.null.with.default"])
+        self._defaults = replaces_nulls(values)
 
     def config(self) -> ConfigDef:
         return CONFIG

@@ -64,6 +64,7 @@ def test_a_nan_default_equals_itself_and_zero_is_not_false() -> None:
 
     assert build(float("nan")) == build(float("nan"))
     assert Schema(Type.INT32, default=0) != Schema(Type.INT32, default=False)
+    assert build(0.0) != build(-0.0)
 
 
 def test_a_schema_survives_pickle_and_copy() -> None:

@@ -53,12 +53,15 @@ def test_a_struct_gives_defaults_for_nulls_but_keeps_the_raw_value() -> None:
     struct.validate()
 
 
-def test_null_fits_a_field_that_is_optional_or_has_a_default() -> None:
-    struct = Struct(PERSON).put("age", 5).put("age", None).put("nick", None)
+def test_null_fits_an_optional_field_alone() -> None:
+    struct = Struct(PERSON).put("age", 5).put("nick", None)
 
-    assert struct.get("age") == 18
+    assert struct.get("nick") is None
     with pytest.raises(DataException, match='null used for required field: "name", schema type: STRING'):
         struct.put("name", None)
+    with pytest.raises(DataException, match='null used for required field: "age", schema type: INT32'):
+        struct.put("age", None)
+    assert struct.get("age") == 5
 
 
 def test_a_struct_that_lacks_a_required_field_is_not_valid() -> None:
