@@ -485,7 +485,9 @@ def _becomes_null(schema: Schema) -> bool:
     if schema.type is Type.ARRAY:
         return schema.value_schema is not None and _becomes_null(schema.value_schema)
     if schema.type is Type.MAP:
-        return any(one is not None and _becomes_null(one) for one in (schema.key_schema, schema.value_schema))
+        # The names of an object are always there.
+        parts = [schema.value_schema] if has_plain_keys(schema) else [schema.key_schema, schema.value_schema]
+        return any(one is not None and _becomes_null(one) for one in parts)
     plain = schema.type in (Type.STRING, Type.BYTES) and not is_decimal(schema)
     return plain and not schema.optional and denied_type(schema) is None
 

@@ -312,11 +312,20 @@ class Conditional(Step):
         # What changes the members of objects would split the chain here, where VARIANT goes one way.
         if not self.step.takes_objects(shape):
             return False
-        inner = self.step.plan(shape)
+        inner = self._inner(shape)
         return isinstance(inner, StepPlan) and _one_shape(inner.shape, shape) is not None
 
+    def _inner(self, shape: Shape) -> StepPlan | Split:
+        try:
+            return self.step.plan(shape)
+        except Exception as error:
+            # It fails where the predicate holds; the other records never come to it.
+            log.debug("%s cannot take records of this shape: %s", self.step, error)
+            fault = Fault(None, str(error), java_class_name(error))
+            return StepPlan(shape, lambda bag, keep: Made(faults=(fault,)))
+
     def plan(self, shape: Shape) -> StepPlan | Split:
-        inner = self.step.plan(shape)
+        inner = self._inner(shape)
         holds = partial(self._holds, shape)
         reads = frozenset(self.predicate.reads)
         unchanged = Branch(None, StepPlan(shape))
