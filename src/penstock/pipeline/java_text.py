@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 #: Types in a kind (``schema_of_variant``) whose JSON text could be that of another one, or names of tagged objects.
-_FOREIGN: Final = r"(?:^|[<:] ?)(?:DATE|TIMESTAMP|BINARY|VARIANT)\b|\x00(?:map|struct|time)"
+_FOREIGN: Final = r"(?:^|[<:] ?)(?:DATE|TIMESTAMP|BINARY|VARIANT)\b|\x00(?:map|struct|time|date)"
 MakeText: TypeAlias = Callable[[str], bytes]
 
 _OPEN: Final = "\x01"

@@ -7,12 +7,17 @@ is the dictionary of all object keys.
 What VARIANT cannot say is written as a *tagged object*: an object of one key, that key being one of ``TAGS``. A dict of
 the user's that looks like one is itself written as a tagged map, so a tag cannot clash:
 
-==============  ========================================================================================
-``MAP_TAG``     a map with a key that is no string: array of ``[key, value]`` arrays
-``STRUCT_TAG``  a Struct inside of schemaless data: ``[schema object, array of field values]``
-``TIME_TAG``    a time of day: milliseconds
-``DECIMAL_TAG`` a decimal outside of 38 digits, or with a scale outside of 0..38: ``[unscaled binary, scale]``
-==============  ========================================================================================
+================= ========================================================================================
+``MAP_TAG``       a map with a key that is no string: array of ``[key, value]`` arrays
+``STRUCT_TAG``    a Struct inside of schemaless data: ``[schema object, array of field values]``
+``TIME_TAG``      a time of day: milliseconds
+``DECIMAL_TAG``   a decimal outside of 38 digits, or with a scale outside of 0..38: ``[unscaled binary, scale]``
+``DATE_TAG``      a date beside values of another kind in an array: its days since 1970
+``TIMESTAMP_TAG`` a timestamp beside such values: microseconds since 1970
+================= ========================================================================================
+
+Spark tells the kind of an array by what its items have in common, which hides a date or a decimal beside others: there
+decimals are tagged, too.
 
 Thread: pure functions; the caches are dicts written with single operations, safe from any thread.
 """
@@ -22,6 +27,7 @@ from __future__ import annotations
 import decimal
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import accumulate
@@ -40,7 +46,9 @@ MAX_UNSCALED_DIGITS: Final = 1000
 #: What holds any number of as many digits.
 MAX_UNSCALED_BYTES: Final = 416
 DECIMAL_TAG: Final = "\x00decimal"
-TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG))
+DATE_TAG: Final = "\x00date"
+TIMESTAMP_TAG: Final = "\x00timestamp"
+TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG, DATE_TAG, TIMESTAMP_TAG))
 
 NULL_VALUE: Final = b"\x00"
 NO_KEYS: Final = b"\x01\x00\x00"
@@ -201,8 +209,12 @@ def _write_date(value: date) -> bytes:
 
 
 def _write_datetime(value: datetime) -> bytes:
+    return _pack_int64(_TIMESTAMP << 2, _micros(value))
+
+
+def _micros(value: datetime) -> int:
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return _pack_int64(_TIMESTAMP << 2, (aware - EPOCH) // _MICROSECOND)
+    return (aware - EPOCH) // _MICROSECOND
 
 
 _SCALARS: Final[Mapping[type, Callable[..., bytes]]] = {
@@ -219,18 +231,21 @@ _SCALARS: Final[Mapping[type, Callable[..., bytes]]] = {
 }
 
 
-def _write(value: object, keys: Keys) -> bytes:
+def _write(value: object, keys: Keys, *, looked: bool = False) -> bytes:
+    """The binary of a value; ``looked``: it is in an array that hides nothing, or whose hidden values are tagged."""
     scalar = _SCALARS.get(type(value))
     if scalar is not None:
         return scalar(value)
     if isinstance(value, dict):
         if all(type(key) is str for key in value) and not (len(value) == 1 and next(iter(value)) in TAGS):
-            return _write_object(cast("dict[str, object]", value), keys)
+            return _write_object(cast("dict[str, object]", value), keys, looked=looked)
         return _write_tagged(MAP_TAG, [[key, item] for key, item in value.items()], keys)
     if isinstance(value, (list, tuple)):
         parts = []
+        if not looked and _hides(value):
+            value = cast("list[object]", _tagged(value))
         for item in value:  # a comprehension would be one more call for each level of nesting
-            parts.append(_write(item, keys))
+            parts.append(_write(item, keys, looked=True))
         return _write_array(parts)
     if isinstance(value, decimal.Decimal):
         return _write_decimal(value, keys)
@@ -238,6 +253,8 @@ def _write(value: object, keys: Keys) -> bytes:
         return _write_tagged(STRUCT_TAG, [_pack_schema(value.schema), value.values], keys)
     if isinstance(value, time):
         return _write_tagged(TIME_TAG, millis_of_time(value), keys)
+    if isinstance(value, _Tagged):
+        return _write_tagged(value.tag, value.content, keys)
     for base in (bool, int, float, str, bytes, datetime, date):
         if isinstance(value, base):
             return _SCALARS[base](value)
@@ -245,11 +262,78 @@ def _write(value: object, keys: Keys) -> bytes:
     raise DataException(f"A value of the Python class {name} is nothing that schemaless Connect data can hold")
 
 
-def _write_object(value: dict[str, object], keys: Keys) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Tagged:
+    """What is written as a tagged object although it has a kind of its own."""
+
+    tag: str
+    content: object
+
+
+#: What needs no look at the items of an array: their kinds hide nothing.
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+_FOREIGN: Final = frozenset((decimal.Decimal, date, datetime))
+_CONTAINERS: Final = (dict, list, tuple)
+
+
+def _hides(items: list[object] | tuple[object, ...]) -> bool:
+    """Whether an array's kind hides a decimal, date or timestamp: values of other kinds stand in the same place."""
+    return _holds_foreign(items) and _is_mixed(items)
+
+
+def _holds_foreign(items: list[object] | tuple[object, ...]) -> bool:
+    todo: list[Iterable[object]] = [items]
+    seen: set[int] = set()
+    while todo:
+        container = todo.pop()
+        if id(container) in seen:
+            continue  # perhaps it holds itself, which is for the writer to refuse
+        seen.add(id(container))
+        inside = list(container.values() if isinstance(container, dict) else container)
+        kinds = set(map(type, inside))
+        if not kinds.isdisjoint(_FOREIGN):
+            return True
+        if not kinds <= _PLAIN:
+            todo += [one for one in inside if isinstance(one, _CONTAINERS)]
+    return False
+
+
+def _is_mixed(items: object) -> bool:
+    found: dict[tuple[str | None, ...], set[type]] = {}
+    todo: list[tuple[tuple[str | None, ...], object]] = [((), items)]
+    while todo:
+        place, value = todo.pop()
+        if len(place) > MAX_LEVELS:
+            return True  # too deep anyway
+        if isinstance(value, dict):
+            # Maps with other keys are tagged as a whole: there the names do not matter.
+            todo += [((*place, str(key)), item) for key, item in value.items()]
+        elif isinstance(value, (list, tuple)):
+            todo += [((*place, None), item) for item in value]
+        if value is not None:
+            found.setdefault(place, set()).add(type(value))
+    return any(len(kinds) > 1 for kinds in found.values())
+
+
+def _tagged(value: object) -> object:
+    """A copy of an array, or of a part of one, with its decimals, dates and timestamps tagged."""
+    if isinstance(value, decimal.Decimal):
+        unscaled, scale = unscale(value)
+        return _Tagged(DECIMAL_TAG, [unscaled_bytes(unscaled), scale])
+    if isinstance(value, datetime):
+        return _Tagged(TIMESTAMP_TAG, _micros(value))
+    if isinstance(value, date):
+        return _Tagged(DATE_TAG, value.toordinal() - _EPOCH_DAY)
+    if isinstance(value, dict):
+        return {key: _tagged(item) for key, item in value.items()}
+    return [_tagged(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _write_object(value: dict[str, object], keys: Keys, *, looked: bool) -> bytes:
     ids = {key: keys.setdefault(key, len(keys)) for key in value}
     parts = []
     for item in value.values():  # as in ``_write``
-        parts.append(_write(item, keys))
+        parts.append(_write(item, keys, looked=looked))
     positions = {key: position for position, key in enumerate(value)}
     order = sort_keys(value)
     body = b"".join(parts)
@@ -511,7 +595,10 @@ def _read_decimal(data: bytes, at: int, width: int) -> decimal.Decimal:
 
 
 def _read_micros(data: bytes, at: int) -> object:
-    micros: int = struct.unpack_from("<q", data, at)[0]
+    return _datetime_of_micros(struct.unpack_from("<q", data, at)[0])
+
+
+def _datetime_of_micros(micros: int) -> object:
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -545,6 +632,10 @@ _BY_HEADER: Final = {kind << 2: reader for kind, reader in _READERS.items()}
 def _read_tagged(tag: str, content: object) -> object:
     if tag == TIME_TAG:
         return time_of_millis(cast("int", content))
+    if tag == DATE_TAG:
+        return date_of_days(cast("int", content))
+    if tag == TIMESTAMP_TAG:
+        return _datetime_of_micros(cast("int", content))
     parts = cast("list[object]", content)
     if tag == MAP_TAG:
         return {hashable(key): value for key, value in cast("list[tuple[object, object]]", parts)}

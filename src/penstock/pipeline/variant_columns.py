@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TAGS, TIME_TAG
+from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MAP_OPEN: Final = '{"\\u0000map":'
 _TAG_OPEN: Final = '{"\\u0000'
-_TAGGED: Final = '\\{"\\\\u0000(?:struct|time|decimal)":'
+_TAGGED: Final = '\\{"\\\\u0000(?:struct|time|decimal|date|timestamp)":'
 _NO_SCHEMA_TYPE: Final = "does not have corresponding schema type."
 _KINDS: Final = {"DECIMAL": "java.math.BigDecimal", "DATE": "java.util.Date", "TIMESTAMP": "java.util.Date"}
 
@@ -34,8 +34,6 @@ def holds_tagged_map(text: Column) -> Column:
 
 def unsupported_kind(schema: Column, text: Column) -> Column:
     """Why a schemaless value has no Connect schema type (it holds a decimal, date or time); null where it has.
-
-    Decimals and dates beside other values in an array are not found: they have no kind of their own there.
 
     Args:
         schema: Its kind, ``schema_of_variant``, which is used several times: name it first.
@@ -113,8 +111,8 @@ def java_class_of(column: Column) -> Column:
     return F.when(kind.isNull(), F.lit("null")).otherwise(name)
 
 
-#: Objects with one of these keys are no maps; see ``penstock.pipeline.variant``.
-_PROBE: Final = "struct<" + ",".join(f"`{tag}`:variant" for tag in sorted(TAGS - {MAP_TAG})) + ">"
+#: Objects with one of these keys are no maps; those of dates and timestamps are items of arrays alone.
+_PROBE: Final = "struct<" + ",".join(f"`{tag}`:variant" for tag in (DECIMAL_TAG, STRUCT_TAG, TIME_TAG)) + ">"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_ .:-]*")
 _JAVA_CLASSES: Final = {
     "BIGINT": "java.lang.Long",

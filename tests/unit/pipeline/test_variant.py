@@ -11,7 +11,17 @@ from pyspark.sql.types import VariantVal
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
 from penstock.pipeline import variant
-from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, decode, decode_typed, encode, encode_typed, sort_keys
+from penstock.pipeline.variant import (
+    DATE_TAG,
+    DECIMAL_TAG,
+    MAP_TAG,
+    TIMESTAMP_TAG,
+    decode,
+    decode_typed,
+    encode,
+    encode_typed,
+    sort_keys,
+)
 
 PERSON = (
     SchemaBuilder.struct().field("name", STRING_SCHEMA).field("ages", SchemaBuilder.array(INT32_SCHEMA).build()).build()
@@ -127,6 +137,46 @@ def test_the_order_of_keys_survives() -> None:
 )
 def test_what_variant_cannot_say_is_tagged_and_tags_cannot_clash(value: object) -> None:
     assert same(decode(*encode(value)), value) or decode(*encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [Decimal("1.50"), "a", None],
+        [Decimal("1.50"), 2.5],
+        [[Decimal("1.50")], [2.5]],
+        [{"a": date(2020, 1, 2)}, {"a": "x"}],
+        {"in": [1, [datetime(2020, 1, 2, tzinfo=UTC), True]]},
+    ],
+)
+def test_what_the_kind_of_an_array_would_hide_is_tagged(value: object) -> None:
+    data, keys = encode(value)
+
+    assert decode(data, keys) == value
+    assert any(tag.encode() in keys for tag in (DATE_TAG, DECIMAL_TAG, TIMESTAMP_TAG))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [Decimal("1.50"), Decimal("2")],
+        [date(2020, 1, 2), None],
+        [{"a": Decimal(1)}, {"a": Decimal(2), "b": 1}, {"a": None}],
+        {"a": Decimal(1), "b": [1, "x"]},
+    ],
+)
+def test_decimals_and_dates_among_their_like_stay_what_they_are_to_spark(value: object) -> None:
+    keys = encode(value)[1]
+
+    assert not any(tag.encode() in keys for tag in (DATE_TAG, DECIMAL_TAG, TIMESTAMP_TAG))
+
+
+def test_an_array_that_holds_itself_is_refused() -> None:
+    endless: list[object] = [Decimal(1), "x"]
+    endless.append(endless)
+
+    with pytest.raises((DataException, RecursionError)):
+        encode(endless)
 
 
 def test_a_struct_inside_of_schemaless_data_keeps_its_schema_with_defaults_and_parameters() -> None:
