@@ -17,9 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.java_source import NoCompilerError
 from benchmarks.smt.cases import BATCHES, Case, Kind, converter_cases, transform_cases
 from benchmarks.smt.here import FIFTY, RECORDS_EACH, Pipelines, Rate
-from benchmarks.smt.java import NoCompilerError, java_rates
+from benchmarks.smt.java import java_rates
 from penstock.broker import KAFKA_VERSION
 from penstock.pipeline.session import SparkRuntime
 
@@ -82,7 +83,7 @@ def _java(cases: Sequence[Case]) -> Mapping[tuple[int, int], float]:
         try:
             found = java_rates(cases, Path(scratch), warm_ms=400, measured_ms=400)
         except NoCompilerError as error:
-            print(f"Without Java's figures: {error}")
+            print(f"Without Java's figures: {error}, or run with --no-java")
             return {}
     print(f"Java Connect's classes on one thread: {time.monotonic() - started:.0f} s")
     return found

@@ -1,6 +1,6 @@
 """Java Connect's own classes in a tight loop: compiles `Harness.java` against its jars and runs it.
 
-Main function: `java_rates`. A Java runtime without a compiler cannot do it, which is said.
+Main function: `java_rates`.
 
 Thread: any; blocks.
 """
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.java_source import compile_java
 from benchmarks.smt.cases import BATCHES, TOPIC, Case, Data, messages
 from penstock.broker import CONNECT_COORDINATES, resolve_jars
 from penstock.broker.java import find_java
@@ -20,10 +21,6 @@ from penstock.broker.java import find_java
 _SOURCE: Final = Path(__file__).with_name("Harness.java")
 _OPTIONS: Final = ["-Xms512M", "-Xmx2G", "-XX:+UseG1GC"]
 _TIMEOUT_S: Final = 1_800
-
-
-class NoCompilerError(RuntimeError):
-    """The Java runtime that was found has no compiler."""
 
 
 def java_rates(
@@ -42,7 +39,7 @@ def java_rates(
     """
     class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
     java = find_java()
-    _compile(java, class_path, directory)
+    compile_java(java, _SOURCE, class_path, directory)
     plan = directory / "cases.jsonl"
     plan.write_text("".join(json.dumps(_told(number, case, directory)) + "\n" for number, case in enumerate(cases)))
     main = ["-cp", f"{directory}:{class_path}", "Harness", str(plan), str(warm_ms), str(measured_ms)]
@@ -53,19 +50,6 @@ def java_rates(
         raise RuntimeError(f"Java's harness failed:\n{done.stderr[-3000:]}")
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {(one["case"], one["size"]): one["rate"] for one in found}
-
-
-def _compile(java: Path, class_path: str, directory: Path) -> None:
-    compiler = java.resolve().with_name("javac")
-    if not compiler.exists():
-        raise NoCompilerError(
-            f"{java} is a runtime without a compiler (no {compiler.name} beside it): install a JDK, "
-            "or run with --no-java"
-        )
-    command = [str(compiler), "-nowarn", "-cp", class_path, "-d", str(directory), str(_SOURCE)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    if done.returncode:
-        raise RuntimeError(f"Harness.java cannot be compiled:\n{done.stderr[-3000:]}")
 
 
 def _told(number: int, case: Case, directory: Path) -> dict[str, Any]:

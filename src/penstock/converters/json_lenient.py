@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
-from penstock.converters.json_schema import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type, null_in_struct
+from penstock.converters.json_schema import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
+from penstock.data.validate import null_refused
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.types import (
@@ -397,7 +398,7 @@ class Lenient:
         if schema is None or not _becomes_null(schema):
             return None
         if schema.type in (Type.STRING, Type.BYTES):
-            told = F.lit(null_in_struct(schema, place))
+            told = F.lit(null_refused(schema, place))
             return F.when(~_is_null(column) & ~self._is_text(column), told)
         if schema.type is Type.ARRAY:
             inside = partial(self._null_problem, schema=schema.value_schema, place=f"element of array {place}")

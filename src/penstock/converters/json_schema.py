@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
+from penstock.data.validate import null_refused
 from penstock.errors import DataException, SchemaBuilderException
 from penstock.pipeline.types import decimal_scale, logical_name
 from penstock.pipeline.variant import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
@@ -477,7 +478,7 @@ def _require(schema: Schema | None, value: Any, place: str) -> None:
         return
     if value is None:
         if not schema.optional:
-            raise DataException(null_in_struct(schema, place))
+            raise DataException(null_refused(schema, place))
     elif schema.type is Type.ARRAY:
         for item in value:
             _require(schema.value_schema, item, f"element of array {place}")
@@ -485,11 +486,6 @@ def _require(schema: Schema | None, value: Any, place: str) -> None:
         for key, item in value.items():
             _require(schema.key_schema, key, f"key of map {place}")
             _require(schema.value_schema, item, f"value of map {place}")
-
-
-def null_in_struct(schema: Schema, place: str) -> str:
-    """What is said of a null that a struct cannot hold."""
-    return f"Invalid value: null used for required {place}, schema type: {schema.type.name}"
 
 
 def _read_map(schema: Schema, node: Any, defaults: bool) -> dict[Any, Any]:

@@ -72,7 +72,7 @@ def check_value(schema: Schema, value: object, location: str) -> None:
     """As ``validate_value``, with the place spelt out: ``value`` or ``field: "age"``."""
     if value is None:
         if not schema.optional:
-            raise DataException(f"Invalid value: null used for required {location}, schema type: {schema.type.name}")
+            raise DataException(null_refused(schema, location))
         return
     kind = schema.type
     logical = _LOGICAL.get(schema.name) if schema.name is not None else None
@@ -105,6 +105,11 @@ def check_value(schema: Schema, value: object, location: str) -> None:
         for key, item in cast("dict[object, object]", value).items():
             check_value(keys, key, key_place)
             check_value(values, item, value_place)
+
+
+def null_refused(schema: Schema, location: str) -> str:
+    """What is said of a null where a value is required; the place as for ``check_value``."""
+    return f"Invalid value: null used for required {location}, schema type: {schema.type.name}"
 
 
 def _check_struct(schema: Schema, value: object, location: str) -> None:

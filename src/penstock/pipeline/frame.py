@@ -103,7 +103,7 @@ def _arrow_side(table: pa.Table, name: str, schema: Schema | None) -> tuple[Side
         raise ConnectException(
             f'The column "{name}" of a SourceFrame has the type {column.type}, which does not fit {schema}: {error}'
         ) from error
-    return Side.of(schema, bounded(physical, fitting)), fitting
+    return Side.of(schema, bounded(physical, fitting)).without_nulls(fitting), fitting
 
 
 def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:

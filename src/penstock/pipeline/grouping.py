@@ -49,9 +49,7 @@ def side_column(values: Sequence[object], schema: Schema | None) -> tuple[Side, 
     """
     if schema is not None:
         array, errors, physical = to_arrow(values, schema)
-        # Without nulls a struct has a smaller plan: no step has to tell the null apart, whose schema may stay another.
-        present = (schema.type is Type.STRUCT or not schema.optional) and array.null_count == 0
-        return Side.of(schema, bounded(physical, array), present=present), array, errors
+        return Side.of(schema, bounded(physical, array)).without_nulls(array), array, errors
     kinds = set(map(type, values))
     if kinds == {type(None)} or not kinds:
         return NOTHING, None, {}

@@ -76,6 +76,16 @@ class Side:
         layout = default_physical(schema) if physical is None else physical
         return cls(schema, layout, None if layout.form is Form.VARIANT else schema, present=present)
 
+    def without_nulls(self, column: pa.Array | pa.ChunkedArray) -> Side:
+        """The same with ``present`` where the column shows it, and where it makes a smaller plan.
+
+        No step has to tell the null of a struct apart, whose schema may stay another, or to refuse that of a required
+        value. Of other values nothing is said: their batches would get plans apart from each other.
+        """
+        schema = self.schema
+        worth = schema is not None and (schema.type is Type.STRUCT or not schema.optional)
+        return replace(self, present=True) if worth and column.null_count == 0 else self
+
     @property
     def is_variant(self) -> bool:
         """Whether the column is a VARIANT."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from penstock.data import Field, Schema, SchemaBuilder, Struct
+from penstock.data.validate import null_refused
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
 from penstock.pipeline.json_columns import literal
@@ -103,4 +104,4 @@ def filled(schema: Schema, values: Sequence[object]) -> Struct:
 
 def null_in(name: str, schema: Schema) -> str:
     """What Java's ``Struct.put`` says of a null for a required field."""
-    return f'Invalid value: null used for required field: "{name}", schema type: {schema.type.name}'
+    return null_refused(schema, f'field: "{name}"')

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.data import Schema, SchemaBuilder, Struct, Type
+import pyarrow as pa
+
+from penstock.api import SourceFrame
+from penstock.data import INT64_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct, Type
+from penstock.pipeline.frame import columns_of_table
 from penstock.pipeline.grouping import side_column
 
 
@@ -18,3 +22,16 @@ def test_plain_values_have_one_plan_with_and_without_nulls() -> None:
     schema = Schema(Type.INT64, optional=True)
 
     assert side_column([1, 2], schema)[0] == side_column([1, None], schema)[0]
+
+
+def test_required_values_are_known_to_be_present_unless_one_is_null() -> None:
+    assert side_column([1, 2], INT64_SCHEMA)[0].present
+    assert not side_column([1, None], INT64_SCHEMA)[0].present
+
+
+def test_a_column_of_required_values_is_looked_at_too() -> None:
+    full = pa.table({"value": ["a", "b"]})
+    gappy = pa.table({"value": ["a", None]})
+
+    assert columns_of_table(SourceFrame(full, "t", STRING_SCHEMA, {}, {}), full).shape.value.present
+    assert not columns_of_table(SourceFrame(gappy, "t", STRING_SCHEMA, {}, {}), gappy).shape.value.present

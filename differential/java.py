@@ -1,0 +1,45 @@
+"""Asks Kafka Connect's own classes: compiles ``Answers.java`` against their jars and runs it.
+
+Main function: ``java_answers``. Thread: any; blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.java_source import compile_java
+
+from penstock.broker import CONNECT_COORDINATES, resolve_jars
+from penstock.broker.java import find_java
+
+_SOURCE: Final = Path(__file__).with_name("Answers.java")
+#: As the recorded vectors: English words in dates, no time zone but UTC.
+_OPTIONS: Final = ["-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"]
+_TIMEOUT_S: Final = 1_800
+
+
+def java_answers(cases: Sequence[Mapping[str, Any]], directory: Path) -> list[dict[str, Any]]:
+    """What Java makes of each case; see ``Answers.java``.
+
+    Args:
+        cases: The cases.
+        directory: For the class files and the cases.
+
+    Raises:
+        NoCompilerError: There is no ``javac``.
+        RuntimeError: Java failed.
+    """
+    class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
+    java = find_java()
+    compile_java(java, _SOURCE, class_path, directory)
+    given = directory / "cases.jsonl"
+    given.write_text("".join(json.dumps(case) + "\n" for case in cases), "ascii")
+    command = [str(java), *_OPTIONS, "-cp", f"{directory}:{class_path}", "Answers", str(given)]
+    done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8", timeout=_TIMEOUT_S)
+    if done.returncode:
+        raise RuntimeError(f"Java's side failed:\n{done.stderr[-3000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
