@@ -68,7 +68,11 @@ class Here:
         if "unusable" in answer:
             yield Difference(-1, "can be configured", f"cannot: {answer['unusable']}")
             return
-        outcomes = self._sink(spec, case, answer) if case["direction"] == "sink" else self._source(spec, case)
+        try:
+            outcomes = self._sink(spec, case, answer) if case["direction"] == "sink" else self._source(spec, case)
+        except Exception as error:
+            yield Difference(-1, f"the whole batch failed with {type(error).__qualname__}: {error}", "it does not")
+            return
         for place, (here, java) in enumerate(zip(outcomes, answer["records"], strict=True)):
             wanted = java["error"]["class"] if "error" in java else java["record"]
             found = simple_name(here.exception_class) if isinstance(here, RecordError) else here
@@ -192,5 +196,5 @@ def _told(outcome: Json) -> str:
         return f"{outcome.exception_class}: {outcome.message}"
     if not isinstance(outcome, dict) or "class" in outcome:
         return json.dumps(outcome, ensure_ascii=False)
-    parts = {name: _readable(part) if isinstance(part, str) else part for name, part in outcome.items()}
-    return json.dumps(parts, ensure_ascii=False)
+    texts = {name: _readable(outcome[name]) for name in ("key", "value") if outcome[name] is not None}
+    return json.dumps(outcome | texts, ensure_ascii=False)
