@@ -18,7 +18,7 @@ from penstock.pipeline.batches import PipelineSpec, RecordError, SourceRecords, 
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
 from penstock.plugins import PluginKind, Plugins
-from penstock.testing.vectors.adapter import decode_record
+from penstock.testing.vectors.adapter import base64_text, decode_record
 from penstock.testing.vectors.ends import consumed
 from penstock.testing.vectors.model import simple_name
 
@@ -45,17 +45,12 @@ class Difference:
     java: str
 
 
+@dataclass(frozen=True)
 class Here:
-    """Runs cases.
+    """Runs cases on a started Spark session, with the classes that ``plugins`` finds."""
 
-    Args:
-        runtime: Owner of a started Spark session.
-        plugins: Where classes are found.
-    """
-
-    def __init__(self, runtime: SparkRuntime, plugins: Plugins) -> None:
-        self._runtime = runtime
-        self._plugins = plugins
+    runtime: SparkRuntime
+    plugins: Plugins
 
     def differences(self, case: Mapping[str, Json], answer: Mapping[str, Json]) -> Iterator[Difference]:
         """The records of a case that do not come out as Java's."""
@@ -90,18 +85,18 @@ class Here:
         return PipelineSpec(sides[0], sides[1], SimpleHeaderConverter(), stages, "differential")
 
     def _stage(self, alias: str, link: Mapping[str, Json]) -> TransformStage:
-        transform = cast("Transformation", self._plugins.new(PluginKind.TRANSFORMATION, _name("", link)))
+        transform = cast("Transformation", self.plugins.new(PluginKind.TRANSFORMATION, _name("", link)))
         transform.configure(link["config"])
         if "predicate" not in link:
             return TransformStage(alias, transform)
         guard = link["predicate"]
-        predicate = cast("Predicate", self._plugins.new(PluginKind.PREDICATE, _name(".predicates", guard)))
+        predicate = cast("Predicate", self.plugins.new(PluginKind.PREDICATE, _name(".predicates", guard)))
         predicate.configure(guard["config"])
         return TransformStage(alias, transform, predicate, link["negate"])
 
     def _source(self, spec: PipelineSpec, case: Mapping[str, Json]) -> list[Json]:
         records = [cast("SourceRecord", decode_record(one)) for one in case["records"]]
-        batch = build_source_pipeline(self._runtime, spec).run(SourceRecords(records))
+        batch = build_source_pipeline(self.runtime, spec).run(SourceRecords(records))
         return [
             batch.errors.get(place) or (None if row["dropped"] else _sent(row))
             for place, row in enumerate(batch.table.to_pylist())
@@ -116,7 +111,7 @@ class Here:
         keys = [_bytes(one["key"]) for one in messages]
         headers = [[(name, _bytes(data)) for name, data in one["headers"]] for one in messages]
         batch = consumed(coordinates, keys, [_bytes(one["value"]) for one in messages], headers)
-        result = build_sink_pipeline(self._runtime, spec).run(batch)
+        result = build_sink_pipeline(self.runtime, spec).run(batch)
         kept: Sequence[SinkRecord | None] = result.records or [None] * len(messages)
         return [
             result.errors.get(place) or (None if record is None else _given(record))
@@ -129,8 +124,8 @@ def _name(where: str, link: Mapping[str, Json]) -> str:
 
 
 def _sent(row: Mapping[str, Json]) -> dict[str, Json]:
-    headers = [[one["key"], _base64(one["value"])] for one in row["headers"] or ()]
-    sides = {"key": _base64(row["key"]), "value": _base64(row["value"])}
+    headers = [[one["key"], base64_text(one["value"])] for one in row["headers"] or ()]
+    sides = {"key": base64_text(row["key"]), "value": base64_text(row["value"])}
     return {"topic": row["topic"], **sides, "headers": headers}
 
 
@@ -149,17 +144,13 @@ def _part(schema: Schema | None, value: object) -> str | None:
     whole = JsonConverter()
     whole.configure({"schemas.enable": "true", "replace.null.with.default": "false"}, False)
     try:
-        return _base64(whole.from_connect_data("told", schema, value))
+        return base64_text(whole.from_connect_data("told", schema, value))
     except Exception as error:
         return f"not to be written: {type(error).__name__}"
 
 
 def _bytes(data: str | None) -> bytes | None:
     return None if data is None else base64.b64decode(data)
-
-
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode("ascii")
 
 
 # ------------------------------------------------------------------ comparing

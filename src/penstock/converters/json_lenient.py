@@ -386,9 +386,9 @@ class Lenient:
                 inner = self.problem(member, field.schema)
                 if inner is not None:
                     yield F.when(_is_kind(column, "OBJECT<"), inner)
-                missing = self._null_problem(member, field.schema, f'field: "{field.name}"')
-                if missing is not None:
-                    yield F.when(_is_kind(column, "OBJECT<"), missing)
+                refused = self._null_problem(member, field.schema, f'field: "{field.name}"')
+                if refused is not None:
+                    yield F.when(_is_kind(column, "OBJECT<"), refused)
 
     def _null_problem(self, column: Column, schema: Schema | None, place: str) -> Column | None:
         """Why a struct cannot hold a value: what is no text is null where text is wanted. None = it can hold any.

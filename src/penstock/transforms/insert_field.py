@@ -317,8 +317,7 @@ class _InsertField(ColumnTransform, Transformation):
         struct = require_struct(value, schema, _PURPOSE)
         extended = _extended(schema, self._insertions)
         values = self._values_of(record)
-        copied = [field_value(struct, field, defaults=self._defaults) for field in schema.fields]
-        copy = filled(schema, copied)
+        copy = filled(schema, [field_value(struct, field, defaults=self._defaults) for field in schema.fields])
         return self._replaced(record, extended, Struct.unchecked(extended, [*copy.values, *(one for _, one in values)]))
 
     def _values_of(self, record: ConnectRecord) -> list[tuple[str, object]]:

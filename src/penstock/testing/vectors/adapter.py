@@ -167,7 +167,7 @@ class PipelineAdapter:
             return [result] * len(inputs)
         column = result.table.column("key" if is_key else "value").to_pylist()
         return [
-            _failure(result.errors[seq]) if seq in result.errors else Success({"base64": _base64(data)})
+            _failure(result.errors[seq]) if seq in result.errors else Success({"base64": base64_text(data)})
             for seq, data in enumerate(column)
         ]
 
@@ -209,7 +209,9 @@ class PipelineAdapter:
             return [result] * len(inputs)
         column = result.table.column("headers").to_pylist()
         return [
-            _failure(result.errors[seq]) if seq in result.errors else Success({"base64": _base64(headers[0]["value"])})
+            _failure(result.errors[seq])
+            if seq in result.errors
+            else Success({"base64": base64_text(headers[0]["value"])})
             for seq, headers in enumerate(column)
         ]
 
@@ -346,7 +348,8 @@ def _numbered(record: SourceRecord, seq: int) -> SourceRecord:
     )
 
 
-def _base64(data: bytes | None) -> str | None:
+def base64_text(data: bytes | None) -> str | None:
+    """Bytes as a vector writes them; null stays null."""
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
