@@ -29,11 +29,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from operator import length_hint
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
@@ -42,6 +42,13 @@ from confluent_kafka import KafkaException as ClientException
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
+from penstock.kafka.deliveries import (
+    FailedDelivery,
+    ProducerClosedException,
+    Receipts,
+    RecordTooLargeException,
+    too_large,
+)
 from penstock.kafka.produce_columns import ProduceColumns, columns_of, mean_bytes, spread
 from penstock.pipeline.batches import ProduceBatch
 from penstock.telemetry import log_context
@@ -90,57 +97,6 @@ _JAVA_NAMES: Final = {
     KafkaError.NOT_ENOUGH_REPLICAS: "NotEnoughReplicasException",
     KafkaError.POLICY_VIOLATION: "PolicyViolationException",
 }
-
-
-class ProducerClosedException(KafkaException):
-    """The producer was closed or aborted while records were being sent."""
-
-
-class RecordTooLargeException(KafkaException):
-    """A record that is larger than the client, the broker or the topic takes."""
-
-    java_name = "org.apache.kafka.common.errors.RecordTooLargeException"
-
-
-@dataclass(frozen=True, slots=True)
-class FailedDelivery:
-    """A row that Kafka will not store.
-
-    Attributes:
-        row: Position in the batch.
-        topic: The topic it was for.
-        error: Why.
-        java_name: Kafka's name of that error.
-        unknown_topic: The topic does not exist and the broker does not create it.
-        fatal: The producer sends nothing any more.
-    """
-
-    row: int
-    topic: str
-    error: KafkaException
-    java_name: str
-    unknown_topic: bool = False
-    fatal: bool = False
-
-
-class Receipts(Protocol):
-    """Is told what has become of the rows of one batch. Thread: the producer's own; must not raise."""
-
-    def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        """All rows from `first` to `end - 1` that were to be sent are in Kafka, except those in `failures`.
-
-        Args:
-            first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
-            failures: what failed for good, in order.
-            metadata: where each delivered row is, by position; None unless each row is reported.
-        """
-        ...
 
 
 class RecordProducer:
@@ -327,7 +283,7 @@ class RecordProducer:
                     self._wait_for_reports()
                     continue
                 # No amount of waiting makes room for this one.
-                self._refuse(chunk, at, _too_large(size, "buffer.memory", self._limit))
+                self._refuse(chunk, at, too_large(size, "buffer.memory", self._limit))
                 at += 1
             except (ClientException, ValueError, TypeError) as error:
                 # This row only.
@@ -612,16 +568,6 @@ def _timestamp_of(message: Message) -> int | None:
     return timestamp if kind else None
 
 
-def _too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:
-    """Java's words, and what to do."""
-    value = "" if limit is None else f" ({limit})"
-    return RecordTooLargeException(
-        f"The message is {size} bytes when serialized which is larger than {setting}{value} allows. Raise "
-        "producer.override.max.request.size and producer.override.buffer.memory of the connector and max.message.bytes "
-        "of the topic, or set errors.tolerance=all to leave such records out"
-    )
-
-
 def _failure(row: int, topic: str, error: Exception | KafkaError, size: int) -> FailedDelivery:
     if isinstance(error, RecordTooLargeException):
         return FailedDelivery(row, topic, error, error.java_name)
@@ -633,7 +579,7 @@ def _failure(row: int, topic: str, error: Exception | KafkaError, size: int) -> 
     code = error.code()
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         where = "the producer's max.request.size" if local else "the broker's or topic's max.message.bytes"
-        return FailedDelivery(row, topic, _too_large(size, where, None), RecordTooLargeException.java_name)
+        return FailedDelivery(row, topic, too_large(size, where, None), RecordTooLargeException.java_name)
     name = _JAVA_NAMES.get(code)
     kind = KafkaRetriableException if error.retriable() else KafkaException
     return FailedDelivery(

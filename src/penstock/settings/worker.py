@@ -166,6 +166,11 @@ class WorkerSettings:
         """Whether nothing may go around Spark (``penstock.spark.bypass=never``)."""
         return self.values["penstock.spark.bypass"] == "never"
 
+    @property
+    def producer_of_columns(self) -> bool:
+        """Whether source tasks may send columns without the client library (``penstock.kafka.producer=columns``)."""
+        return self.values["penstock.kafka.producer"] == "columns"
+
     def spark_settings(self) -> dict[str, str]:
         """The settings that are passed to Spark, `spark.` included."""
         return {name: value for name, value in self.raw.items() if name.startswith("spark.")}

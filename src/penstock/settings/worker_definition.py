@@ -249,6 +249,17 @@ _OWN = (
         "batch, plans read JSON, and many schemas get a plan each.",
         ValidString("columns", "never"),
     ),
+    _Row(
+        "penstock.kafka.producer",
+        _TEXT,
+        "columns",
+        _LOW,
+        "What sends the records of source tasks: 'columns' encodes whole batches and sends them over connections of "
+        "its own, wherever a producer's settings ask for nothing that only librdkafka can do (TLS, SASL, acks other than "
+        "all, no idempotence, an own partitioner, librdkafka's own settings); 'librdkafka' always goes through that "
+        "library, which costs about three times the processor time.",
+        ValidString("columns", "librdkafka"),
+    ),
 )
 
 _STANDALONE = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.errors import KafkaException
-from penstock.kafka.producer import FailedDelivery, ProducerClosedException, Receipts
+from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, Receipts
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 
 WAIT_S = 30.0

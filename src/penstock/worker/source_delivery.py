@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.api import RecordMetadata, SourceFrame
 from penstock.errors import ConnectException, ToleranceExceededException
-from penstock.kafka.producer import FailedDelivery, Receipts
+from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.pipeline.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
 from penstock.worker.commit_hooks import CommitHooks

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SinkRecord, SourceTask
 from penstock.kafka.admin import TopicAdmin
@@ -29,6 +30,8 @@ from penstock.kafka.client_settings import (
     sink_consumer_id,
     source_producer_id,
 )
+from penstock.kafka.column_producer import ColumnProducer
+from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.consumer import RecordConsumer, Subscription
 from penstock.kafka.letter_producer import LetterProducer
 from penstock.kafka.producer import RecordProducer
@@ -58,6 +61,7 @@ from penstock.worker.record_encoder import RecordEncoder, message_as_text
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
+from penstock.worker.source_delivery import BatchProducer
 from penstock.worker.source_stages import BatchLimits
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings, no_probe
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
@@ -224,11 +228,14 @@ class TaskBuilder:
         publish_source(self._metrics, runner, counts)
         return runner
 
-    def _producer(self, request: TaskRequest, settings: SourceSettings, task: SourceTask) -> RecordProducer:
+    def _producer(self, request: TaskRequest, settings: SourceSettings, task: SourceTask) -> BatchProducer:
         connector, number = request.id
-        client = producer_settings(self._settings.raw, settings.raw, client_id=source_producer_id(connector, number))
-        return RecordProducer(
-            self._client(client),
+        client = self._client(
+            producer_settings(self._settings.raw, settings.raw, client_id=source_producer_id(connector, number))
+        )
+        columns = ColumnSettings.of(client) if self._settings.producer_of_columns else None
+        make = partial(RecordProducer, client) if columns is None else partial(ColumnProducer, columns)
+        return make(
             name=str(request.id),
             connector=connector,
             task=number,

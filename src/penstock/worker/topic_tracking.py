@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import RecordMetadata
-from penstock.kafka.producer import FailedDelivery, Receipts
+from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.pipeline.batches import ConsumedBatch, ProduceBatch, SinkBatch, Submit, when_asked
 from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.sink_threads import BatchConverter

@@ -15,8 +15,9 @@ import pytest
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
 from penstock.kafka import producer as producer_module
+from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException
 from penstock.kafka.produce_columns import ProduceColumns, columns_of
-from penstock.kafka.producer import FailedDelivery, ProducerClosedException, RecordProducer
+from penstock.kafka.producer import RecordProducer
 from penstock.pipeline.batches import ProduceBatch
 from penstock.testing.source_doubles import produce_batch
 

@@ -1,0 +1,136 @@
+"""Rows of a batch that a `ColumnProducer` sends together, and the record batches that are made of them.
+
+Main types: `Chunk` keeps account of its rows until each of them is stored or lost; `Piece` is one record batch of it
+for one topic partition, which can be made anew of fewer rows when the broker does not take it whole.
+
+Thread: made on the thread that sends; once handed over they belong to the producer's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import RecordMetadata
+from penstock.kafka.deliveries import FailedDelivery, Receipts
+from penstock.kafka.record_batches import EncodedBatch
+from penstock.pipeline.batches import ProduceBatch
+
+Encode = Callable[[ProduceBatch, pa.Table], list[EncodedBatch]]
+
+
+@dataclass(eq=False)
+class Chunk:
+    """Some rows of a batch. Invariant 1.
+
+    Attributes:
+        batch: What the rows are of; its table is that of the chunk alone.
+        rows: Position of each row in the batch that was to be sent, ascending.
+        receipts: Who is told.
+        nbytes: What counts as under way.
+        number: Of the chunk, ascending in the order of sending.
+        left: Pieces that are neither stored nor lost.
+        failures: Rows that are lost, by their index in the chunk.
+        places: Where each row is, by position in the batch; None when nobody asks.
+    """
+
+    batch: ProduceBatch
+    rows: Sequence[int]
+    receipts: Receipts
+    nbytes: int
+    number: int = -1
+    left: int = 0
+    failures: dict[int, FailedDelivery] = field(default_factory=dict)
+    places: dict[int, RecordMetadata] | None = None
+
+    def cut_behind(self, index: int) -> None:
+        """The rows behind this index are not sent, and not reported. Before anything is handed over."""
+        self.rows = self.rows[: index + 1]
+
+    def sorted_failures(self) -> list[FailedDelivery]:
+        """In the order of rows."""
+        return [self.failures[index] for index in sorted(self.failures)]
+
+    def topic_of(self, index: int) -> str:
+        """The topic of a row."""
+        if self.batch.topic is not None:
+            return self.batch.topic
+        topic: str = self.batch.table.column("topic")[index].as_py()
+        return topic
+
+    def bytes_of(self, index: int) -> int:
+        """Size of a row's key and value."""
+        key, value = (self.batch.table.column(name)[index].as_py() for name in ("key", "value"))
+        return len(key or b"") + len(value or b"")
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """A record batch for one topic partition.
+
+    Attributes:
+        indices: For each of its records the row's index in the chunk, ascending.
+        created: When it was handed over (monotonic seconds).
+        sequence: Number of its first record, see `PartitionQueue`.
+        sent: How often it was sent.
+    """
+
+    chunk: Chunk
+    topic: str
+    partition: int
+    indices: np.ndarray
+    encoded: EncodedBatch
+    created: float
+    sequence: int | None = None
+    sent: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return self.encoded.count
+
+    def note_places(self, base_offset: int, append_time: int) -> None:
+        """It is stored from this offset on, with the broker's time, or -1 where it keeps the records' own."""
+        places = self.chunk.places
+        if places is None:
+            return
+        own = self.encoded.timestamps
+        times = repeat(append_time) if append_time >= 0 else repeat(own) if isinstance(own, int) else own.tolist()
+        offsets = range(base_offset, base_offset + self.count) if base_offset >= 0 else repeat(-1)
+        rows = map(self.chunk.rows.__getitem__, self.indices.tolist())
+        places.update(
+            zip(rows, map(RecordMetadata, repeat(self.topic), repeat(self.partition), offsets, times), strict=False)
+        )
+
+    def halves(self, encode: Encode) -> list[Piece]:
+        """The same records in two parts or more."""
+        return self._in_halves(self.indices, encode)
+
+    def without(self, positions: Iterable[int], encode: Encode) -> list[Piece]:
+        """The same records without those at these positions in it, in two parts or more."""
+        return self._in_halves(np.delete(self.indices, list(positions)), encode)
+
+    def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
+        middle = len(indices) // 2
+        return [*self.of(indices[:middle], encode), *self.of(indices[middle:], encode)]
+
+    def of(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
+        """Some of its records; the chunk counts them as pieces of their own, instead of this one."""
+        if not len(indices):
+            return []
+        table = self.chunk.batch.table.take(pa.array(indices))
+        return [
+            Piece(
+                self.chunk,
+                self.topic,
+                self.partition,
+                indices[made.first : made.first + made.count],
+                made,
+                self.created,
+            )
+            for made in encode(self.chunk.batch, table)
+        ]

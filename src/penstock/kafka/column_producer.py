@@ -1,0 +1,434 @@
+"""Sends converted records to Kafka as whole columns: no Python code runs for a record, neither on the way nor back.
+
+Main types: `ColumnProducer` (one for each source task); `Sender` does its I/O, `Partitioner` chooses partitions and
+`encode` makes record batches of Arrow columns.
+
+It does what `penstock.kafka.producer.RecordProducer` does through the client library, for plain connections to brokers
+(`ColumnSettings` says what it takes), at about a third of the processor time: the library needs a call and an object
+for each record. Its record batches are like those of the library: idempotent, in order, with Java's partitions for
+keys.
+
+A batch is sent in chunks of up to 10,000 rows, so that the first of them is under way while the next is encoded. What
+is under way is bounded in bytes (`buffer.memory`, or less).
+
+Where no failure is tolerated (`stops_at_failure`), a row that is refused here is the last one that is handed over, and
+once a row is known to have failed no further chunk is. What is behind is never reported.
+
+Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after that one
+ended). The producer owns one thread that talks to the brokers; `Receipts` are called on it. `abort` may come from any
+thread.
+
+Source: KafkaProducer as AbstractWorkerSourceTask of Kafka Connect uses it; KIP-98 (record batches, idempotence).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.chunks import Chunk, Piece
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.deliveries import (
+    FailedDelivery,
+    ProducerClosedException,
+    Receipts,
+    RecordTooLargeException,
+    too_large,
+)
+from penstock.kafka.partitioner import Partitioner
+from penstock.kafka.produce_columns import mean_bytes
+from penstock.kafka.record_batches import EncodedBatch, encode
+from penstock.kafka.sender import Sender
+from penstock.kafka.wire import ErrorKind, error_of
+from penstock.pipeline.batches import ProduceBatch
+from penstock.telemetry import log_context
+
+logger = logging.getLogger(__name__)
+
+#: Rows that are encoded together.
+CHUNK_ROWS: Final = 10_000
+#: Rows are handed over in smaller chunks when they are large.
+CHUNK_BYTES: Final = 4 << 20
+#: What a record takes while it is under way, beside its key and value, which are there twice: as a row, in case that it
+#: has to be encoded again, and encoded.
+RECORD_OVERHEAD_BYTES: Final = 64
+#: More than that under way makes nothing faster, whatever ``buffer.memory`` allows.
+MOST_UNDER_WAY_BYTES: Final = 16 << 20
+_ERRORS: Final = "org.apache.kafka.common.errors."
+_TOO_LARGE: Final = frozenset({"RecordTooLargeException", "RecordBatchTooLargeException"})
+_UNKNOWN_TOPIC: Final = 3
+_TIMED_OUT: Final = 7
+_END_S: Final = 1.0
+
+Failure = Callable[[int], FailedDelivery]
+
+
+class ColumnProducer:
+    """Sends the batches of one task.
+
+    Args:
+        settings: what it is made with.
+        name: name of the task, for the thread and for messages.
+        connector, task: what log lines are marked with.
+        each_row: whether receipts are to say where each row went.
+        stops_at_failure: whether nothing more is sent once a row has failed. Then `send` returns without having sent
+            what is left, and no receipt names those rows. Invariants 1 and 3.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: ColumnSettings,
+        *,
+        name: str,
+        connector: str = "",
+        task: int | None = None,
+        each_row: bool = False,
+        stops_at_failure: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._name = name
+        self._each_row = each_row
+        self._stops_at_failure = stops_at_failure
+        self._clock = clock
+        self._partitioner = Partitioner(batch_size=settings.stick, ignore_keys=settings.ignore_keys)
+        # One condition for everything that send waits for; what follows changes under it.
+        self._state = threading.Condition()
+        self._incoming: deque[tuple[Chunk, list[Piece]]] = deque()
+        self._open: dict[int, Chunk] = {}
+        self._bytes = 0
+        self._next_number = 0
+        self._stopped = False
+        self._aborted = False
+        self._ending = False
+        self._sender = Sender(settings, name, self, self._encode, self._state, clock)
+        self._thread = threading.Thread(
+            target=self._serve, args=(connector, task), name=f"producer-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
+        """Hand rows over, in order. Waits while too much is under way. Invariant 3.
+
+        Sends nothing, or no more, once a row has failed and the producer stops at failures.
+
+        Args:
+            batch: converted records.
+            receipts: is told of each chunk.
+            rows: positions of the rows to send, ascending; None for all.
+
+        Raises:
+            ProducerClosedException: `abort` was called.
+        """
+        table = batch.table if rows is None else batch.table.take(rows)
+        positions: Sequence[int] = range(table.num_rows) if rows is None else rows.to_pylist()
+        size = 2 * mean_bytes(batch) + RECORD_OVERHEAD_BYTES
+        step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // size))
+        for first in range(0, table.num_rows, step):
+            part = table.slice(first, step)
+            count = part.num_rows
+            chunk = Chunk(
+                replace(batch, table=part),
+                positions[first : first + count],
+                receipts,
+                count * size,
+                places={} if self._each_row else None,
+            )
+            if not self._admit(chunk):
+                return
+            pieces = list(self._pieces(chunk))
+            chunk.left = len(pieces)
+            with self._state:
+                self._stopped = self._stopped or (self._stops_at_failure and bool(chunk.failures))
+                self._incoming.append((chunk, pieces))
+            self._sender.wake()
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
+        with self._state:
+            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
+
+    def abort(self) -> None:
+        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
+        with self._state:
+            self._aborted = True
+            self._state.notify_all()
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for what is under way, give up the rest, end the connections.
+
+        Returns:
+            Whether everything was delivered and the producer's thread has ended.
+        """
+        delivered = self.wait_delivered(timeout_s)
+        self.abort()
+        with self._state:
+            self._ending = True
+        self._sender.wake()
+        self._thread.join(_END_S)
+        return delivered and not self._thread.is_alive()
+
+    # ---------------------------------------------------------------- on the way, on the thread that sends
+    def _admit(self, chunk: Chunk) -> bool:
+        """Wait for room, then count the chunk as under way; False when nothing more is to be sent."""
+        limit = min(self._settings.buffer, MOST_UNDER_WAY_BYTES)
+        with self._state:
+            self._state.wait_for(
+                lambda: self._aborted or self._stopped or not self._open or self._bytes + chunk.nbytes <= limit
+            )
+            self._check_open()
+            if self._stopped:
+                return False
+            chunk.number = self._next_number
+            self._next_number += 1
+            self._open[chunk.number] = chunk
+            self._bytes += chunk.nbytes
+        return True
+
+    def _pieces(self, chunk: Chunk) -> Iterator[Piece]:
+        """The record batches of a chunk; rows that cannot become part of one have failed."""
+        topics = self._topics(chunk)
+        counts = {topic: self._partitions(topic) for topic, _ in topics}
+        refused = self._too_large(chunk)
+        for topic, indices in topics:
+            found = counts[topic]
+            if not isinstance(found, int):
+                refused |= dict.fromkeys(range(chunk.batch.table.num_rows) if indices is None else indices, found)
+            elif chunk.batch.has_partition:
+                refused |= self._not_there(chunk, topic, indices, found)
+        if refused:
+            topics = self._leave_out(chunk, refused, topics)
+        for topic, indices in topics:
+            found = counts[topic]
+            if isinstance(found, int):
+                yield from self._pieces_of(chunk, topic, indices, found)
+
+    def _topics(self, chunk: Chunk) -> list[tuple[str, np.ndarray | None]]:
+        """Each topic with the indices of its rows; None for all rows."""
+        if chunk.batch.topic is not None:
+            return [(chunk.batch.topic, None)]
+        coded = chunk.batch.table.column("topic").combine_chunks().dictionary_encode()
+        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        names: list[str] = coded.dictionary.to_pylist()
+        if len(names) == 1:
+            return [(names[0], None)]
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+        return [(name, part) for name, part in zip(names, np.split(order, ends[:-1]), strict=True)]
+
+    def _partitions(self, topic: str) -> int | Failure:
+        """How many partitions a topic has, or why nothing can be sent to it. Waits until that is known."""
+        view = self._sender.view
+        deadline = self._clock() + self._settings.delivery_timeout
+        with self._state:
+            if (known := view.partitions(topic)) is not None:
+                return known
+            view.want(topic, self._clock())
+            self._sender.wake()
+            self._state.wait_for(
+                lambda: self._aborted or view.partitions(topic) is not None or view.fault(topic) is not None,
+                min(deadline - self._clock(), threading.TIMEOUT_MAX),
+            )
+            self._check_open()
+            known, fault = view.partitions(topic), view.fault(topic)
+        if known is not None:
+            return known
+        if fault is not None:
+            return partial(_failure, topic, fault.kind, unknown=fault.unknown)
+        text = f"the partitions of topic {topic} could not be found out within delivery.timeout.ms"
+        return partial(_failure, topic, error_of(_TIMED_OUT).saying(text))
+
+    def _too_large(self, chunk: Chunk) -> dict[int, Failure]:
+        """Rows that are larger than a request or than all that may be under way."""
+        limit = min(self._settings.request_size, self._settings.buffer)
+        if chunk.nbytes <= limit:
+            return {}
+        sizes = _sizes(chunk.batch)
+        return {
+            index: partial(self._too_large_failure, chunk, int(sizes[index]))
+            for index in np.flatnonzero(sizes > limit).tolist()
+        }
+
+    def _too_large_failure(self, chunk: Chunk, size: int, index: int) -> FailedDelivery:
+        if size > self._settings.buffer:
+            error = too_large(size, "buffer.memory", self._settings.buffer)
+        else:
+            error = too_large(size, "the producer's max.request.size", None)
+        return FailedDelivery(chunk.rows[index], chunk.topic_of(index), error, error.java_name)
+
+    def _not_there(self, chunk: Chunk, topic: str, indices: np.ndarray | None, count: int) -> dict[int, Failure]:
+        """Rows that name a partition which their topic does not have."""
+        named = pc.fill_null(chunk.batch.table.column("partition"), 0).to_numpy()
+        wrong = (named < 0) | (named >= count)
+        if indices is not None:
+            chosen = np.zeros(len(wrong), bool)
+            chosen[indices] = True
+            wrong &= chosen
+        return {
+            index: partial(
+                _failure,
+                topic,
+                error_of(_UNKNOWN_TOPIC).saying(f"partition {named[index]} does not exist, topic {topic} has {count}"),
+            )
+            for index in np.flatnonzero(wrong).tolist()
+        }
+
+    def _leave_out(
+        self, chunk: Chunk, refused: dict[int, Failure], topics: list[tuple[str, np.ndarray | None]]
+    ) -> list[tuple[str, np.ndarray | None]]:
+        """Note failures; what is left to be sent of each topic. Invariants 1 and 3."""
+        last = len(chunk.rows)
+        if self._stops_at_failure:
+            last = min(refused)
+            refused = {last: refused[last]}
+        for index, failure in refused.items():
+            chunk.failures[index] = replace(failure(index), row=chunk.rows[index])
+        left = np.ones(len(chunk.rows), bool)
+        left[list(refused)] = False
+        left[last:] = False
+        if self._stops_at_failure:
+            chunk.cut_behind(last)
+        everything = np.arange(len(left))
+        kept = [(topic, everything if indices is None else indices) for topic, indices in topics]
+        return [(topic, indices[left[indices]]) for topic, indices in kept]
+
+    def _pieces_of(self, chunk: Chunk, topic: str, indices: np.ndarray | None, count: int) -> Iterator[Piece]:
+        table = chunk.batch.table if indices is None else chunk.batch.table.take(pa.array(indices))
+        if not table.num_rows:
+            return
+        everything = np.arange(table.num_rows) if indices is None else indices
+        batch = chunk.batch
+        chosen = self._partitioner.choose(
+            topic,
+            count,
+            named=_one(table.column("partition")) if batch.has_partition else None,
+            keys=_one(table.column("key")) if batch.has_keys else None,
+            sizes=_sizes(replace(batch, table=table)) if count > 1 or batch.has_partition else np.zeros(0, np.int64),
+        )
+        if isinstance(chosen, int):
+            parts = [(chosen, everything, table)]
+        else:
+            order = np.argsort(chosen, kind="stable")
+            sorted_choice = chosen[order]
+            cuts = np.flatnonzero(np.diff(sorted_choice)) + 1
+            parts = [
+                (int(chosen[rows[0]]), everything[rows], table.take(pa.array(rows))) for rows in np.split(order, cuts)
+            ]
+        created = self._clock()
+        for partition, rows, part in parts:
+            for made in self._encode(batch, part):
+                yield Piece(chunk, topic, partition, rows[made.first : made.first + made.count], made, created)
+
+    def _encode(self, batch: ProduceBatch, table: pa.Table) -> list[EncodedBatch]:
+        return encode(
+            table,
+            limit=self._settings.batch_size,
+            compression=self._settings.compression,
+            now=time.time_ns() // 1_000_000,
+            keys=batch.has_keys,
+            headers=batch.has_headers,
+            timestamp=batch.timestamp,
+        )
+
+    def _check_open(self) -> None:
+        if self._aborted:
+            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
+
+    # ---------------------------------------------------------------- the producer's own thread
+    def _serve(self, connector: str, task: int | None) -> None:
+        with log_context(connector or self._name, task, "producer"):
+            try:
+                while not self._ending:
+                    self._take()
+                    self._sender.step()
+            except Exception:
+                logger.exception("The producer of %s has failed and sends nothing any more", self._name)
+                self.abort()
+            finally:
+                self._sender.close()
+
+    def _take(self) -> None:
+        with self._state:
+            incoming = list(self._incoming)
+            self._incoming.clear()
+        for chunk, pieces in incoming:
+            self._sender.add(pieces)
+            if not chunk.left:
+                self._finish(chunk)
+
+    def stored(self, piece: Piece, base_offset: int, append_time: int) -> None:
+        """All records of a piece are in Kafka."""
+        piece.note_places(base_offset, append_time)
+        self._count_off(piece.chunk, 1)
+
+    def replaced(self, piece: Piece, pieces: Sequence[Piece]) -> None:
+        """A piece will be sent as these instead."""
+        self._count_off(piece.chunk, 1 - len(pieces))
+
+    def lost(self, piece: Piece, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool) -> None:
+        """The records at these positions of a piece will never be stored."""
+        chunk = piece.chunk
+        for index in piece.indices[list(positions)].tolist():
+            failure = _failure(piece.topic, kind, chunk.rows[index], unknown=unknown, fatal=fatal)
+            if kind.java_name in _TOO_LARGE:
+                error = too_large(chunk.bytes_of(index), "the broker's or topic's max.message.bytes", None)
+                failure = replace(failure, error=error, java_name=RecordTooLargeException.java_name)
+            chunk.failures[index] = failure
+        with self._state:
+            self._stopped = self._stopped or self._stops_at_failure
+            self._state.notify_all()
+
+    def _count_off(self, chunk: Chunk, pieces: int) -> None:
+        chunk.left -= pieces
+        if not chunk.left:
+            self._finish(chunk)
+
+    def _finish(self, chunk: Chunk) -> None:
+        with self._state:
+            aborted = self._aborted
+            self._bytes -= chunk.nbytes
+            self._state.notify_all()
+        if not aborted:
+            self._report(chunk)
+        with self._state:
+            # Only after the report: who waits for the last delivery sees its consequences.
+            del self._open[chunk.number]
+            self._state.notify_all()
+
+    def _report(self, chunk: Chunk) -> None:
+        try:
+            chunk.receipts.delivered(chunk.rows[0], chunk.rows[-1] + 1, chunk.sorted_failures(), chunk.places)
+        except Exception:
+            logger.exception("The acknowledgement of records of %s could not be handled", self._name)
+
+
+def _failure(topic: str, kind: ErrorKind, row: int, *, unknown: bool = False, fatal: bool = False) -> FailedDelivery:
+    exception = KafkaRetriableException if kind.retriable else KafkaException
+    java_name = _ERRORS + kind.java_name
+    return FailedDelivery(row, topic, exception(kind.text), java_name, unknown_topic=unknown, fatal=fatal)
+
+
+def _sizes(batch: ProduceBatch) -> np.ndarray:
+    """Bytes of each row's key and value."""
+    names = ("key", "value") if batch.has_keys else ("value",)
+    lengths = [pc.fill_null(pc.binary_length(batch.table.column(name)), 0).to_numpy() for name in names]
+    total: np.ndarray = np.add.reduce(lengths, axis=0, dtype=np.int64)
+    return total
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole

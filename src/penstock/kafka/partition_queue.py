@@ -1,0 +1,175 @@
+"""The record batches for one topic partition, in order, and the sequence numbers that make sending them again safe.
+
+Main types: `PartitionQueue` and `Numbered`, what it needs of a batch.
+
+A batch keeps its sequence number as long as nobody knows what became of it: the broker has stored it or not, and drops
+it when it comes again. Only where the broker has refused a batch, so that certainly neither it nor anything behind it
+was stored, are its numbers given to what comes next. While some of what was sent is to be sent again, nothing new is
+sent until everything that is under way has been answered, so that the order is kept (invariant 3).
+
+Thread: none; belongs to the thread that owns the producer. No I/O.
+
+Source: KIP-98 (idempotent producer: sequence numbers), KIP-360 (a new producer id after an unexpected sequence).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+#: How many batches of one producer and partition a broker knows by their numbers.
+REMEMBERED: Final = 5
+_NUMBERS: Final = 1 << 31
+
+
+class Numbered(Protocol):
+    """A record batch as the queue sees it.
+
+    Attributes:
+        count: How many records it has.
+        sequence: Number of its first record; None until it is sent.
+    """
+
+    sequence: int | None
+
+    @property
+    def count(self) -> int: ...
+
+
+B = TypeVar("B", bound=Numbered)
+
+
+class PartitionQueue(Generic[B]):
+    """What waits for one topic partition and what is under way to it.
+
+    Attributes:
+        retry_at: Not before this time (monotonic seconds) is anything sent.
+        attempts: How often in a row something could not be stored for now.
+    """
+
+    def __init__(self) -> None:
+        self.retry_at = 0.0
+        self.attempts = 0
+        self._waiting: deque[B] = deque()
+        self._under_way: deque[B] = deque()
+        self._again: list[B] = []
+        self._freed: int | None = None
+        self._next = 0
+        # Whether the broker has stored anything of the present producer id: it takes any number for the first batch.
+        self._known = False
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._under_way) + len(self._again)
+
+    @property
+    def under_way(self) -> int:
+        """How many batches have no answer yet."""
+        return len(self._under_way)
+
+    def add(self, batch: B) -> None:
+        """A batch that comes behind all others."""
+        self._waiting.append(batch)
+
+    def ready(self, now: float) -> B | None:
+        """The batch that may be sent now, if any."""
+        settling = self._again or self._freed is not None
+        if not self._waiting or settling or now < self.retry_at:
+            return None
+        if len(self._under_way) >= (REMEMBERED if self._known else 1):
+            return None
+        return self._waiting[0]
+
+    def send(self) -> B:
+        """Take the batch that is ready; it has its sequence number from now on."""
+        batch = self._waiting.popleft()
+        if batch.sequence is None:
+            batch.sequence = self._next
+            self._next = (self._next + batch.count) % _NUMBERS
+        self._under_way.append(batch)
+        return batch
+
+    # ---------------------------------------------------------------- answers, in the order of sending
+    def stored(self) -> B:
+        """The first batch under way is in Kafka."""
+        self._known = True
+        self.attempts = 0
+        return self._answered()
+
+    def not_now(self, retry_at: float) -> B:
+        """The first batch under way may be stored later: it is sent again with the number it has."""
+        batch = self._under_way.popleft()
+        self._again.append(batch)
+        self.attempts += 1
+        self.retry_at = max(self.retry_at, retry_at)
+        self._settle()
+        return batch
+
+    def out_of_sequence(self) -> bool:
+        """The broker misses something before the first batch under way, which is sent again.
+
+        Returns:
+            Whether that was to be expected: something before it is to be sent again, or was refused. If not, the
+            broker's numbers are not ours any more, and a new producer id is needed.
+        """
+        expected = bool(self._again) or self._freed is not None
+        self._again.append(self._under_way.popleft())
+        self._settle()
+        return expected
+
+    def refused(self, instead: Iterable[B] = ()) -> B:
+        """The first batch under way will never be stored; others, without numbers, may take its place."""
+        batch = self._under_way.popleft()
+        if self._freed is None and not self._again:
+            self._freed = batch.sequence
+        elif self._freed is None:
+            # Something before it is sent again first, with its number; what is behind follows that number.
+            self._freed = self._again[0].sequence
+        self._again += instead
+        self._settle()
+        return batch
+
+    def lost(self) -> None:
+        """Nobody knows what became of anything under way: it is sent again with the numbers it has."""
+        self._again += self._under_way
+        self._under_way.clear()
+        self._settle()
+
+    # ---------------------------------------------------------------- what concerns all partitions
+    def renumber(self) -> None:
+        """There is a new producer id: numbers begin at 0. Only while nothing is under way."""
+        assert not self._under_way
+        for batch in self._waiting:
+            batch.sequence = None
+        self._next = 0
+        self._known = False
+
+    def take_out(self, created_before: float | None = None) -> tuple[list[B], bool]:
+        """Give up what waits, or only what waits longer than that (by its attribute `created`).
+
+        Returns:
+            The batches, and whether one of them may be in Kafka all the same, so that a new producer id is needed.
+        """
+        taken: list[B] = []
+        while self._waiting and (
+            created_before is None or getattr(self._waiting[0], "created", created_before) < created_before
+        ):
+            taken.append(self._waiting.popleft())
+        return taken, any(batch.sequence is not None for batch in taken)
+
+    def _answered(self) -> B:
+        batch = self._under_way.popleft()
+        self._settle()
+        return batch
+
+    def _settle(self) -> None:
+        """Once everything is answered, what is to be sent again comes first."""
+        if self._under_way:
+            return
+        self._waiting.extendleft(reversed(self._again))
+        self._again = []
+        if self._freed is not None:
+            for batch in self._waiting:
+                batch.sequence = None
+            self._next = self._freed
+            self._freed = None
