@@ -255,7 +255,7 @@ _OWN = (
         "columns",
         _LOW,
         "What sends the records of source tasks: 'columns' encodes whole batches and sends them over connections of "
-        "its own, wherever a producer's settings ask for nothing that only librdkafka can do (TLS, SASL, acks other than "
+        "its own, wherever a producer's settings ask for nothing that only librdkafka can do (TLS, SASL, acks except "
         "all, no idempotence, an own partitioner, librdkafka's own settings); 'librdkafka' always goes through that "
         "library, which costs about three times the processor time.",
         ValidString("columns", "librdkafka"),
