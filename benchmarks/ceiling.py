@@ -1,9 +1,9 @@
-"""`python -m benchmarks.ceiling`: how fast the Kafka client takes records that are ready, with nothing else to do.
+"""`python -m benchmarks.ceiling`: how fast a producer takes records that are ready, with nothing else to do.
 
 No worker moves records from a source faster than that. The records are those of the first workload as they arrive in
 the topic, made before the clock runs; they go the way of the worker's, with the same client settings: batches of
-50,000 through its producer. There is no source, no Spark and no transform. What the workloads reach stands beside it
-in the tables of `bin/bench`.
+50,000 through its producer of columns, or with `--librdkafka` through the client library. There is no source, no Spark
+and no transform. What the workloads reach stands beside it in the tables of `bin/bench`.
 
 Thread: the main thread sends; the producer has one of its own.
 """
@@ -28,7 +28,8 @@ from benchmarks.workloads import CLIENT_SETTINGS, LINE_BYTES, Environment
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.producer import FailedDelivery, RecordProducer
+from penstock.kafka.deliveries import FailedDelivery
+from penstock.kafka.producers import producer_for
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch
 
 BATCH: Final = 50_000
@@ -61,13 +62,14 @@ class _Failures:
             print(f"{len(failures)} records were refused: {failures[0].error}", file=sys.stderr)
 
 
-def measure(environment: Environment, broker: int, number: int) -> Ceiling:
+def measure(environment: Environment, broker: int, number: int, library: bool) -> Ceiling:
     """Sends all records once.
 
     Args:
         environment: The broker, and how many records.
         broker: Its process.
         number: Of the run, for the topic's name.
+        library: Whether they go through librdkafka.
     """
     topic = f"ceiling-{number}"
     environment.create_topic(topic)
@@ -77,7 +79,7 @@ def measure(environment: Environment, broker: int, number: int) -> Ceiling:
     batch = _ready(topic)
     batches = max(2, environment.records // BATCH)
     cut = max(1, round(batches * _CUT))
-    producer = RecordProducer(settings.librdkafka, name="ceiling")
+    producer = producer_for(settings.librdkafka, name="ceiling", columns=not library)
     started = spent = used = 0.0
     try:
         for index in range(batches):
@@ -135,6 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--librdkafka", action="store_true")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-ceiling-") as directory,
@@ -142,7 +145,7 @@ def main() -> int:
     ):
         environment = Environment(broker.bootstrap_servers, Path(directory), options.records)
         assert broker.pid is not None, "it has started"
-        found = [measure(environment, broker.pid, number) for number in range(options.rounds)]
+        found = [measure(environment, broker.pid, number, options.librdkafka) for number in range(options.rounds)]
     for one in found:
         print(f"{one.rate:12,.0f} records/s   client {one.client_us:.2f} us, broker {one.broker_us:.2f} us a record")
     print(f"median {median([one.rate for one in found]):,.0f} records/s")

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SinkRecord, SourceTask
 from penstock.kafka.admin import TopicAdmin
@@ -30,11 +29,9 @@ from penstock.kafka.client_settings import (
     sink_consumer_id,
     source_producer_id,
 )
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.consumer import RecordConsumer, Subscription
 from penstock.kafka.letter_producer import LetterProducer
-from penstock.kafka.producer import RecordProducer
+from penstock.kafka.producers import producer_for
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.pipeline.batches import PipelineSpec
 from penstock.pipeline.gate import Gate
@@ -230,17 +227,15 @@ class TaskBuilder:
 
     def _producer(self, request: TaskRequest, settings: SourceSettings, task: SourceTask) -> BatchProducer:
         connector, number = request.id
-        client = self._client(
-            producer_settings(self._settings.raw, settings.raw, client_id=source_producer_id(connector, number))
-        )
-        columns = ColumnSettings.of(client) if self._settings.producer_of_columns else None
-        make = partial(RecordProducer, client) if columns is None else partial(ColumnProducer, columns)
-        return make(
+        client = producer_settings(self._settings.raw, settings.raw, client_id=source_producer_id(connector, number))
+        return producer_for(
+            self._client(client),
             name=str(request.id),
             connector=connector,
             task=number,
             each_row=wants_metadata(task),
             stops_at_failure=not settings.errors_tolerance_all,
+            columns=self._settings.producer_of_columns,
         )
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:

@@ -58,6 +58,8 @@ _RESTING: Final = {
 }
 #: Where polling, or Spark, waits for what comes after.
 _FULL: Final = ("put", "wait_to_poll", "wait_until_asked")
+#: Modules that wait for brokers.
+_KAFKA: Final = ("producer", "column_producer", "admin")
 #: Parts of the package that are written as users write theirs.
 _AUTHORS: Final = ("connectors", "testing")
 #: In the paths of clients of schema registries that converters of users bring, Confluent's among them.
@@ -166,7 +168,7 @@ def task_waiting(
     if _stands_in(own, "session") or _calls(own, "sink_loop", "_await_session"):
         return _because("spark" if spark_up else "spark_starting")
     delivering = threads.get(f"delivery-{task}") or ()
-    if _stands_in(delivering, "producer") or _stands_in(delivering, "admin"):
+    if any(_stands_in(delivering, module) for module in _KAFKA):
         return _because("broker")
     converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
     behind = _converting(converting, spark_up)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import confluent_kafka as ck
 import pyarrow as pa
@@ -17,7 +18,7 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import admin_settings, producer_settings
-from penstock.kafka.producer import RecordProducer
+from penstock.kafka.producers import producer_for
 from penstock.model import ConnectorTaskId, State
 from penstock.settings.topics import parse_topic_creation
 from penstock.stores.file import FileOffsetStore
@@ -40,6 +41,8 @@ WAIT_S = 30.0
 class Rig:
     """A runner against a broker."""
 
+    #: Which producer sends.
+    columns: ClassVar[bool] = True
     servers: str
     store: FileOffsetStore
     task: ScriptedTask = field(default_factory=ScriptedTask)
@@ -56,13 +59,14 @@ class Rig:
         admin_client = admin_settings(worker, client_id="source-test").checked()
         self.admin = TopicAdmin(admin_client.librdkafka, name="source-test")
         client = producer_settings(worker, {}, client_id="source-test").checked()
-        self.producer = RecordProducer(
+        self.producer = producer_for(
             {**client.librdkafka, **self.overrides},
             name="c-0",
             connector="c",
             task=0,
             each_row=wants_metadata(self.task),
             stops_at_failure=not self.tolerance_all,
+            columns=self.columns,
         )
         plan = plan_of(parse_topic_creation(self.topic_settings)) if self.topic_settings else None
         given_up = threading.Event()
@@ -144,6 +148,12 @@ def read(servers: str, topic: str, count: int | None) -> list[bytes]:
                 raise AssertionError(error)
     finally:
         consumer.close()
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["columns", "librdkafka"])
+def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test sends in both ways."""
+    monkeypatch.setattr(Rig, "columns", request.param)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.unit.worker.test_source_task import Rig
 
 from penstock.api import SourceRecord
 from penstock.errors import ConnectException
-from penstock.kafka.producer import RecordProducer
+from penstock.kafka.producers import producer_for
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.session import SparkRuntime
 from penstock.testing.control_plane import await_true
@@ -110,8 +110,9 @@ def test_a_poll_that_blocks_is_user_code_since_then(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_kafka_that_does_not_answer_is_the_broker(run: Run) -> None:
-    producer = RecordProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, name="c-0")
+@pytest.mark.parametrize("columns", [True, False], ids=["columns", "librdkafka"])
+def test_a_kafka_that_does_not_answer_is_the_broker(run: Run, columns: bool) -> None:
+    producer = producer_for({"bootstrap.servers": "127.0.0.1:1"}, name="c-0", columns=columns)
     try:
         run(one_record, producer=producer)
         becomes("broker")
