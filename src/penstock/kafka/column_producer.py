@@ -47,7 +47,6 @@ from penstock.kafka.deliveries import (
     too_large,
 )
 from penstock.kafka.partitioner import Partitioner
-from penstock.kafka.produce_columns import mean_bytes
 from penstock.kafka.record_batches import EncodedBatch, encode
 from penstock.kafka.sender import Sender
 from penstock.kafka.wire import ErrorKind, error_of
@@ -58,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 #: Rows that are encoded together.
 CHUNK_ROWS: Final = 10_000
-#: Rows are handed over in smaller chunks when they are large.
+#: Rows are handed over in smaller chunks when they are large: what a chunk takes while it is under way.
 CHUNK_BYTES: Final = 4 << 20
 #: What a record takes while it is under way, beside its key and value, which are there twice: as a row, in case that it
 #: has to be encoded again, and encoded.
@@ -68,6 +67,9 @@ MOST_UNDER_WAY_BYTES: Final = 16 << 20
 _ERRORS: Final = "org.apache.kafka.common.errors."
 _TOO_LARGE: Final = frozenset({"RecordTooLargeException", "RecordBatchTooLargeException"})
 _UNKNOWN_TOPIC: Final = 3
+_INVALID_TOPIC: Final = 17
+#: Of a topic, by Kafka's rules; what is far longer could not even be asked for.
+_LONGEST_NAME: Final = 249
 _TIMED_OUT: Final = 7
 _END_S: Final = 1.0
 
@@ -134,21 +136,22 @@ class ColumnProducer:
         """
         table = batch.table if rows is None else batch.table.take(rows)
         positions: Sequence[int] = range(table.num_rows) if rows is None else rows.to_pylist()
-        size = 2 * mean_bytes(batch) + RECORD_OVERHEAD_BYTES
-        step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // size))
-        for first in range(0, table.num_rows, step):
-            part = table.slice(first, step)
-            count = part.num_rows
+        for first, end, nbytes in _chunks(replace(batch, table=table)):
+            part = table.slice(first, end - first)
             chunk = Chunk(
                 replace(batch, table=part),
-                positions[first : first + count],
+                positions[first:end],
                 receipts,
-                count * size,
+                nbytes,
                 places={} if self._each_row else None,
             )
             if not self._admit(chunk):
                 return
-            pieces = list(self._pieces(chunk))
+            try:
+                pieces = list(self._pieces(chunk))
+            except BaseException:
+                self._forget(chunk)
+                raise
             chunk.left = len(pieces)
             with self._state:
                 self._stopped = self._stopped or (self._stops_at_failure and bool(chunk.failures))
@@ -197,6 +200,13 @@ class ColumnProducer:
             self._bytes += chunk.nbytes
         return True
 
+    def _forget(self, chunk: Chunk) -> None:
+        """Nothing of a chunk is sent, and nobody is told: `send` fails. Nobody waits for it, either."""
+        with self._state:
+            del self._open[chunk.number]
+            self._bytes -= chunk.nbytes
+            self._state.notify_all()
+
     def _pieces(self, chunk: Chunk) -> Iterator[Piece]:
         """The record batches of a chunk; rows that cannot become part of one have failed."""
         topics = self._topics(chunk)
@@ -231,6 +241,8 @@ class ColumnProducer:
 
     def _partitions(self, topic: str) -> int | Failure:
         """How many partitions a topic has, or why nothing can be sent to it. Waits until that is known."""
+        if len(topic) > _LONGEST_NAME:
+            return partial(_failure, topic, error_of(_INVALID_TOPIC))
         view = self._sender.view
         deadline = self._clock() + self._settings.delivery_timeout
         with self._state:
@@ -419,6 +431,22 @@ def _failure(topic: str, kind: ErrorKind, row: int, *, unknown: bool = False, fa
     exception = KafkaRetriableException if kind.retriable else KafkaException
     java_name = _ERRORS + kind.java_name
     return FailedDelivery(row, topic, exception(kind.text), java_name, unknown_topic=unknown, fatal=fatal)
+
+
+def _chunks(batch: ProduceBatch) -> Iterator[tuple[int, int, int]]:
+    """First row, end and bytes under way of each chunk; a row that is larger than a chunk should be is alone."""
+    count = batch.table.num_rows
+    if not count:
+        return
+    headers = batch.table.column("headers").nbytes // count if batch.has_headers else 0
+    ends = np.cumsum(2 * (_sizes(batch) + headers) + RECORD_OVERHEAD_BYTES)
+    first = before = 0
+    while first < count:
+        end = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
+        end = max(first + 1, min(end, first + CHUNK_ROWS))
+        after = int(ends[end - 1])
+        yield first, end, after - before
+        first, before = end, after
 
 
 def _sizes(batch: ProduceBatch) -> np.ndarray:

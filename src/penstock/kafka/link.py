@@ -46,7 +46,7 @@ class Expected:
     Attributes:
         correlation: Number of the request.
         deadline: When the broker counts as gone (monotonic seconds).
-        answered: Is given the answer without its size.
+        answered: Is given the answer without its size; raises MalformedResponse where it is none, before anything else.
         lost: Is told that there will be none.
     """
 
@@ -61,7 +61,8 @@ class Link:
 
     Args:
         address: of the broker.
-        connect_by: when connecting counts as failed (monotonic seconds).
+        now: monotonic seconds.
+        connect_within: when connecting to one of its addresses counts as failed, in seconds from then.
 
     Attributes:
         address: Of the broker.
@@ -71,10 +72,12 @@ class Link:
         LinkLostException: the name cannot be resolved, or the connection is refused at once.
     """
 
-    def __init__(self, address: Address, connect_by: float) -> None:
+    def __init__(self, address: Address, now: float, connect_within: float) -> None:
         self.address = address
         self.usable = False
-        self._connect_by = connect_by
+        self._made = now
+        self._connect_within = connect_within
+        self._connect_by = now + connect_within
         self._connected = False
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
@@ -117,13 +120,13 @@ class Link:
             LinkLostException: the connection is gone, or too late.
             MalformedResponse: whoever is at the other end does not speak Kafka's protocol.
         """
-        if now > self.deadline():
-            what = "did not answer in time" if self._connected else "could not be reached in time"
-            raise LinkLostException(f"The broker at {self.address} {what}")
-        if not self._connected and not self._finish_connecting():
+        if not self._connected and not self._finish_connecting(now):
             return
         self._write()
         self._read()
+        # What is here by now has come in time, however long nobody looked.
+        if now > self.deadline():
+            raise LinkLostException(f"The broker at {self.address} did not answer in time")
 
     def close(self, reason: LinkLostException) -> None:
         """End the connection; whoever waits for an answer is told. Closing again does nothing."""
@@ -135,7 +138,8 @@ class Link:
     def _connect(self) -> socket.socket:
         try:
             found = socket.getaddrinfo(self.address.host, self.address.port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: what is no name at all.
             raise LinkLostException(f"The name of the broker {self.address} cannot be resolved: {error}") from error
         self._places = deque(found)
         return self._try_next()
@@ -160,19 +164,28 @@ class Link:
                 if not self._places:
                     raise LinkLostException(f"The broker at {self.address} cannot be reached: {error}") from error
 
-    def _finish_connecting(self) -> bool:
+    def _finish_connecting(self, now: float) -> bool:
         fault = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if fault and self._places:
-            self.socket.close()
-            self.socket = self._try_next()
+        if not fault and self._has_peer():
+            self._connected = True
+            for expected in self._expected:
+                expected.deadline += now - self._made
+            return True
+        if not fault and now <= self._connect_by:
             return False
-        if fault:
-            raise LinkLostException(f"The broker at {self.address} cannot be reached: {os.strerror(fault)}")
+        if not self._places:
+            why = os.strerror(fault or errno.ETIMEDOUT)
+            raise LinkLostException(f"The broker at {self.address} cannot be reached: {why}")
+        self.socket.close()
+        self.socket = self._try_next()
+        self._connect_by = now + self._connect_within
+        return False
+
+    def _has_peer(self) -> bool:
         try:
             self.socket.getpeername()
         except OSError:
             return False
-        self._connected = True
         return True
 
     def _write(self) -> None:
@@ -216,10 +229,12 @@ class Link:
                 return
             payload = memoryview(bytes(self._in[_SIZE.size : end]))
             del self._in[:end]
-            expected = self._expected.popleft() if self._expected else None
+            expected = self._expected[0] if self._expected else None
             if expected is None or correlation_of(payload) != expected.correlation:
                 raise MalformedResponse(f"The broker at {self.address} answers what it was not asked")
+            # Who cannot read the answer is still to be told that there will be none.
             expected.answered(payload)
+            self._expected.popleft()
 
     def _gone(self, error: OSError) -> LinkLostException:
         return LinkLostException(f"The connection to the broker at {self.address} was lost: {error}")

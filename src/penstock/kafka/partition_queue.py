@@ -5,7 +5,8 @@ Main types: `PartitionQueue` and `Numbered`, what it needs of a batch.
 A batch keeps its sequence number as long as nobody knows what became of it: the broker has stored it or not, and drops
 it when it comes again. Only where the broker has refused a batch, so that certainly neither it nor anything behind it
 was stored, are its numbers given to what comes next. While some of what was sent is to be sent again, nothing new is
-sent until everything that is under way has been answered, so that the order is kept (invariant 3).
+sent until everything that is under way has been answered, so that the order is kept (invariant 3). Nor is anything new
+sent while something is under way for the second time: the broker would forget the numbers that tell whether it has it.
 
 Thread: none; belongs to the thread that owns the producer. No I/O.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 #: How many batches of one producer and partition a broker knows by their numbers.
@@ -54,7 +56,11 @@ class PartitionQueue(Generic[B]):
         self._waiting: deque[B] = deque()
         self._under_way: deque[B] = deque()
         self._again: list[B] = []
+        #: How many under way were sent before; they are the first.
+        self._repeated = 0
         self._freed: int | None = None
+        #: How many of those to be sent again were before the one whose numbers are free, and keep theirs.
+        self._before_freed = 0
         self._next = 0
         # Whether the broker has stored anything of the present producer id: it takes any number for the first batch.
         self._known = False
@@ -78,6 +84,8 @@ class PartitionQueue(Generic[B]):
             return None
         if len(self._under_way) >= (REMEMBERED if self._known else 1):
             return None
+        if self._repeated and self._waiting[0].sequence is None:
+            return None
         return self._waiting[0]
 
     def send(self) -> B:
@@ -86,6 +94,8 @@ class PartitionQueue(Generic[B]):
         if batch.sequence is None:
             batch.sequence = self._next
             self._next = (self._next + batch.count) % _NUMBERS
+        else:
+            self._repeated += 1
         self._under_way.append(batch)
         return batch
 
@@ -94,13 +104,16 @@ class PartitionQueue(Generic[B]):
         """The first batch under way is in Kafka."""
         self._known = True
         self.attempts = 0
-        return self._answered()
+        batch = self._pop()
+        self._settle()
+        return batch
 
     def not_now(self, retry_at: float) -> B:
         """The first batch under way may be stored later: it is sent again with the number it has."""
-        batch = self._under_way.popleft()
+        batch = self._pop()
+        # What is behind it in the same round is no further attempt.
+        self.attempts += not self._again
         self._again.append(batch)
-        self.attempts += 1
         self.retry_at = max(self.retry_at, retry_at)
         self._settle()
         return batch
@@ -113,26 +126,31 @@ class PartitionQueue(Generic[B]):
             broker's numbers are not ours any more, and a new producer id is needed.
         """
         expected = bool(self._again) or self._freed is not None
-        self._again.append(self._under_way.popleft())
+        self._again.append(self._pop())
         self._settle()
         return expected
 
-    def refused(self, instead: Iterable[B] = ()) -> B:
-        """The first batch under way will never be stored; others, without numbers, may take its place."""
-        batch = self._under_way.popleft()
-        if self._freed is None and not self._again:
+    def refused(self, instead: Iterable[B] = ()) -> bool:
+        """The first batch under way will never be stored; others, without numbers, may take its place.
+
+        Returns:
+            Whether it may be in Kafka all the same, since it was sent before. Its numbers would make what comes next
+            look as if it was stored already, so a new producer id is needed.
+        """
+        sent_before = self._repeated > 0
+        batch = self._pop()
+        if self._freed is None:
             self._freed = batch.sequence
-        elif self._freed is None:
-            # Something before it is sent again first, with its number; what is behind follows that number.
-            self._freed = self._again[0].sequence
+            self._before_freed = len(self._again)
         self._again += instead
         self._settle()
-        return batch
+        return sent_before
 
     def lost(self) -> None:
         """Nobody knows what became of anything under way: it is sent again with the numbers it has."""
         self._again += self._under_way
         self._under_way.clear()
+        self._repeated = 0
         self._settle()
 
     # ---------------------------------------------------------------- what concerns all partitions
@@ -157,10 +175,9 @@ class PartitionQueue(Generic[B]):
             taken.append(self._waiting.popleft())
         return taken, any(batch.sequence is not None for batch in taken)
 
-    def _answered(self) -> B:
-        batch = self._under_way.popleft()
-        self._settle()
-        return batch
+    def _pop(self) -> B:
+        self._repeated = max(0, self._repeated - 1)
+        return self._under_way.popleft()
 
     def _settle(self) -> None:
         """Once everything is answered, what is to be sent again comes first."""
@@ -169,7 +186,7 @@ class PartitionQueue(Generic[B]):
         self._waiting.extendleft(reversed(self._again))
         self._again = []
         if self._freed is not None:
-            for batch in self._waiting:
+            for batch in islice(self._waiting, self._before_freed, None):
                 batch.sequence = None
             self._next = self._freed
             self._freed = None

@@ -61,6 +61,8 @@ _ID_GONE: Final = frozenset({47, 49, 59, 90})
 _BLAMES_SOME: Final = frozenset({10, 18, 32, 87})
 #: After these the leader may be another one.
 _LEADER_IN_DOUBT: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 75, 100})
+#: A broker that failed may have done so before or after it stored the batch. Errors it has no name for count as this.
+_BROKER_FAILED: Final = error_of(-1).name
 _TIMED_OUT: Final = error_of(7).saying("Local: Message timed out")
 
 
@@ -144,11 +146,13 @@ class Sender:
 
     def wake(self) -> None:
         """End the present or next wait. Thread: any."""
-        try:
-            self._waker.send(b"w")
-        except OSError:
-            # It is full, so it wakes anyway; or closed.
-            return
+        # The lock keeps `close` away: the number of a closed socket may be that of another one at once.
+        with self._state:
+            try:
+                self._waker.send(b"w")
+            except OSError:
+                # It is full, so it wakes anyway; or closed.
+                return
 
     def add(self, pieces: Iterable[Piece]) -> None:
         """Pieces to be sent behind all that is here."""
@@ -166,7 +170,7 @@ class Sender:
         self._ask(now)
         self._expire(now)
         self._send(now)
-        self._wait(max(0.0, self._next_time() - self._clock()))
+        self._wait(max(0.0, self._next_time(now) - self._clock()))
 
     def close(self) -> None:
         """End all connections. Nothing is told any more."""
@@ -175,7 +179,8 @@ class Sender:
         for link in list(self._links.values()):
             self._drop(link, LinkLostException("The producer was closed"))
         self._selector.close()
-        self._waker.close()
+        with self._state:
+            self._waker.close()
         self._woken.close()
 
     # ---------------------------------------------------------------- cluster and producer id
@@ -242,9 +247,10 @@ class Sender:
     # ---------------------------------------------------------------- connections
     def _any_link(self, now: float) -> Link | None:
         """A connection that can be used; makes one where there is none."""
-        for link in self._links.values():
-            if link.usable:
-                return link
+        usable = [link for link in self._links.values() if link.usable]
+        if usable:
+            # Answers come in the order of requests: one that has little to do, or is not stuck, is the first to tell.
+            return min(usable, key=lambda link: link.under_way)
         if self._links:
             return None
         places = [*self.view.brokers.values(), *self._settings.bootstrap]
@@ -263,7 +269,7 @@ class Sender:
         if now < self._failures.get(address, (0, 0.0))[1]:
             return None
         try:
-            link = Link(address, now + self._settings.connect_timeout)
+            link = Link(address, now, self._settings.connect_timeout)
         except LinkLostException as error:
             self._note_failure(address, error)
             return None
@@ -440,6 +446,8 @@ class Sender:
 
     def _renew(self, piece: Piece, code: int) -> None:
         self._renewing = True
+        # Brokers that do not take a new id either are not asked without a pause.
+        self._identity_at = self._clock() + self._settings.retry_backoff
         text = "The producer of %s: topic %s, partition %d: %s; it goes on with a new producer id"
         logger.warning(text, self._name, piece.topic, piece.partition, error_of(code).name)
 
@@ -460,7 +468,8 @@ class Sender:
             instead = piece.halves(self._encode)
         else:
             kind = kind.saying(answer.error_message)
-        queue.refused(instead)
+        may_be_stored = queue.refused(instead) or kind.name == _BROKER_FAILED
+        self._renewing = self._renewing or may_be_stored
         if lost:
             self._owner.lost(piece, lost, kind, unknown=False, fatal=False)
         self._owner.replaced(piece, instead)
@@ -490,17 +499,17 @@ class Sender:
             self._busy.pop((taken[0].topic, taken[0].partition), None)
 
     # ---------------------------------------------------------------- waiting
-    def _next_time(self) -> float:
-        """When something is to be done though nothing happens."""
+    def _next_time(self, tried: float) -> float:
+        """When something is to be done though nothing happens; all that was to be done until `tried` was."""
         times = [link.deadline() for link in self._links.values()]
         times.append(self.view.question_at())
         if self._busy and self._identity is None and not self._asking_identity:
             times.append(self._identity_at)
         times += [queue.retry_at for queue in self._busy.values() if queue.retry_at]
-        times += [until for _, until in self._failures.values()] if self._busy else []
-        now = self._clock()
-        # What is over by now was tried; what it waits for shows as something else that happens.
-        return min((time for time in times if time > now), default=now + 1.0)
+        if self._busy or self.view.question_at() <= tried:
+            times += [until for _, until in self._failures.values()]
+        # What that waits for shows as something else that happens.
+        return min((time for time in times if time > tried), default=tried + 1.0)
 
     def _wait(self, timeout: float) -> None:
         for link in list(self._links.values()):

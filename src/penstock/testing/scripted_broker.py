@@ -2,9 +2,9 @@
 
 Main types: `ScriptedBroker` (one broker), `ScriptedCluster` (some with the same topics), `RequestSeen` and
 `ProduceSeen` (what they received), and what a test may want done with a request, a `Verdict`: `Refuse`, `Delay`,
-`LOSE_REQUEST`, `LOSE_ANSWER` and `SILENT`. Where nothing else is said a broker stores batches as Kafka does: whole, in
-order, and once for each sequence of an idempotent producer. As with Kafka, the requests of a connection are served one
-after the other: while one is delayed, those behind it are not read.
+`LOSE_REQUEST`, `LOSE_ANSWER`, `GARBLED` and `SILENT`. Where nothing else is said a broker stores batches as Kafka does:
+whole, in order, and once for each sequence of an idempotent producer. As with Kafka, the requests of a connection are
+served one after the other: while one is delayed, those behind it are not read.
 
 The protocol is read and written here without the code that a producer uses for it.
 
@@ -50,6 +50,7 @@ _IMPLEMENTED: Final[Mapping[int, int]] = {Api.PRODUCE: 8, Api.METADATA: 1, Api.A
 class Mishap(Enum):
     LOSE_REQUEST = auto()
     LOSE_ANSWER = auto()
+    GARBLED = auto()
     SILENT = auto()
 
 
@@ -57,25 +58,29 @@ class Mishap(Enum):
 LOSE_REQUEST: Final = Mishap.LOSE_REQUEST
 #: All is stored, but the connection ends before that is answered.
 LOSE_ANSWER: Final = Mishap.LOSE_ANSWER
+#: All is stored, but the answer is cut short.
+GARBLED: Final = Mishap.GARBLED
 #: All is stored, but that is not answered until `ScriptedBroker.release` is called.
 SILENT: Final = Mishap.SILENT
 
 
 @dataclass(frozen=True)
 class Refuse:
-    """Nothing is stored, and an error is answered.
+    """An error is answered, and nothing is stored unless that is said.
 
     Attributes:
         error_code: The error.
         record_errors: Index of a record in its batch, and what is wrong with it.
         message: What is wrong with the batch.
         partitions: Those whose batches are refused; None = all of the request.
+        stored: Whether they are stored all the same, as when replicas are too slow.
     """
 
     error_code: int
     record_errors: Sequence[tuple[int, str | None]] = ()
     message: str | None = None
     partitions: Collection[tuple[str, int]] | None = None
+    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -378,7 +383,7 @@ class ScriptedBroker(_Topics):
             self._shared.changed.notify_all()
         if verdict is LOSE_ANSWER or (verdict is SILENT and not self._waited(silence)):
             return None
-        return number + body
+        return number + (body[:-1] if verdict is GARBLED else body)
 
     def _see(self, api: Api, request: _Fields, connection: int) -> RequestSeen:
         client_id = request.string()
@@ -451,6 +456,8 @@ class ScriptedBroker(_Topics):
             errors: list[bytes] = []
             message, offset, time = None, -1, -1
             if refusal and (refusal.partitions is None or place in refusal.partitions):
+                if refusal.stored and self._shared.leader(*place) == self._node:
+                    self._shared.logs[place].append(batch)
                 error_code, message = refusal.error_code, refusal.message
                 errors = [struct.pack(">i", index) + _string(text) for index, text in refusal.record_errors]
             elif not 0 <= batch.partition < self.topics.get(topic, 0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException
 from penstock.kafka.wire import Api
 from penstock.pipeline.batches import ProduceBatch
 from penstock.testing.scripted_broker import (
+    GARBLED,
     LOSE_ANSWER,
     LOSE_REQUEST,
     SILENT,
@@ -36,6 +38,7 @@ from penstock.testing.source_doubles import produce_batch
 WAIT_S = 10.0
 QUICK = {"retry.backoff.ms": "10", "retry.backoff.max.ms": "50", "reconnect.backoff.ms": "10"}
 MESSAGE_TOO_LARGE, INVALID_RECORD, UNKNOWN_PRODUCER_ID, TOPIC_NOT_ALLOWED, NOT_ENOUGH_REPLICAS = 10, 87, 59, 29, 19
+UNKNOWN_SERVER_ERROR, REPLICAS_TOO_SLOW = -1, Refuse(7, stored=True)
 
 
 class Answers:
@@ -180,7 +183,9 @@ def test_rows_without_keys_are_spread_over_the_partitions(broker: ScriptedBroker
 
 
 # ------------------------------------------------------------------------------------------- what goes wrong for now
-@pytest.mark.parametrize("mishap", [LOSE_REQUEST, LOSE_ANSWER, Refuse(NOT_ENOUGH_REPLICAS)], ids=str)
+@pytest.mark.parametrize(
+    "mishap", [LOSE_REQUEST, LOSE_ANSWER, GARBLED, Refuse(NOT_ENOUGH_REPLICAS), REPLICAS_TOO_SLOW], ids=str
+)
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_what_is_lost_on_the_way_arrives_once_and_in_order(
     broker: ScriptedBroker, mishap: Verdict, number: int
@@ -243,6 +248,49 @@ def test_a_producer_id_that_the_broker_has_forgotten_is_replaced(broker: Scripte
     assert list(dict.fromkeys(broker.values("t", 0))) == encoded(values)
     assert answers.failures == []
     assert len({seen.batches[0].producer_id for seen in broker.produced}) == 2
+
+
+def test_a_broker_that_does_not_take_any_producer_id_is_not_asked_without_a_pause(broker: ScriptedBroker) -> None:
+    broker.on_produce = lambda seen: Refuse(UNKNOWN_PRODUCER_ID)
+    with producer(
+        broker, delivery_timeout_ms="300", request_timeout_ms="200", linger_ms="0", retry_backoff_ms="50"
+    ) as made:
+        made.send(batch(["a"]), Answers())
+        assert made.wait_delivered(WAIT_S)
+    assert len(broker.produced) < 30
+
+
+def test_no_batch_is_taken_for_another_when_one_is_refused_behind_those_that_are_put_off(
+    broker: ScriptedBroker,
+) -> None:
+    values, answers = [f"value {row:04}" for row in range(1000)], Answers()
+    broker.answer_next(
+        Api.PRODUCE, None, REPLICAS_TOO_SLOW, None, Refuse(NOT_ENOUGH_REPLICAS), Refuse(MESSAGE_TOO_LARGE)
+    )
+    with producer(broker, batch_size="2000") as made:
+        made.send(batch(values), answers)
+        assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == encoded(values)
+    assert answers.failures == []
+
+
+@pytest.mark.parametrize(
+    "mishaps",
+    [[Refuse(UNKNOWN_SERVER_ERROR, stored=True)], [LOSE_ANSWER, Refuse(TOPIC_NOT_ALLOWED)]],
+    ids=["an error after it was stored", "refused when it came again"],
+)
+def test_what_follows_a_batch_that_was_stored_and_then_refused_is_not_taken_for_it(
+    broker: ScriptedBroker, mishaps: list[Verdict]
+) -> None:
+    answers, later = Answers(), Answers()
+    broker.answer_next(Api.PRODUCE, None, *mishaps)
+    with producer(broker) as made:
+        for value, told in (("a", Answers()), ("b", answers), ("c", later)):
+            made.send(batch([value]), told)
+            assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == [b"a", b"b", b"c"]
+    assert [failed.row for failed in answers.failures] == [0]
+    assert later.failures == []
 
 
 # ------------------------------------------------------------------------------------------------ what is lost for good
@@ -330,6 +378,26 @@ def test_rows_larger_than_a_request_or_for_no_partition_are_named_and_the_others
     assert "partition 7 does not exist, topic t has 1" in str(answers.failures[1].error)
 
 
+def test_a_row_larger_than_a_request_is_found_among_many_small_ones(broker: ScriptedBroker) -> None:
+    answers = Answers()
+    values = ["a"] * producer_module.CHUNK_ROWS + ["x" * 150_000]
+    with producer(broker, max_request_size="100000") as made:
+        made.send(batch(values), answers)
+        assert made.wait_delivered(WAIT_S)
+    assert [failed.row for failed in answers.failures] == [len(values) - 1]
+    assert len(broker.values("t", 0)) == len(values) - 1
+
+
+def test_a_topic_whose_name_is_too_long_is_not_asked_for(broker: ScriptedBroker) -> None:
+    answers = Answers()
+    with producer(broker) as made:
+        made.send(batch(["a", "b"], topics=["x" * 40_000, "t"]), answers)
+        assert made.wait_delivered(WAIT_S)
+    assert [failed.row for failed in answers.failures] == [0]
+    assert answers.failures[0].java_name == "org.apache.kafka.common.errors.InvalidTopicException"
+    assert broker.values("t", 0) == [b"b"]
+
+
 def test_nobody_to_send_to_is_told_when_the_delivery_timeout_is_over() -> None:
     answers = Answers()
     with producer("127.0.0.1:1", delivery_timeout_ms="300", linger_ms="0", request_timeout_ms="200") as made:
@@ -403,6 +471,43 @@ def test_a_silent_broker_makes_send_wait_with_little_memory_until_it_is_aborted(
             thread.join(WAIT_S)
             assert made.wait_delivered(0) is False
     assert len(outcome) == 1
+
+
+def test_nothing_is_under_way_of_rows_that_cannot_be_encoded(broker: ScriptedBroker) -> None:
+    answers = Answers()
+    with producer(broker) as made:
+        with pytest.raises(ValueError, match="a header without a key"):
+            made.send(with_column(batch(["a"]), "headers", [[{"key": None, "value": b"1"}]]), answers)
+        assert made.wait_delivered(WAIT_S)
+        made.send(batch(["b"]), answers)
+        assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == [b"b"]
+    assert made._bytes == 0
+
+
+def test_a_broker_whose_name_is_none_is_passed_over(broker: ScriptedBroker) -> None:
+    with producer(f"a..b:9092,{broker.bootstrap}") as made:
+        made.send(batch(["a"]), Answers())
+        assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == [b"a"]
+
+
+def test_an_address_that_does_not_answer_is_followed_by_the_next_of_its_name(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as ends:
+        for _ in range(4):
+            waiting = ends.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (full.getsockname()[1], broker.port)
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with producer(broker, socket_connection_setup_timeout_ms="200", request_timeout_ms="150") as made:
+            made.send(batch(["a"]), Answers())
+            assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == [b"a"]
 
 
 def test_what_is_under_way_is_bounded(broker: ScriptedBroker) -> None:

@@ -69,16 +69,29 @@ def test_what_is_put_off_comes_again_before_all_behind_it() -> None:
     assert sent(queue) == [], "b is not answered yet"
     assert queue.out_of_sequence() is True
     assert sent(queue, now=4.9) == []
-    assert sent(queue, now=5.0) == [("a", 10), ("b", 20), ("c", 30), ("d", 40)]
+    assert sent(queue, now=5.0) == [("a", 10), ("b", 20)]
     assert [batch.name for batch in first] == ["a", "b"]
+    assert [queue.stored(), queue.stored()] == first
+    assert sent(queue, now=5.0) == [("c", 30), ("d", 40)]
 
 
 def test_what_is_lost_keeps_its_numbers() -> None:
     queue = known("a", "b")
     sent(queue)
     queue.lost()
-    queue.add(Batch("c"))
-    assert sent(queue) == [("a", 10), ("b", 20), ("c", 30)]
+    assert sent(queue) == [("a", 10), ("b", 20)]
+
+
+def test_nothing_new_goes_out_while_something_is_under_way_again() -> None:
+    # A broker remembers five batches: it would take a sixth one's predecessor for a gap, though it has it.
+    queue = known("a", "b", "c")
+    queue.send()
+    queue.not_now(retry_at=0.0)
+    assert sent(queue) == [("a", 10)]
+    queue.not_now(retry_at=0.0)
+    assert sent(queue) == [("a", 10)]
+    queue.stored()
+    assert sent(queue) == [("b", 20), ("c", 30)]
 
 
 def test_numbers_of_a_refused_batch_go_to_what_comes_next() -> None:
@@ -104,7 +117,33 @@ def test_what_was_put_off_before_a_refused_batch_keeps_its_number() -> None:
     queue.not_now(retry_at=0.0)
     queue.refused()
     queue.lost()
-    assert sent(queue) == [("a", 10), ("c", 20)]
+    assert sent(queue) == [("a", 10)]
+    queue.stored()
+    assert sent(queue) == [("c", 20)]
+
+
+def test_what_was_put_off_keeps_its_number_though_something_before_it_was_stored_and_something_behind_refused() -> None:
+    queue = known("a", "b", "c", "d", "e")
+    sent(queue)
+    queue.not_now(retry_at=0.0)
+    queue.stored()
+    queue.not_now(retry_at=0.0)
+    queue.refused()
+    assert queue.out_of_sequence() is True
+    assert sent(queue) == [("a", 10), ("c", 30)], "the numbers of b belong to b: the broker would take c for it"
+    queue.stored()
+    queue.stored()
+    assert sent(queue) == [("e", 40)]
+
+
+def test_what_is_refused_when_it_comes_again_may_be_stored() -> None:
+    queue = known("a", "b")
+    queue.send()
+    assert queue.refused() is False
+    queue.send()
+    queue.lost()
+    queue.send()
+    assert queue.refused() is True
 
 
 def test_a_gap_that_nothing_explains_asks_for_a_new_producer_id() -> None:
@@ -163,8 +202,18 @@ class ModelBroker:
         self.stored.append(batch.name)
         return "stored"
 
+    def has(self, batch: Batch) -> bool:
+        return (batch.sequence, batch.count) in self.remembered
 
-EVENTS = st.lists(st.sampled_from(["send", "answer", "answer", "busy", "refuse", "split", "lose", "lose stored"]))
+    def forget(self) -> None:
+        """What comes next has another producer id."""
+        self.remembered.clear()
+        self.next = None
+
+
+EVENTS = st.lists(
+    st.sampled_from(["send", "answer", "answer", "busy", "busy stored", "refuse", "split", "lose", "lose stored"])
+)
 
 
 @given(counts=st.lists(st.integers(1, 4), max_size=12), events=EVENTS)
@@ -176,15 +225,19 @@ def test_every_batch_is_stored_once_and_in_order_whatever_happens(counts: list[i
     broker = ModelBroker()
     wire: deque[Batch] = deque()
     refused: set[str] = set()
+    renewals = [False]
 
     def answer(batch: Batch, event: str) -> None:
-        if event in ("refuse", "split") and broker.next in (None, batch.sequence):
+        # What is too large is refused before its number is looked at.
+        if event in ("refuse", "split") and not broker.has(batch):
             parts = [Batch(batch.name, 1), Batch(batch.name, batch.count - 1)] if batch.count > 1 else []
             instead = parts if event == "split" else []
             if not instead:
                 refused.add(batch.name)
-            queue.refused(instead)
-        elif event == "busy":
+            renewals[-1] |= queue.refused(instead)
+        elif event.startswith("busy"):
+            if event == "busy stored":
+                broker.take(batch)
             queue.not_now(0.0)
         elif broker.take(batch) == "out of sequence":
             assert queue.out_of_sequence(), "no number is ever missing without a reason"
@@ -192,7 +245,11 @@ def test_every_batch_is_stored_once_and_in_order_whatever_happens(counts: list[i
             queue.stored()
 
     for event in [*events, *["send", "answer"] * 100]:
-        if event == "send":
+        if renewals[-1] and not wire:
+            queue.renumber()
+            broker.forget()
+            renewals.append(False)
+        if event == "send" and not renewals[-1]:
             while queue.ready(1.0) is not None:
                 wire.append(queue.send())
         elif event.startswith("lose"):
@@ -204,5 +261,8 @@ def test_every_batch_is_stored_once_and_in_order_whatever_happens(counts: list[i
             answer(wire.popleft(), event)
     assert len(queue) == 0
     in_order = [name for at, name in enumerate(broker.stored) if at == 0 or broker.stored[at - 1] != name]
+    if len(renewals) > 1:
+        # What may be stored already comes again then.
+        in_order = list(dict.fromkeys(in_order))
     assert in_order == [name for name in names if name in set(in_order)]
     assert set(in_order) | refused == set(names)
