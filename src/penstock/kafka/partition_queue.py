@@ -5,7 +5,7 @@ Main types: `PartitionQueue` and `Numbered`, what it needs of a batch.
 A batch keeps its sequence number as long as nobody knows what became of it: the broker has stored it or not, and drops
 it when it comes again. Only where the broker has refused a batch, so that certainly neither it nor anything behind it
 was stored, are its numbers given to what comes next. While some of what was sent is to be sent again, nothing new is
-sent until everything that is under way has been answered, so that the order is kept (invariant 3). Nor is anything new
+sent until everything that is under way has been answered, so that the order is kept (Invariant 3). Nor is anything new
 sent while something is under way for the second time: the broker would forget the numbers that tell whether it has it.
 
 Thread: none; belongs to the thread that owns the producer. No I/O.
