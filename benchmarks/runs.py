@@ -239,7 +239,7 @@ def measure_latency(
                     out.write(_stamped())
                     delays.append(_read_delay(consumer, 30))
             else:
-                delays = _under_load(consumer, out.write, rate, seconds)
+                delays = _under_load(consumer, topic, out.write, rate, seconds)
     finally:
         consumer.close()
         worker.stop()
@@ -272,7 +272,11 @@ def _read_delay(consumer: ck.Consumer, timeout_s: float) -> float:
     raise RuntimeError(f"no record within {timeout_s} s")
 
 
-def _under_load(consumer: ck.Consumer, write: Callable[[bytes], object], rate: float, seconds: float) -> list[float]:
+def _under_load(
+    consumer: ck.Consumer, topic: str, write: Callable[[bytes], object], rate: float, seconds: float
+) -> list[float]:
+    place = ck.TopicPartition(topic, 0)
+    before = consumer.get_watermark_offsets(place, timeout=10)[1]
     delays: list[float] = []
     written = 0
     over = threading.Event()
@@ -290,17 +294,20 @@ def _under_load(consumer: ck.Consumer, write: Callable[[bytes], object], rate: f
 
     writer = threading.Thread(target=append, name="appender")
     writer.start()
-    seen = 0
     deadline = time.monotonic() + seconds + 60
-    while (writer.is_alive() or seen < written) and time.monotonic() < deadline:
-        messages = consumer.consume(20_000, 0.05)
-        # One line in a fetch is enough: a fetch is read at one moment, and its first line has waited longest.
-        if messages:
-            seen += len(messages)
-            delays.append(_delay(messages[0].value()))
+    readable = 0
+    while (writer.is_alive() or readable < before + written) and time.monotonic() < deadline:
+        # Only the next line that can be read is fetched: reading them all takes as much as the worker has.
+        consumer.seek(ck.TopicPartition(topic, 0, ck.OFFSET_END))
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            delays.append(_delay(message.value()))
+            readable = consumer.get_watermark_offsets(place, timeout=10)[1]
+        elif not writer.is_alive():
+            readable = consumer.get_watermark_offsets(place, timeout=10)[1]
     writer.join()
-    if seen < written:
-        raise RuntimeError(f"{seen} of {written} lines arrived")
+    if readable < before + written:
+        raise RuntimeError(f"{readable - before} of {written} lines arrived")
     return delays
 
 
