@@ -302,9 +302,7 @@ def _under_load(
         message = consumer.poll(0.5)
         if message is not None and message.error() is None:
             delays.append(_delay(message.value()))
-            readable = consumer.get_watermark_offsets(place, timeout=10)[1]
-        elif not writer.is_alive():
-            readable = consumer.get_watermark_offsets(place, timeout=10)[1]
+        readable = consumer.get_watermark_offsets(place, timeout=10)[1]
     writer.join()
     if readable < before + written:
         raise RuntimeError(f"{readable - before} of {written} lines arrived")

@@ -30,6 +30,7 @@ class Chunk:
     Attributes:
         batch: What the rows are of; its table is that of the chunk alone.
         rows: Position of each row in the batch that was to be sent, ascending.
+        sizes: Bytes of each row's key and value.
         receipts: Who is told.
         nbytes: What counts as under way.
         number: Of the chunk, ascending in the order of sending.
@@ -40,6 +41,7 @@ class Chunk:
 
     batch: ProduceBatch
     rows: Sequence[int]
+    sizes: np.ndarray
     receipts: Receipts
     nbytes: int
     number: int = -1
@@ -61,11 +63,6 @@ class Chunk:
             return self.batch.topic
         topic: str = self.batch.table.column("topic")[index].as_py()
         return topic
-
-    def bytes_of(self, index: int) -> int:
-        """Size of a row's key and value."""
-        key, value = (self.batch.table.column(name)[index].as_py() for name in ("key", "value"))
-        return len(key or b"") + len(value or b"")
 
 
 @dataclass(eq=False, slots=True)
@@ -92,6 +89,11 @@ class Piece:
     def count(self) -> int:
         """How many records it has."""
         return self.encoded.count
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where it is sent."""
+        return self.topic, self.partition
 
     def note_places(self, base_offset: int, append_time: int) -> None:
         """It is stored from this offset on, with the broker's time, or -1 where it keeps the records' own."""

@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka import KafkaError
+
 from penstock.kafka.wire import Address, ErrorKind, Metadata, error_of
 
 #: A topic that a broker does not know yet may just have been made: this long it is asked again.
 PROPAGATION_S: Final = 30.0
-_UNKNOWN_TOPIC: Final = 3
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,13 @@ class ClusterView:
             since = self._asked.get(topic)
             self._asked[topic] = since = now if since is None else since
             # One that has no partitions yet is about to be made.
-            code = known.error_code or _UNKNOWN_TOPIC
+            code = known.error_code or KafkaError.UNKNOWN_TOPIC_OR_PART
             kind = error_of(code)
             if kind.retriable and now - since < self._propagation_s:
                 again = True
                 continue
             self._leaders.pop(topic, None)
             del self._asked[topic]
-            self._faults[topic] = TopicFault(kind, code == _UNKNOWN_TOPIC)
+            self._faults[topic] = TopicFault(kind, code == KafkaError.UNKNOWN_TOPIC_OR_PART)
         if again:
             self._next_question = now + self._backoff_s

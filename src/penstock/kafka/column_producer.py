@@ -35,19 +35,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import KafkaError
 
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.chunks import Chunk, Piece
 from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import (
-    FailedDelivery,
-    ProducerClosedException,
-    Receipts,
-    RecordTooLargeException,
-    too_large,
-)
+from penstock.kafka.deliveries import Deliveries, FailedDelivery, Receipts, RecordTooLargeException, too_large
 from penstock.kafka.partitioner import Partitioner
-from penstock.kafka.record_batches import EncodedBatch, encode
+from penstock.kafka.record_batches import EncodedBatch, encode, joined
 from penstock.kafka.sender import Sender
 from penstock.kafka.wire import ErrorKind, error_of
 from penstock.pipeline.batches import ProduceBatch
@@ -66,17 +61,14 @@ RECORD_OVERHEAD_BYTES: Final = 64
 MOST_UNDER_WAY_BYTES: Final = 16 << 20
 _ERRORS: Final = "org.apache.kafka.common.errors."
 _TOO_LARGE: Final = frozenset({"RecordTooLargeException", "RecordBatchTooLargeException"})
-_UNKNOWN_TOPIC: Final = 3
-_INVALID_TOPIC: Final = 17
 #: Of a topic, by Kafka's rules; what is far longer could not even be asked for.
 _LONGEST_NAME: Final = 249
-_TIMED_OUT: Final = 7
 _END_S: Final = 1.0
 
 Failure = Callable[[int], FailedDelivery]
 
 
-class ColumnProducer:
+class ColumnProducer(Deliveries[Chunk]):
     """Sends the batches of one task.
 
     Args:
@@ -100,21 +92,13 @@ class ColumnProducer:
         stops_at_failure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(name)
         self._settings = settings
-        self._name = name
         self._each_row = each_row
         self._stops_at_failure = stops_at_failure
         self._clock = clock
         self._partitioner = Partitioner(batch_size=settings.stick, ignore_keys=settings.ignore_keys)
-        # One condition for everything that send waits for; what follows changes under it.
-        self._state = threading.Condition()
         self._incoming: deque[tuple[Chunk, list[Piece]]] = deque()
-        self._open: dict[int, Chunk] = {}
-        self._bytes = 0
-        self._next_number = 0
-        self._stopped = False
-        self._aborted = False
-        self._ending = False
         self._sender = Sender(settings, name, self, self._encode, self._state, clock)
         self._thread = threading.Thread(
             target=self._serve, args=(connector, task), name=f"producer-{name}", daemon=True
@@ -136,11 +120,13 @@ class ColumnProducer:
         """
         table = batch.table if rows is None else batch.table.take(rows)
         positions: Sequence[int] = range(table.num_rows) if rows is None else rows.to_pylist()
-        for first, end, nbytes in _chunks(replace(batch, table=table)):
-            part = table.slice(first, end - first)
+        whole = replace(batch, table=table)
+        sizes = _sizes(whole)
+        for first, end, nbytes in _chunks(whole, sizes):
             chunk = Chunk(
-                replace(batch, table=part),
+                replace(batch, table=table.slice(first, end - first)),
                 positions[first:end],
+                sizes[first:end],
                 receipts,
                 nbytes,
                 places={} if self._each_row else None,
@@ -157,17 +143,6 @@ class ColumnProducer:
                 self._stopped = self._stopped or (self._stops_at_failure and bool(chunk.failures))
                 self._incoming.append((chunk, pieces))
             self._sender.wake()
-
-    def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
-        with self._state:
-            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
-
-    def abort(self) -> None:
-        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
-        with self._state:
-            self._aborted = True
-            self._state.notify_all()
 
     def close(self, timeout_s: float) -> bool:
         """Wait for what is under way, give up the rest, end the connections.
@@ -194,10 +169,7 @@ class ColumnProducer:
             self._check_open()
             if self._stopped:
                 return False
-            chunk.number = self._next_number
-            self._next_number += 1
-            self._open[chunk.number] = chunk
-            self._bytes += chunk.nbytes
+            self._count_in(chunk)
         return True
 
     def _forget(self, chunk: Chunk) -> None:
@@ -229,20 +201,16 @@ class ColumnProducer:
         """Each topic with the indices of its rows; None for all rows."""
         if chunk.batch.topic is not None:
             return [(chunk.batch.topic, None)]
-        coded = chunk.batch.table.column("topic").combine_chunks().dictionary_encode()
-        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-        codes = coded.indices.to_numpy(zero_copy_only=False)
+        coded = joined(chunk.batch.table.column("topic")).dictionary_encode()
         names: list[str] = coded.dictionary.to_pylist()
         if len(names) == 1:
             return [(names[0], None)]
-        order = np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-        return [(name, part) for name, part in zip(names, np.split(order, ends[:-1]), strict=True)]
+        return [(names[code], indices) for code, indices in _groups(coded.indices.to_numpy(zero_copy_only=False))]
 
     def _partitions(self, topic: str) -> int | Failure:
         """How many partitions a topic has, or why nothing can be sent to it. Waits until that is known."""
         if len(topic) > _LONGEST_NAME:
-            return partial(_failure, topic, error_of(_INVALID_TOPIC))
+            return partial(_failure, topic, error_of(KafkaError.TOPIC_EXCEPTION))
         view = self._sender.view
         deadline = self._clock() + self._settings.delivery_timeout
         with self._state:
@@ -261,25 +229,22 @@ class ColumnProducer:
         if fault is not None:
             return partial(_failure, topic, fault.kind, unknown=fault.unknown)
         text = f"the partitions of topic {topic} could not be found out within delivery.timeout.ms"
-        return partial(_failure, topic, error_of(_TIMED_OUT).saying(text))
+        return partial(_failure, topic, error_of(KafkaError.REQUEST_TIMED_OUT).saying(text))
 
     def _too_large(self, chunk: Chunk) -> dict[int, Failure]:
         """Rows that are larger than a request or than all that may be under way."""
         limit = min(self._settings.request_size, self._settings.buffer)
         if chunk.nbytes <= limit:
             return {}
-        sizes = _sizes(chunk.batch)
         return {
-            index: partial(self._too_large_failure, chunk, int(sizes[index]))
-            for index in np.flatnonzero(sizes > limit).tolist()
+            index: partial(self._too_large_here, chunk.topic_of(index), int(chunk.sizes[index]))
+            for index in np.flatnonzero(chunk.sizes > limit).tolist()
         }
 
-    def _too_large_failure(self, chunk: Chunk, size: int, index: int) -> FailedDelivery:
+    def _too_large_here(self, topic: str, size: int, row: int) -> FailedDelivery:
         if size > self._settings.buffer:
-            error = too_large(size, "buffer.memory", self._settings.buffer)
-        else:
-            error = too_large(size, "the producer's max.request.size", None)
-        return FailedDelivery(chunk.rows[index], chunk.topic_of(index), error, error.java_name)
+            return _too_large(topic, row, size, "buffer.memory", self._settings.buffer)
+        return _too_large(topic, row, size, "the producer's max.request.size")
 
     def _not_there(self, chunk: Chunk, topic: str, indices: np.ndarray | None, count: int) -> dict[int, Failure]:
         """Rows that name a partition which their topic does not have."""
@@ -289,11 +254,10 @@ class ColumnProducer:
             chosen = np.zeros(len(wrong), bool)
             chosen[indices] = True
             wrong &= chosen
+        kind = error_of(KafkaError.UNKNOWN_TOPIC_OR_PART)
         return {
             index: partial(
-                _failure,
-                topic,
-                error_of(_UNKNOWN_TOPIC).saying(f"partition {named[index]} does not exist, topic {topic} has {count}"),
+                _failure, topic, kind.saying(f"partition {named[index]} does not exist, topic {topic} has {count}")
             )
             for index in np.flatnonzero(wrong).tolist()
         }
@@ -307,7 +271,7 @@ class ColumnProducer:
             last = min(refused)
             refused = {last: refused[last]}
         for index, failure in refused.items():
-            chunk.failures[index] = replace(failure(index), row=chunk.rows[index])
+            chunk.failures[index] = failure(chunk.rows[index])
         left = np.ones(len(chunk.rows), bool)
         left[list(refused)] = False
         left[last:] = False
@@ -326,19 +290,14 @@ class ColumnProducer:
         chosen = self._partitioner.choose(
             topic,
             count,
-            named=_one(table.column("partition")) if batch.has_partition else None,
-            keys=_one(table.column("key")) if batch.has_keys else None,
-            sizes=_sizes(replace(batch, table=table)) if count > 1 or batch.has_partition else np.zeros(0, np.int64),
+            named=joined(table.column("partition")) if batch.has_partition else None,
+            keys=joined(table.column("key")) if batch.has_keys else None,
+            sizes=chunk.sizes if indices is None else chunk.sizes[indices],
         )
         if isinstance(chosen, int):
             parts = [(chosen, everything, table)]
         else:
-            order = np.argsort(chosen, kind="stable")
-            sorted_choice = chosen[order]
-            cuts = np.flatnonzero(np.diff(sorted_choice)) + 1
-            parts = [
-                (int(chosen[rows[0]]), everything[rows], table.take(pa.array(rows))) for rows in np.split(order, cuts)
-            ]
+            parts = [(partition, everything[rows], table.take(pa.array(rows))) for partition, rows in _groups(chosen)]
         created = self._clock()
         for partition, rows, part in parts:
             for made in self._encode(batch, part):
@@ -354,10 +313,6 @@ class ColumnProducer:
             headers=batch.has_headers,
             timestamp=batch.timestamp,
         )
-
-    def _check_open(self) -> None:
-        if self._aborted:
-            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
 
     # ---------------------------------------------------------------- the producer's own thread
     def _serve(self, connector: str, task: int | None) -> None:
@@ -394,11 +349,12 @@ class ColumnProducer:
         """The records at these positions of a piece will never be stored."""
         chunk = piece.chunk
         for index in piece.indices[list(positions)].tolist():
-            failure = _failure(piece.topic, kind, chunk.rows[index], unknown=unknown, fatal=fatal)
+            row = chunk.rows[index]
             if kind.java_name in _TOO_LARGE:
-                error = too_large(chunk.bytes_of(index), "the broker's or topic's max.message.bytes", None)
-                failure = replace(failure, error=error, java_name=RecordTooLargeException.java_name)
-            chunk.failures[index] = failure
+                setting = "the broker's or topic's max.message.bytes"
+                chunk.failures[index] = _too_large(piece.topic, row, int(chunk.sizes[index]), setting)
+            else:
+                chunk.failures[index] = _failure(piece.topic, kind, row, unknown=unknown, fatal=fatal)
         with self._state:
             self._stopped = self._stopped or self._stops_at_failure
             self._state.notify_all()
@@ -433,13 +389,17 @@ def _failure(topic: str, kind: ErrorKind, row: int, *, unknown: bool = False, fa
     return FailedDelivery(row, topic, exception(kind.text), java_name, unknown_topic=unknown, fatal=fatal)
 
 
-def _chunks(batch: ProduceBatch) -> Iterator[tuple[int, int, int]]:
+def _too_large(topic: str, row: int, size: int, setting: str, limit: int | None = None) -> FailedDelivery:
+    return FailedDelivery(row, topic, too_large(size, setting, limit), RecordTooLargeException.java_name)
+
+
+def _chunks(batch: ProduceBatch, sizes: np.ndarray) -> Iterator[tuple[int, int, int]]:
     """First row, end and bytes under way of each chunk; a row that is larger than a chunk should be is alone."""
     count = batch.table.num_rows
     if not count:
         return
     headers = batch.table.column("headers").nbytes // count if batch.has_headers else 0
-    ends = np.cumsum(2 * (_sizes(batch) + headers) + RECORD_OVERHEAD_BYTES)
+    ends = np.cumsum(2 * (sizes + headers) + RECORD_OVERHEAD_BYTES)
     first = before = 0
     while first < count:
         end = int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))
@@ -457,6 +417,8 @@ def _sizes(batch: ProduceBatch) -> np.ndarray:
     return total
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+def _groups(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each number that is there, ascending, with the positions where it is."""
+    order = np.argsort(codes, kind="stable")
+    for positions in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        yield int(codes[positions[0]]), positions

@@ -15,7 +15,6 @@ from penstock.kafka.cluster_view import PROPAGATION_S
 from penstock.kafka.record_batches import Compression
 from penstock.kafka.wire import Address
 
-_DEFAULT_PORT: Final = 9092
 #: Settings of the client library that nothing here depends on.
 _WITHOUT_EFFECT: Final = frozenset(
     {

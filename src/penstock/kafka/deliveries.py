@@ -1,15 +1,17 @@
 """What a producer tells of the rows it was given, whichever way it sends them.
 
-Main types: `Receipts` (who is told), `FailedDelivery` (a row that Kafka will not store) and the exceptions of sending.
+Main types: `Receipts` (who is told), `FailedDelivery` (a row that Kafka will not store), `Deliveries` (what of a task's
+rows is under way, the part that both producers have) and the exceptions of sending.
 
-Thread: none; values. `Receipts` are called on a producer's own thread.
+Thread: see `Deliveries`; the others are values. `Receipts` are called on a producer's own thread.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
@@ -64,6 +66,63 @@ class Receipts(Protocol):
             metadata: where each delivered row is, by position; None unless each row is reported.
         """
         ...
+
+
+class SentTogether(Protocol):
+    """Rows that are handed over together.
+
+    Attributes:
+        number: Ascending in the order of sending.
+        nbytes: What counts as under way.
+    """
+
+    number: int
+    nbytes: int
+
+
+C = TypeVar("C", bound=SentTogether)
+
+
+class Deliveries(Generic[C]):
+    """What of a task's rows is under way, until it is stored, lost, or given up.
+
+    Everything here changes under one condition, which is also what `send` of a producer waits for. Thread: any.
+
+    Args:
+        name: name of the task, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._state = threading.Condition()
+        self._open: dict[int, C] = {}
+        self._bytes = 0
+        self._next_number = 0
+        self._stopped = False
+        self._aborted = False
+        self._ending = False
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
+        with self._state:
+            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
+
+    def abort(self) -> None:
+        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
+        with self._state:
+            self._aborted = True
+            self._state.notify_all()
+
+    def _check_open(self) -> None:
+        if self._aborted:
+            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
+
+    def _count_in(self, chunk: C) -> None:
+        """Count rows as under way. The condition is held."""
+        chunk.number = self._next_number
+        self._next_number += 1
+        self._open[chunk.number] = chunk
+        self._bytes += chunk.nbytes
 
 
 def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:

@@ -2,9 +2,8 @@
 
 Main types: `Link`, `Expected` (who waits for an answer) and `LinkLostException`.
 
-The owner selects on `Link.socket`, which may change while `connected` is false, and calls `ready` when something can be
-read or written. Requests are lists of
-buffers, which are written as they are, without being copied together.
+The owner selects on `Link.socket`, which may change until there is a connection, and calls `ready` when something can
+be read or written. Requests are lists of buffers, which are written as they are, without being copied together.
 
 Thread: the one of its owner.
 

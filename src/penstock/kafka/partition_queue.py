@@ -30,9 +30,11 @@ class Numbered(Protocol):
 
     Attributes:
         count: How many records it has.
+        created: When it was made (monotonic seconds).
         sequence: Number of its first record; None until it is sent.
     """
 
+    created: float
     sequence: int | None
 
     @property
@@ -108,15 +110,13 @@ class PartitionQueue(Generic[B]):
         self._settle()
         return batch
 
-    def not_now(self, retry_at: float) -> B:
+    def not_now(self, retry_at: float) -> None:
         """The first batch under way may be stored later: it is sent again with the number it has."""
-        batch = self._pop()
         # What is behind it in the same round is no further attempt.
         self.attempts += not self._again
-        self._again.append(batch)
+        self._again.append(self._pop())
         self.retry_at = max(self.retry_at, retry_at)
         self._settle()
-        return batch
 
     def out_of_sequence(self) -> bool:
         """The broker misses something before the first batch under way, which is sent again.
@@ -163,15 +163,13 @@ class PartitionQueue(Generic[B]):
         self._known = False
 
     def take_out(self, created_before: float | None = None) -> tuple[list[B], bool]:
-        """Give up what waits, or only what waits longer than that (by its attribute `created`).
+        """Give up what waits, or only what was made before that time.
 
         Returns:
             The batches, and whether one of them may be in Kafka all the same, so that a new producer id is needed.
         """
         taken: list[B] = []
-        while self._waiting and (
-            created_before is None or getattr(self._waiting[0], "created", created_before) < created_before
-        ):
+        while self._waiting and (created_before is None or self._waiting[0].created < created_before):
             taken.append(self._waiting.popleft())
         return taken, any(batch.sequence is not None for batch in taken)
 

@@ -42,14 +42,9 @@ from confluent_kafka import KafkaException as ClientException
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
-from penstock.kafka.deliveries import (
-    FailedDelivery,
-    ProducerClosedException,
-    Receipts,
-    RecordTooLargeException,
-    too_large,
-)
+from penstock.kafka.deliveries import Deliveries, FailedDelivery, Receipts, RecordTooLargeException, too_large
 from penstock.kafka.produce_columns import ProduceColumns, columns_of, mean_bytes, spread
+from penstock.kafka.wire import error_of
 from penstock.pipeline.batches import ProduceBatch
 from penstock.telemetry import log_context
 
@@ -85,21 +80,25 @@ _UNKNOWN_TOPIC: Final = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN
 _FATAL: Final = frozenset({KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED})
 _JAVA_NAMES: Final = {
     KafkaError._MSG_TIMED_OUT: "TimeoutException",
-    KafkaError.REQUEST_TIMED_OUT: "TimeoutException",
     KafkaError._UNKNOWN_TOPIC: "UnknownTopicOrPartitionException",
     KafkaError._UNKNOWN_PARTITION: "UnknownTopicOrPartitionException",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "UnknownTopicOrPartitionException",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorizationException",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorizationException",
-    KafkaError.INVALID_MSG: "CorruptRecordException",
-    KafkaError.INVALID_RECORD: "InvalidRecordException",
-    KafkaError.TOPIC_EXCEPTION: "InvalidTopicException",
-    KafkaError.NOT_ENOUGH_REPLICAS: "NotEnoughReplicasException",
-    KafkaError.POLICY_VIOLATION: "PolicyViolationException",
+} | {
+    code: error_of(code).java_name
+    for code in (
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.POLICY_VIOLATION,
+    )
 }
 
 
-class RecordProducer:
+class RecordProducer(Deliveries["_Chunk"]):
     """Sends the batches of one task.
 
     Args:
@@ -127,7 +126,7 @@ class RecordProducer:
         merged: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", **settings}
         merged["delivery.report.only.error"] = not each_row
         merged.setdefault("error_cb", self._on_client_error)
-        self._name = name
+        super().__init__(name)
         self._each_row = each_row
         self._stops_at_failure = stops_at_failure
         self._seldom = SeldomLog(logger)
@@ -139,19 +138,11 @@ class RecordProducer:
         self._client: Producer | None = client
         self._held = client.__len__
         self._produce = client.produce
-        # One condition for everything that send waits for; chunks and counters change under it.
-        self._state = threading.Condition()
-        self._bytes = 0
-        self._open: dict[int, _Chunk] = {}
         self._rejected: deque[tuple[_Chunk, int, Exception]] = deque()
-        self._stopped = False
         # Rows to be sent again alone, and whether one of them is under way. Only the producer's thread changes them.
         self._suspects: deque[tuple[_Chunk, int]] = deque()
         self._suspect_answer: Callable[..., None] | None = None
-        self._next_chunk = 0
         self._served = 0
-        self._aborted = False
-        self._ending = False
         self._row_ack = _row_ack_type(self._open)
         self._thread = threading.Thread(
             target=self._serve, args=(connector, task), name=f"producer-{name}", daemon=True
@@ -201,17 +192,6 @@ class RecordProducer:
                 chunk.handed_over = True
                 self._state.notify_all()
 
-    def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
-        with self._state:
-            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
-
-    def abort(self) -> None:
-        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
-        with self._state:
-            self._aborted = True
-            self._state.notify_all()
-
     def close(self, timeout_s: float) -> bool:
         """Wait for what is under way, give up the rest, release the client.
 
@@ -239,13 +219,9 @@ class RecordProducer:
             self._check_open()
             if self._stopped:
                 return None
-            number = self._next_chunk
-            self._next_chunk += 1
-            chunk.number = number
-            self._open[number] = chunk
-            self._bytes += chunk.nbytes
+            self._count_in(chunk)
             self._state.notify_all()
-        return number
+        return chunk.number
 
     def _has_room(self, nbytes: int, row_bytes: int) -> bool:
         if not self._open:
@@ -303,10 +279,6 @@ class RecordProducer:
             served = self._served
             self._state.wait_for(lambda: self._aborted or self._served != served)
             self._check_open()
-
-    def _check_open(self) -> None:
-        if self._aborted:
-            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
 
     # ---------------------------------------------------------------- the producer's own thread
     def _serve(self, connector: str, task: int | None) -> None:

@@ -8,6 +8,7 @@ Thread: any.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
@@ -38,10 +39,5 @@ def producer_for(
         KafkaException: a setting is wrong.
     """
     plain = ColumnSettings.of(settings) if columns else None
-    if plain is None:
-        return RecordProducer(
-            settings, name=name, connector=connector, task=task, each_row=each_row, stops_at_failure=stops_at_failure
-        )
-    return ColumnProducer(
-        plain, name=name, connector=connector, task=task, each_row=each_row, stops_at_failure=stops_at_failure
-    )
+    make = partial(RecordProducer, settings) if plain is None else partial(ColumnProducer, plain)
+    return make(name=name, connector=connector, task=task, each_row=each_row, stops_at_failure=stops_at_failure)

@@ -168,8 +168,8 @@ def encode(
     if not table.num_rows:
         return []
     times = _times(table, now, timestamp)
-    parts = [_bytes_part(_joined(table, name)) for name in (("key", "value") if keys else ("value",))]
-    parts.append(_headers_part(_joined(table, "headers")) if headers else _NO_HEADERS)
+    parts = [_bytes_part(joined(table.column(name))) for name in (("key", "value") if keys else ("value",))]
+    parts.append(_headers_part(joined(table.column("headers"))) if headers else _NO_HEADERS)
     content = np.full(table.num_rows, 0 if keys else len(_MINUS_ONE))
     for part in parts:
         content += part.sizes
@@ -251,8 +251,8 @@ def _varint_size(number: int) -> int:
 
 
 # -------------------------------------------------------------------------------------------------- columns
-def _joined(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name)
+def joined(column: pa.ChunkedArray) -> pa.Array:
+    """A column's values as one array; copied only where they are in several."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -260,7 +260,7 @@ def _times(table: pa.Table, now: int, timestamp: int | None) -> np.ndarray | int
     """The time of each row, or the one that all have."""
     if timestamp is not None:
         return now if timestamp == _NO_TIMESTAMP else timestamp
-    column = _joined(table, "timestamp")
+    column = joined(table.column("timestamp"))
     if column.null_count == len(column):
         return now
     given = column.fill_null(_NO_TIMESTAMP).to_numpy()

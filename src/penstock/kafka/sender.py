@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from confluent_kafka import KafkaError
+
 from penstock.errors import KafkaException
 from penstock.kafka.chunks import Encode, Piece
 from penstock.kafka.client_log import SeldomLog
@@ -52,18 +54,42 @@ from penstock.kafka.wire import (
 logger = logging.getLogger(__name__)
 
 _PRODUCE_VERSION: Final = 8
-#: A broker that knows these numbers already has stored the batch.
-_DUPLICATE: Final = 46
-_OUT_OF_ORDER: Final = 45
 #: The broker does not know the producer id (any more), or knows a newer epoch of it.
-_ID_GONE: Final = frozenset({47, 49, 59, 90})
+_ID_GONE: Final = frozenset(
+    {
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
 #: What a broker says to a whole batch because of some of its records: too large, or not valid.
-_BLAMES_SOME: Final = frozenset({10, 18, 32, 87})
+_BLAMES_SOME: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+    }
+)
 #: After these the leader may be another one.
-_LEADER_IN_DOUBT: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 75, 100})
+_LEADER_IN_DOUBT: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNKNOWN_TOPIC_ID,
+    }
+)
 #: A broker that failed may have done so before or after it stored the batch. Errors it has no name for count as this.
 _BROKER_FAILED: Final = error_of(-1).name
-_TIMED_OUT: Final = error_of(7).saying("Local: Message timed out")
+_TIMED_OUT: Final = error_of(KafkaError.REQUEST_TIMED_OUT).saying("Local: Message timed out")
 
 
 class Owner(Protocol):
@@ -157,12 +183,11 @@ class Sender:
     def add(self, pieces: Iterable[Piece]) -> None:
         """Pieces to be sent behind all that is here."""
         for piece in pieces:
-            place = (piece.topic, piece.partition)
-            queue = self._queues.get(place)
+            queue = self._queues.get(piece.place)
             if queue is None:
-                queue = self._queues[place] = PartitionQueue()
+                queue = self._queues[piece.place] = PartitionQueue()
             queue.add(piece)
-            self._busy[place] = queue
+            self._busy[piece.place] = queue
 
     def step(self) -> None:
         """Do what can be done now, then wait until there is more to do, or `wake`."""
@@ -292,9 +317,8 @@ class Sender:
 
     def _note_failure(self, address: Address, error: KafkaException) -> None:
         failed = self._failures.get(address, (0, 0.0))[0]
-        longest = self._settings.reconnect_backoff_max
-        wait = min(longest, self._settings.reconnect_backoff * 2 ** min(failed, 30)) * random.uniform(0.8, 1.2)
-        self._failures[address] = (failed + 1, self._clock() + wait)
+        wait = _backoff(self._settings.reconnect_backoff, self._settings.reconnect_backoff_max, failed)
+        self._failures[address] = (failed + 1, self._clock() + wait * random.uniform(0.8, 1.2))
         self._seldom.warning(address, "The producer of %s: %s; the client keeps trying", self._name, error)
 
     def _drop(self, link: Link, error: LinkLostException) -> None:
@@ -391,22 +415,20 @@ class Sender:
 
     def _produced(self, pieces: Iterable[Piece], payload: memoryview) -> None:
         answers = {(answer.topic, answer.partition): answer for answer in produce_response(payload)}
-        missing = [piece for piece in pieces if (piece.topic, piece.partition) not in answers]
-        if missing:
+        if any(piece.place not in answers for piece in pieces):
             raise MalformedResponse("A broker's answer lacks topic partitions that something was sent to")
         for piece in pieces:
-            self._answered(piece, answers[piece.topic, piece.partition])
+            self._answered(piece, answers[piece.place])
 
     def _answered(self, piece: Piece, answer: PartitionAnswer) -> None:
-        place = (piece.topic, piece.partition)
-        queue = self._queues.get(place)
+        queue = self._queues.get(piece.place)
         if queue is None:
             return
         code = answer.error_code
-        if code in (0, _DUPLICATE):
+        if code in (0, KafkaError.DUPLICATE_SEQUENCE_NUMBER):
             queue.stored()
             self._owner.stored(piece, answer.base_offset, self._append_time(piece, answer))
-        elif code == _OUT_OF_ORDER:
+        elif code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if not queue.out_of_sequence():
                 self._renew(piece, code)
         elif code in _ID_GONE:
@@ -417,7 +439,7 @@ class Sender:
         else:
             self._refused(queue, piece, answer)
         if not queue:
-            self._busy.pop(place, None)
+            self._busy.pop(piece.place, None)
 
     def _append_time(self, piece: Piece, answer: PartitionAnswer) -> int:
         """The broker's time of a batch, or -1 where its records keep their own."""
@@ -429,14 +451,13 @@ class Sender:
     def _produce_lost(self, pieces: Iterable[Piece], _: LinkLostException) -> None:
         # All that is under way of a partition is on one connection.
         for piece in pieces:
-            queue = self._queues.get((piece.topic, piece.partition))
+            queue = self._queues.get(piece.place)
             if queue is not None:
                 queue.lost()
 
     def _put_off(self, queue: PartitionQueue[Piece], piece: Piece, code: int) -> None:
         now = self._clock()
-        longest = self._settings.retry_backoff_max
-        queue.not_now(now + min(longest, self._settings.retry_backoff * 2 ** min(queue.attempts, 30)))
+        queue.not_now(now + _backoff(self._settings.retry_backoff, self._settings.retry_backoff_max, queue.attempts))
         kind = error_of(code)
         text = "The producer of %s: topic %s, partition %d: %s (%s); it is sent again"
         self._seldom.warning((code, piece.topic), text, self._name, piece.topic, piece.partition, kind.text, kind.name)
@@ -474,29 +495,30 @@ class Sender:
             self._owner.lost(piece, lost, kind, unknown=False, fatal=False)
         self._owner.replaced(piece, instead)
 
-    def _give_up(
-        self, queue: PartitionQueue[Piece], kind: ErrorKind, *, unknown: bool = False, fatal: bool = False
-    ) -> None:
-        """Nothing that waits here will be stored."""
-        self._lose(queue, None, kind, unknown=unknown, fatal=fatal)
-
     def _expire(self, now: float) -> None:
         before = now - self._settings.delivery_timeout
         if before <= 0:
             return
         for queue in list(self._busy.values()):
-            self._lose(queue, before, _TIMED_OUT, unknown=False, fatal=False)
+            self._give_up(queue, _TIMED_OUT, before)
 
-    def _lose(
-        self, queue: PartitionQueue[Piece], before: float | None, kind: ErrorKind, *, unknown: bool, fatal: bool
+    def _give_up(
+        self,
+        queue: PartitionQueue[Piece],
+        kind: ErrorKind,
+        before: float | None = None,
+        *,
+        unknown: bool = False,
+        fatal: bool = False,
     ) -> None:
+        """Nothing that waits here, or that was made before that time, will be stored."""
         taken, may_be_stored = queue.take_out(before)
         self._renewing = self._renewing or may_be_stored
         for piece in taken:
             self._owner.lost(piece, range(piece.count), kind, unknown=unknown, fatal=fatal)
             self._owner.replaced(piece, ())
         if taken and not queue:
-            self._busy.pop((taken[0].topic, taken[0].partition), None)
+            self._busy.pop(taken[0].place, None)
 
     # ---------------------------------------------------------------- waiting
     def _next_time(self, tried: float) -> float:
@@ -546,3 +568,8 @@ class Sender:
                 pass
         except BlockingIOError:
             return
+
+
+def _backoff(first: float, longest: float, attempts: int) -> float:
+    """Seconds to wait after this many attempts before: doubled each time."""
+    return min(longest, first * 2.0 ** min(attempts, 30))
