@@ -33,6 +33,8 @@ from penstock.converters.json_patterns import (
     rewrite,
     whole,
 )
+from penstock.converters.json_quotes import Layout, layout_of
+from penstock.converters.json_quotes import rewrite as cut
 from penstock.converters.json_reading import ReadJson
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
@@ -53,27 +55,41 @@ class Guess:
     Attributes:
         fields: In the order of a HashMap.
         names: The names in the order of the message.
+        layout: How the messages are written, where no quote of the batch is part of a string.
     """
 
     fields: tuple[tuple[str, str], ...]
     names: tuple[str, ...]
+    layout: Layout | None = None
 
     @property
     def kinds(self) -> str:
         """What ``schema_of_variant`` says of such an object."""
         return "OBJECT<" + ", ".join(f"{name}: {kind}" for name, kind in sorted(self.fields)) + ">"
 
-    def rewritten(self, text: Column) -> Column:
-        """Java's text of the objects that are just so; other texts as they are."""
-        patterns = dict(self.fields)
-        members = [Member(name, _PATTERNS[patterns[name]]) for name in self.names]
+    def rewritten(self, text: Text, keep: Keep) -> Column:
+        """Java's text of the objects that are just so; null for other messages."""
+        kinds = dict(self.fields)
+        patterns = {name: _PATTERNS[kinds[name]] for name in self.names}
+        order = [name for name, _ in self.fields]
+        if self.layout is not None:
+            return text.if_utf8(cut(text.column, self.layout, patterns, order, keep))
         places = {name: number for number, name in enumerate(self.names, 1)}
-        template = ", ".join(f"{name}=${places[name]}" for name, _ in self.fields)
-        return rewrite(text, members, f"{{{template}}}")
+        template = ", ".join(f"{name}=${places[name]}" for name in order)
+        members = [Member(name, pattern) for name, pattern in patterns.items()]
+        return _matched(text, keep(rewrite(text.column, members, f"{{{template}}}")))
 
 
-def guess(message: bytes | None) -> Guess | None:
-    """What the other messages may look like; None = the message is no flat object."""
+def guess(message: bytes | None, *, plain: bool = False) -> Guess | None:
+    """What the other messages may look like.
+
+    Args:
+        message: One of them.
+        plain: Whether every quote in any of them begins or ends a string.
+
+    Returns:
+        None when the message is no flat object.
+    """
     if message is None or not message.startswith(b"{"):
         return None
     try:
@@ -84,7 +100,9 @@ def guess(message: bytes | None) -> Guess | None:
         return None
     kinds = {name: _KINDS.get(type(value)) for name, value in found.items()}
     fields = tuple((name, kind) for name in hash_map_order(list(kinds)) if (kind := kinds[name]) is not None)
-    return Guess(fields, tuple(found)) if len(fields) == len(found) else None
+    if len(fields) < len(found):
+        return None
+    return Guess(fields, tuple(found), layout_of(message.decode(), found) if plain else None)
 
 
 def hash_map_order(names: list[str]) -> list[str]:
@@ -118,7 +136,7 @@ class MatchJsonText(Step):
 
         def make(bag: Bag, keep: Keep) -> Made:
             text = text_of(shape, bag, self.side, keep)
-            return Made({self.side: _matched(text, keep(self.guess.rewritten(text.column)))})
+            return Made({self.side: self.guess.rewritten(text, keep)})
 
         return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), make, names, names)
 

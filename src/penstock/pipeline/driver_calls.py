@@ -4,7 +4,8 @@ A call takes 0.1 ms while a machine is idle, and 2 to 5 ms in a worker under loa
 the threads that hold Python's lock. So arrays are read and written element by element where the place is known, nothing
 is asked twice, and rows are read from the socket in one piece for each Arrow message, not whenever some have come.
 
-Main functions: ``call``, ``element`` and ``assign`` for Java objects, ``rows_of`` for the rows of a DataFrame.
+Main functions: ``call``, ``class_name``, ``element`` and ``assign`` for Java objects, ``rows_of`` for the rows of a
+DataFrame.
 
 Thread: any.
 """
@@ -37,6 +38,11 @@ def call(target: Any, method: str, *args: Any) -> Any:
     from py4j.java_gateway import JavaMember
 
     return JavaMember(method, None, target._target_id, target._gateway_client)(*args)
+
+
+def class_name(target: Any) -> str:
+    """The name of a Java object's class, without its package."""
+    return str(call(call(target, "getClass"), "getSimpleName"))
 
 
 def element(array: Any, index: int) -> Any:

@@ -127,6 +127,8 @@ class DriverJvm:
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+        # Arrow's memory in the JVM is from the C library, whose heaps for each few threads keep what these have freed.
+        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
         gateway: Any = None
         self._process: subprocess.Popen[bytes] | None = None
         reader, writer = os.pipe()

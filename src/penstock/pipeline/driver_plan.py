@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.pipeline.driver_calls import assign, call, rows_of
+from penstock.pipeline.driver_calls import call, rows_of
 from penstock.pipeline.prepared import PreparedQueries, PreparedQuery, prepare
 from penstock.pipeline.release import forget
+from penstock.pipeline.row_places import RowArrays, RowPlaces
 from penstock.pipeline.scratch import scratch_file
 
 if TYPE_CHECKING:
@@ -155,45 +156,45 @@ class DriverPlan:
         """A query for so many partitions that nobody else uses now."""
         if not self._can_be_prepared or not parts:
             return None
-        query = self._prepared.take((self, parts))
+        large = nbytes > SMALL_BYTES
+        query = self._prepared.take((self, parts, large))
         if query is not None:
             return query
-        if nbytes <= SMALL_BYTES and self._small_batches < FEW_BATCHES:
+        if not large and self._small_batches < FEW_BATCHES:
             self._small_batches += 1
             return None
-        query = prepare(self._session, self._given, parts, self._select)
+        query = prepare(self._session, self._given, parts, self._select, large=large)
         self._can_be_prepared = query is not None
         return query
 
     def _collect_again(
         self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch]
     ) -> list[pa.RecordBatch]:
+        large = table.nbytes > SMALL_BYTES
         try:
-            if table.nbytes <= SMALL_BYTES:
-                for slot, part in zip(query.slots, parts, strict=True):
-                    assign(slot, 0, part.serialize().to_pybytes())
-                rows = rows_of(query.java)
-            else:
-                rows = self._collect_large(query, table)
+            rows = rows_of(query.java) if self._fill(query.places, table, parts) else None
+            # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
+            if rows is not None and large:
+                query.places.empty()
         except BaseException:
             query.forget()
             raise
-        self._prepared.put((self, len(parts)), query)
+        if rows is None:
+            query.forget()
+            return self._collect_once(table)
+        self._prepared.put((self, len(parts), large), query)
         return rows
 
-    def _collect_large(self, query: PreparedQuery, table: pa.Table) -> list[pa.RecordBatch]:
+    def _fill(self, places: RowPlaces, table: pa.Table, parts: Sequence[pa.RecordBatch]) -> bool:
+        """Puts the rows where the query finds them; whether there is room for them."""
+        if table.nbytes <= SMALL_BYTES and isinstance(places, RowArrays):
+            places.assign([part.serialize().to_pybytes() for part in parts])
+            return True
         sent = self._sent(table)
         try:
-            for slot in query.slots:
-                # Takes the next one, as many as the slot has room for.
-                call(sent, "copyToArray", slot)
-            rows = rows_of(query.java)
+            return places.fill(sent)
         finally:
             forget([sent])
-        # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
-        for slot in query.slots:
-            assign(slot, 0, None)
-        return rows
 
     # ------------------------------------------------------------------ rows to the JVM
     def _sent(self, table: pa.Table) -> Any:

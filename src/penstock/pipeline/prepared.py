@@ -2,9 +2,8 @@
 
 Of a batch of fifty thousand records planning takes a third, of one of twenty nearly all: to analyse, optimize and plan
 it, and to write the code that is compiled for it. All this depends on the plan and the schema of its input alone. A
-DataFrame keeps its physical plan, and that its RDD; at the end of it are partitions that hold Arrow messages in arrays.
-To run it again with other rows is to put other messages into these arrays: Spark sends a partition with what it holds
-at that moment, as with any job.
+DataFrame keeps its physical plan, and that its RDD; at the end of it are partitions that hold Arrow messages. To run it
+again with other rows is to put other messages in their place (``row_places.py``).
 
 What may be kept is a chain of projections, and every expression of it has to give the same for the same row at any
 time: one that holds the time or a random number of its planning would repeat it.
@@ -19,12 +18,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.pipeline.driver_calls import call, element
+from penstock.pipeline.driver_calls import call, class_name
 from penstock.pipeline.release import forget
+from penstock.pipeline.row_places import RowPlaces, places_of
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +43,16 @@ class PreparedQuery:
 
     Attributes:
         java: The DataFrame.
-        slots: For each partition an array with one Arrow message.
+        places: Where its rows are put.
     """
 
     java: Any
-    slots: Sequence[Any]
+    places: RowPlaces
 
     def forget(self) -> None:
         """Lets the JVM forget it."""
-        forget((*self.slots, self.java))
+        self.places.forget()
+        forget([self.java])
 
 
 class PreparedQueries:
@@ -83,7 +84,9 @@ class PreparedQueries:
             old.forget()
 
 
-def prepare(session: Any, schema: str, parts: int, select: Callable[[list[Any]], None]) -> PreparedQuery | None:
+def prepare(
+    session: Any, schema: str, parts: int, select: Callable[[list[Any]], None], *, large: bool
+) -> PreparedQuery | None:
     """Makes a query; it holds no rows yet.
 
     Args:
@@ -92,6 +95,7 @@ def prepare(session: Any, schema: str, parts: int, select: Callable[[list[Any]],
         parts: How many partitions it takes.
         select: Gets a list that ends with the input, as a DataFrame in the JVM; adds what is selected of it, step by
             step.
+        large: Whether its batches are.
 
     Returns:
         None when the plan has to be made for each batch: it is more than projections, or what it gives depends on when
@@ -105,8 +109,10 @@ def prepare(session: Any, schema: str, parts: int, select: Callable[[list[Any]],
         made.append(rows)
         made.append(session._jvm.PythonSQLUtils.toDataFrame(rows, schema, session._jsparkSession))
         select(made)
-        slots = _slots(session, made[-1])
-        return None if slots is None or len(slots) != parts else PreparedQuery(made.pop(), slots)
+        read = _read(session, made[-1])
+        if read is None or call(read, "getNumPartitions") != parts:
+            return None
+        return PreparedQuery(made.pop(), places_of(session, read, large=large))
     finally:
         forget(made)
 
@@ -123,22 +129,17 @@ def _no_rows(session: Any, parts: int) -> Any:
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(copies)
 
 
-def _slots(session: Any, java: Any) -> list[Any] | None:
-    """The arrays that hold a query's messages; None = it cannot be run again with others."""
+def _read(session: Any, java: Any) -> Any:
+    """The RDD of the rows that a query reads; None = it cannot be run again with others."""
     query = call(java, "queryExecution")
     analyzed = call(query, "analyzed")
     now = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     if not call(analyzed, "deterministic") or call(analyzed, "containsPattern", now):
         return None
     node = call(query, "executedPlan")
-    while (kind := _class_of(node)) in _PROJECTING:
+    while (kind := class_name(node)) in _PROJECTING:
         node = call(node, "child")
     if kind != _SCAN:
         log.debug("A plan with %s is made again for each batch", kind)
         return None
-    partitions = call(call(node, "rdd"), "partitions")
-    return [call(call(element(partitions, index), "values"), "unsafeArray") for index in range(len(partitions))]
-
-
-def _class_of(java: Any) -> str:
-    return str(call(call(java, "getClass"), "getSimpleName"))
+    return call(node, "rdd")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -13,11 +14,12 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from penstock.pipeline.driver_calls import element
+from penstock.pipeline.driver_calls import call
 from penstock.pipeline.driver_plan import FEW_BATCHES, SMALL_BYTES, driver_plan
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.prepared import PreparedQueries, PreparedQuery
+from penstock.pipeline.row_places import RowArrays, RowBlocks, places_of
 from penstock.pipeline.session import SparkRuntime
 
 pytestmark = pytest.mark.java
@@ -54,6 +56,17 @@ def numbers(first: int, count: int, parts: int = 1) -> pa.Table:
     )
 
 
+def blocks_of(prepared: PreparedQueries) -> RowBlocks:
+    [(_, query)] = prepared._idle
+    assert isinstance(query.places, RowBlocks)
+    return query.places
+
+
+def stored(session: SparkSession) -> set[int]:
+    """The RDDs that Spark keeps."""
+    return set(session._sc._jsc.getPersistentRDDs().keySet())
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("count", [3, LARGE // 8])
 def test_every_batch_has_its_own_rows(session: SparkSession, prepared: PreparedQueries, count: int, parts: int) -> None:
@@ -71,6 +84,45 @@ def test_every_batch_has_its_own_rows(session: SparkSession, prepared: PreparedQ
     assert len(queries) == 1
 
 
+@pytest.mark.parametrize("level", ["MEMORY_AND_DISK", "DISK_ONLY"])
+def test_rows_that_memory_has_no_room_for_are_on_disk(
+    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    collect = collecting(session, prepared, "*")
+    collect(numbers(0, LARGE // 8, parts=2))
+    jvm: Any = session._jvm
+    chosen = getattr(jvm.org.apache.spark.api.java.StorageLevels, level)
+    places = blocks_of(prepared)
+    monkeypatch.setattr(places, "_store", replace(places._store, level=chosen))
+
+    for first in (7, 70):
+        table = numbers(first, LARGE // 8, parts=2)
+        assert collect(table).equals(table)
+
+    assert blocks_of(prepared) is places
+
+
+def test_a_batch_that_cannot_be_stored_is_sent_with_its_tasks(
+    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect = collecting(session, prepared, "*")
+    collect(numbers(0, LARGE // 8, parts=2))
+    monkeypatch.setattr(blocks_of(prepared), "fill", lambda messages: False)
+
+    table = numbers(5, LARGE // 8, parts=2)
+    assert collect(table).equals(table)
+
+    assert len(prepared) == 0
+
+
+def test_where_tasks_run_elsewhere_rows_go_with_them(session: SparkSession) -> None:
+    rdd = session._jsparkSession.emptyDataFrame().queryExecution().toRdd()
+
+    places = places_of(session, rdd, large=True)
+
+    assert isinstance(places, RowArrays)
+
+
 def test_small_and_large_batches_take_turns(session: SparkSession, prepared: PreparedQueries) -> None:
     collect = collecting(session, prepared, "*")
 
@@ -83,9 +135,19 @@ def test_no_rows_of_a_large_batch_stay_in_the_jvm(session: SparkSession, prepare
     collect = collecting(session, prepared, "*")
     collect(numbers(0, LARGE // 8, parts=2))
 
-    [(_, query)] = prepared._idle
+    places = blocks_of(prepared)
+    assert [call(places._store.manager, "getStatus", block).isEmpty() for block in places._blocks] == [True, True]
 
-    assert [element(slot, 0) for slot in query.slots] == [None, None]
+
+def test_a_query_that_is_forgotten_leaves_no_rows(session: SparkSession, prepared: PreparedQueries) -> None:
+    bad = F.when(F.col("n") == 7, F.raise_error(F.lit("seven"))).otherwise(F.col("n")).alias("n")
+    collect = collecting(session, prepared, bad)
+    before = stored(session)
+
+    with pytest.raises(Exception, match="seven"):
+        collect(numbers(0, LARGE // 8))
+
+    assert stored(session) <= before
 
 
 def test_batches_at_the_same_time_have_a_query_each(session: SparkSession, prepared: PreparedQueries) -> None:

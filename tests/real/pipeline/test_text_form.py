@@ -11,6 +11,7 @@ import pytest
 from penstock.api import ValueForm
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json_quotes import is_plain
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.session import SparkRuntime
@@ -108,10 +109,12 @@ def texts(
 
 
 @pytest.mark.parametrize("schemas", [False, True])
-def test_a_pattern_gives_the_text_that_parsing_gives(
-    spark_runtime: SparkRuntime, schemas: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("escapes", [False, True])
+def test_a_short_cut_gives_the_text_that_parsing_gives(
+    spark_runtime: SparkRuntime, schemas: bool, escapes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = in_envelopes(PLAIN) if schemas else PLAIN
+    given = [one for one in PLAIN if escapes or one is None or is_plain(pa.chunked_array([[one]]))]
+    values = in_envelopes(given) if schemas else given
     quick = texts(spark_runtime, values, schemas=schemas, short=True, monkeypatch=monkeypatch)
     slow = texts(spark_runtime, values, schemas=schemas, short=False, monkeypatch=monkeypatch)
     assert quick == slow

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -38,3 +42,39 @@ def test_an_arrow_without_jemalloc_keeps_its_own(monkeypatch: pytest.MonkeyPatch
     before = pa.default_memory_pool().backend_name
 
     assert choose_memory_pool() == before
+
+
+#: Prints how many blocks of 1 MB have pages of their own when one is taken after another was given back.
+TAKE_TWO = """
+import ctypes
+from penstock.pipeline.memory_pool import choose_memory_pool
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd a b c d e".split()]
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes, libc.mallinfo2.restype = ctypes.c_void_p, [ctypes.c_void_p], Info
+choose_memory_pool()
+libc.free(libc.malloc(1 << 20))
+before = libc.mallinfo2().hblks
+libc.malloc(1 << 20)
+print(libc.mallinfo2().hblks - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "own"),
+    [({}, "1"), ({"MALLOC_ARENA_MAX": "8"}, "0"), ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=8"}, "0")],
+)
+def test_large_blocks_are_given_back_unless_the_environment_speaks_of_malloc(
+    environment: dict[str, str], own: str
+) -> None:
+    if platform.libc_ver()[0] != "glibc":
+        return
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+
+    made = subprocess.run(
+        [sys.executable, "-c", TAKE_TWO], env=kept | environment, capture_output=True, text=True, check=True
+    )
+
+    assert made.stdout.strip() == own

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from penstock.pipeline.prepared import PreparedQueries, PreparedQuery
+from penstock.pipeline.row_places import RowArrays
 
 
 class Query(PreparedQuery):
     """One without a JVM."""
 
     def __init__(self) -> None:
-        super().__init__(None, ())
+        super().__init__(None, RowArrays(()))
 
-    forgotten = 0
+    forgotten = False
 
     def forget(self) -> None:
-        type(self).forgotten += 1
-        object.__setattr__(self, "slots", None)
+        object.__setattr__(self, "forgotten", True)
 
 
 def test_a_query_is_for_one_at_a_time() -> None:
@@ -39,7 +39,7 @@ def test_those_that_were_not_used_for_longest_are_forgotten() -> None:
 
     queries.put("c", made[2])
 
-    assert [one.slots is None for one in made] == [False, True, False]
+    assert [one.forgotten for one in made] == [False, True, False]
     assert len(queries) == 2
     assert queries.take("b") is None
     assert queries.take("a") is made[0]

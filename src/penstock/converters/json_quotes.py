@@ -1,0 +1,132 @@
+"""Flat JSON objects straight to text by cutting them at their quotes: a third of the time that a pattern takes.
+
+Where no message of a batch holds a backslash or a control character, every quote begins or ends a string. So what is
+between two quotes is the text of a string, or what stands around strings: colons, commas, numbers. A message that is
+cut like the first one, equal in all but its values, is the object that the first one is. Whatever else a message may
+be is left to others.
+
+Main type: ``Layout``. Main functions: ``is_plain``, ``layout_of`` and ``rewrite``. Thread: pure functions; ``rewrite``
+builds expressions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from penstock.pipeline.step import Keep
+
+_BACKSLASH: Final = 0x5C
+_FIRST_PRINTABLE: Final = 0x20
+#: As much as stays in a core's cache while it is gone through twice.
+_BLOCK: Final = 256 * 1024
+_AROUND: Final = re.compile(r"( *: *)([^ ,}]+)( *[,}] *)")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How messages are written, between their quotes.
+
+    Attributes:
+        parts: In order: what has to be just so, None for the text of a string, and for other values what stands before
+            and behind them.
+    """
+
+    parts: tuple[str | tuple[str, str] | None, ...]
+
+
+def is_plain(column: pa.ChunkedArray) -> bool:
+    """Whether every quote in these bytes begins or ends a string, if they are JSON."""
+    return all(_is_plain(chunk) for chunk in column.chunks)
+
+
+def _is_plain(chunk: pa.Array) -> bool:
+    if not len(chunk):
+        return True
+    width = np.dtype(np.int64 if pa.types.is_large_binary(chunk.type) else np.int32)
+    _, offsets, data = chunk.buffers()
+    if data is None:
+        return True
+    places = np.frombuffer(offsets, width)[chunk.offset : chunk.offset + len(chunk) + 1]
+    text = np.frombuffer(data, np.uint8)[places[0] : places[-1]]
+    for start in range(0, len(text), _BLOCK):
+        block = text[start : start + _BLOCK]
+        if block.min() < _FIRST_PRINTABLE or (block == _BACKSLASH).any():
+            return False
+    return True
+
+
+def layout_of(message: str, members: Mapping[str, object]) -> Layout | None:
+    """How a plain message is written.
+
+    Args:
+        message: A JSON object.
+        members: What it holds: strings, whole numbers and booleans.
+
+    Returns:
+        None when it holds more than these: one of its names comes twice.
+
+    >>> layout_of('{"id":1,"name":"x"}', {"id": 1, "name": "x"}).parts
+    ('{', 'id', (':', ','), 'name', ':', None, '}')
+    """
+    pieces = message.split('"')
+    parts: list[str | tuple[str, str] | None] = [pieces[0]]
+    at = 1
+    for name, value in members.items():
+        if at + 1 >= len(pieces) or pieces[at] != name:
+            return None
+        if isinstance(value, str):
+            if at + 3 >= len(pieces) or pieces[at + 2] != value:
+                return None
+            parts += [name, pieces[at + 1], None, pieces[at + 3]]
+            at += 4
+        else:
+            around = _AROUND.fullmatch(pieces[at + 1])
+            if around is None:
+                return None
+            parts += [name, (around[1], around[3])]
+            at += 2
+    return Layout(tuple(parts)) if at == len(pieces) else None
+
+
+def rewrite(text: Column, layout: Layout, patterns: Mapping[str, str], order: Sequence[str], keep: Keep) -> Column:
+    """Java's text of the objects that are written like this; null for all others.
+
+    Args:
+        text: Plain messages.
+        layout: How they are written.
+        patterns: What the value of each member looks like, by its name in the order of the message.
+        order: The names in the order of the result.
+        keep: Names a column that is used several times.
+    """
+    pieces = keep(F.split(text, '"', -1))
+    taken = F.size(pieces) == len(layout.parts)
+    names = iter(patterns)
+    values: dict[str, Column] = {}
+    for index, part in enumerate(layout.parts):
+        piece = F.get(pieces, F.lit(index))
+        if isinstance(part, str):
+            taken = taken & (piece == F.lit(part))
+        elif part is None:
+            values[next(names)] = piece
+        else:
+            name = next(names)
+            before, behind = part
+            taken = taken & piece.rlike(f"^{re.escape(before)}{patterns[name]}{re.escape(behind)}\\z")
+            around = len(before) + len(behind)
+            values[name] = F.substring(piece, F.lit(len(before) + 1), F.length(piece) - around)
+    made: list[Column] = []
+    start = "{"
+    for name in order:
+        made += [F.lit(f"{start}{name}="), values[name]]
+        start = ", "
+    return F.when(taken, F.concat(*made, F.lit("}")))
