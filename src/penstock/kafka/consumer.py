@@ -180,8 +180,8 @@ class RecordConsumer:
 
     def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         chosen: dict[str, object] = {
-            # Bounds what waits in the client; Java's bound is one fetch response.
-            "queued.max.messages.kbytes": 8192,
+            # Bounds what waits in the client, beside a fetch response; that is Java's bound alone.
+            "queued.max.messages.kbytes": 4096,
             # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
             # Without it the client waits a second after its queue was full.

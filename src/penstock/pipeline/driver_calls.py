@@ -147,7 +147,19 @@ def _connected(port: int) -> socket.socket:
 
 
 def _stream_of(connection: socket.socket) -> io.BufferedRWPair:
-    return io.BufferedRWPair(_WholeReads(connection, "r"), socket.SocketIO(connection, "w"), _BUFFER_BYTES)
+    return _RowStream(_WholeReads(connection, "r"), socket.SocketIO(connection, "w"), _BUFFER_BYTES)
+
+
+class _RowStream(io.BufferedRWPair):
+    """Has Arrow's reader take rows in memory of its own: as bytes of Python they leave holes among smaller objects."""
+
+    def read_buffer(self, nbytes: int) -> pa.Buffer:
+        """Up to so many bytes, fewer at the end alone. Called by Arrow in the place of ``read``."""
+        import pyarrow as pa
+
+        buffer = pa.allocate_buffer(nbytes)
+        taken = self.readinto(memoryview(buffer))
+        return buffer if taken == nbytes else buffer.slice(0, taken)
 
 
 class _WholeReads(socket.SocketIO):

@@ -5,6 +5,8 @@ garbage collector sees. In a session whose tasks run in the driver's own JVM the
 persisted, and the rows are put where Spark keeps what it has persisted. A task finds them there as they are. Rows that
 the memory for this has no room for are on disk.
 
+Invariant 6: a query's rows are those of one batch. They are taken out before others are put in.
+
 Main types: ``RowArrays`` and ``RowBlocks``; ``places_of`` chooses between them. Thread: one at a time, that of the job.
 """
 
