@@ -84,17 +84,23 @@ class RowBlocks:
         self._blocks = blocks
 
     def fill(self, messages: Any) -> bool:
-        """Puts in the messages of a Java iterator. False = there is no room, on disk neither."""
-        for block in self._blocks:
-            message = call(messages, "take", 1)
-            try:
-                if not call(
-                    self._store.manager, "putIterator", block, message, self._store.level, False, self._store.kind
-                ):
-                    return False
-            finally:
-                forget([message])
-        return True
+        """Puts in the messages of a Java iterator. False = there is no room for them, on disk neither."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            return all(self._put(block, messages) for block in self._blocks)
+        except (Py4JJavaError, PySparkException) as error:
+            log.warning("A batch goes to Spark's tasks a slower way: its rows could not be stored: %s", error)
+            return False
+
+    def _put(self, block: Any, messages: Any) -> bool:
+        message = call(messages, "take", 1)
+        try:
+            store = self._store
+            return bool(call(store.manager, "putIterator", block, message, store.level, False, store.kind))
+        finally:
+            forget([message])
 
     def empty(self) -> None:
         """Takes the messages out: Spark would give a task those of the batch before."""

@@ -102,12 +102,18 @@ def test_rows_that_memory_has_no_room_for_are_on_disk(
     assert blocks_of(prepared) is places
 
 
+@pytest.mark.parametrize("room", ["none", "failing"])
 def test_a_batch_that_cannot_be_stored_is_sent_with_its_tasks(
-    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
     collect = collecting(session, prepared, "*")
     collect(numbers(0, LARGE // 8, parts=2))
-    monkeypatch.setattr(blocks_of(prepared), "fill", lambda messages: False)
+    places = blocks_of(prepared)
+    if room == "none":
+        monkeypatch.setattr(places, "_put", lambda block, messages: False)
+    else:
+        # Java raises: a block has to have a level.
+        monkeypatch.setattr(places, "_store", replace(places._store, level=None))
 
     table = numbers(5, LARGE // 8, parts=2)
     assert collect(table).equals(table)
