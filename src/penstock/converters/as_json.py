@@ -19,7 +19,7 @@ from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_payloads import PlainPayloads
-from penstock.converters.json_quotes import is_plain
+from penstock.converters.json_quotes import Layout, is_plain
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import (
     MISSING,
@@ -120,7 +120,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._defaults = True
         self._content: Schema | None = None
         self._envelopes = Envelopes(1000, defaults=True)
-        self._guesses: set[Guess] = set()
+        self._guesses: set[tuple[Guess, Layout | None]] = set()
         self._alike = AlikeObjects()
         self._payloads = PlainPayloads(defaults=True)
 
@@ -206,7 +206,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             return None
         found = guess(column[0].as_py(), plain=is_plain(column)) if len(column) else None
         if found is not None:
-            self._guesses.add(found)
+            self._guesses.add((found, found.layout))
         return found
 
     # ------------------------------------------------------------------ one value

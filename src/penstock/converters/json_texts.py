@@ -15,7 +15,7 @@ Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -55,25 +55,26 @@ class Guess:
     Attributes:
         fields: In the order of a HashMap.
         names: The names in the order of the message.
-        layout: How the messages are written, where no quote of the batch is part of a string.
+        layout: How the first message is written, where no quote of the batch is part of a string. Objects that are
+            written differently are the same.
     """
 
     fields: tuple[tuple[str, str], ...]
     names: tuple[str, ...]
-    layout: Layout | None = None
+    layout: Layout | None = field(default=None, compare=False)
 
     @property
     def kinds(self) -> str:
         """What ``schema_of_variant`` says of such an object."""
         return "OBJECT<" + ", ".join(f"{name}: {kind}" for name, kind in sorted(self.fields)) + ">"
 
-    def rewritten(self, text: Text, keep: Keep) -> Column:
-        """Java's text of the objects that are just so; null for other messages."""
+    def rewritten(self, text: Text, layout: Layout | None, keep: Keep) -> Column:
+        """Java's text of the objects that are just so, written in any way or in this one; null for other messages."""
         kinds = dict(self.fields)
         patterns = {name: _PATTERNS[kinds[name]] for name in self.names}
         order = [name for name, _ in self.fields]
-        if self.layout is not None:
-            return text.if_utf8(cut(text.column, self.layout, patterns, order, keep))
+        if layout is not None:
+            return text.if_utf8(cut(text.column, layout, patterns, order, keep))
         places = {name: number for number, name in enumerate(self.names, 1)}
         template = ", ".join(f"{name}=${places[name]}" for name in order)
         members = [Member(name, pattern) for name, pattern in patterns.items()]
@@ -126,17 +127,27 @@ def _bucket(name: str, size: int) -> int:
 
 @dataclass(frozen=True)
 class MatchJsonText(Step):
-    """Java's text of the plain JSON objects that are as guessed; null for all others."""
+    """Java's text of the plain JSON objects that are as guessed; null for all others.
+
+    Attributes:
+        side: Key or value.
+        guess: What the objects hold.
+        layout: How they are written; None = in any way.
+    """
 
     side: SideName
     guess: Guess
+    layout: Layout | None
+
+    def matching(self) -> Step | None:
+        return None if self.layout is None else MatchJsonText(self.side, self.guess, None)
 
     def plan(self, shape: Shape) -> StepPlan:
         names = frozenset({self.side})
 
         def make(bag: Bag, keep: Keep) -> Made:
             text = text_of(shape, bag, self.side, keep)
-            return Made({self.side: self.guess.rewritten(text, keep)})
+            return Made({self.side: self.guess.rewritten(text, self.layout, keep)})
 
         return StepPlan(shape.with_side(self.side, SCHEMALESS_TEXT), make, names, names)
 
@@ -149,7 +160,7 @@ class ReadJsonText(Step):
     guess: Guess | None
 
     def matching(self) -> Step | None:
-        return None if self.guess is None else MatchJsonText(self.side, self.guess)
+        return None if self.guess is None else MatchJsonText(self.side, self.guess, self.guess.layout)
 
     def plan(self, shape: Shape) -> StepPlan:
         if shape.side(self.side).absent:

@@ -2,7 +2,7 @@
 
 Some steps can say what they do for most values in a much smaller plan (``Step.matching``), which leaves null where it
 does not apply. A smaller plan is sooner ready and sooner compiled. What it has left goes through the full plan, as a
-job of its own; where that happens often, the full plan is taken at once for a while.
+job of its own; where that happens often, the next quick plan or the full one is taken at once for a while.
 
 Main type: ``QuickTries``. ``quick_steps``, ``rows_left``, ``part_of`` and ``put_together`` are the work in its order.
 
@@ -11,7 +11,7 @@ Thread: one pipeline thread; the functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -68,13 +68,15 @@ class QuickTries:
             self._pause[steps] = _PAUSE
 
 
-def quick_steps(group: Group) -> tuple[Staged, ...] | None:
-    """The steps of a group with the quick form of the last one, which is about the value; None = it has none."""
+def quick_steps(group: Group) -> Iterator[tuple[Staged, ...]]:
+    """The steps of a group with a quick form of the last one, which is about the value; the quickest form first."""
     if group.shape.value.absent or not group.steps:
-        return None
+        return
     *others, last = group.steps
     quick = last.step.matching()
-    return None if quick is None else (*others, replace(last, step=quick))
+    while quick is not None:
+        yield (*others, replace(last, step=quick))
+        quick = quick.matching()
 
 
 def rows_left(group: Group, outcome: Outcome) -> np.ndarray:

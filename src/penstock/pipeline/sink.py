@@ -187,7 +187,7 @@ class SinkPipeline:
         steps = self._quick_steps(groups)
         if steps is not None:
             quickly = submit(lambda: self._quickly(groups[0], steps, shared, rows))
-            return lambda: self._finish_quickly(groups[0], *quickly(), rows, failures)
+            return lambda: self._finish_quickly(steps, *quickly(), rows, failures)
         read = submit(lambda: self._jobs.run(groups, shared, rows, apart=True))
 
         def finish() -> Sequence[Outcome]:
@@ -201,8 +201,7 @@ class SinkPipeline:
         """Steps that do for most rows; None = not for these groups."""
         if not self._straight or len(groups) != 1:
             return None
-        steps = quick_steps(groups[0])
-        return steps if steps is not None and self._tries.worth(groups[0].steps) else None
+        return next((steps for steps in quick_steps(groups[0]) if self._tries.worth(steps)), None)
 
     def _quickly(
         self, group: Group, steps: tuple[Staged, ...], shared: LazyColumns, rows: int
@@ -214,9 +213,15 @@ class SinkPipeline:
         return quick, left, rest
 
     def _finish_quickly(
-        self, group: Group, quick: Outcome, left: np.ndarray, rest: Sequence[Outcome], rows: int, failures: Failures
+        self,
+        steps: tuple[Staged, ...],
+        quick: Outcome,
+        left: np.ndarray,
+        rest: Sequence[Outcome],
+        rows: int,
+        failures: Failures,
     ) -> Sequence[Outcome]:
-        self._tries.note(group.steps, len(left), rows)
+        self._tries.note(steps, len(left), rows)
         failures.found((quick, *rest))
         return put_together(quick, left, rest) if rest else [quick]
 

@@ -276,7 +276,8 @@ class Step(ABC):
     def matching(self) -> Step | None:
         """A step that does the same for most values of its side in a much smaller plan; None = there is none.
 
-        It ends in the same shape, has no faults, and gives null for the values that it leaves to this one.
+        It ends in the same shape, has no faults, and gives null for the values that it leaves to this one. It may have
+        such a step itself: a slower one that leaves less.
         """
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from penstock.converters.json_parsing import Text
-from penstock.converters.json_texts import Guess, guess
+from penstock.converters.json_quotes import Layout
+from penstock.converters.json_texts import guess
 from penstock.pipeline.session import SparkRuntime
 
 pytestmark = pytest.mark.java
@@ -58,11 +58,11 @@ def by_both(runtime: SparkRuntime, first: str, messages: Sequence[str]) -> tuple
     assert cutting.layout is not None
     text = Text(F.col("text"), checked=True)
 
-    def texts(known: Guess) -> list[object]:
+    def texts(layout: Layout | None) -> list[object]:
         frame = session.createDataFrame([(one,) for one in messages], "text string")
-        return [row[0] for row in frame.select(known.rewritten(text, lambda column: column)).collect()]
+        return [row[0] for row in frame.select(cutting.rewritten(text, layout, lambda column: column)).collect()]
 
-    return texts(cutting), texts(replace(cutting, layout=None))
+    return texts(cutting.layout), texts(None)
 
 
 def test_messages_written_like_the_first_are_rewritten_and_no_others(spark_runtime: SparkRuntime) -> None:

@@ -12,7 +12,8 @@ from penstock.api import ValueForm
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json_quotes import is_plain
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
+from penstock.converters.json_texts import MatchJsonText
+from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import SinkPipeline
@@ -82,6 +83,23 @@ def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
     return ConsumedBatch(pa.table(columns, schema=CONSUMED_SCHEMA))
 
 
+def pipeline_of(spark_runtime: SparkRuntime, *, schemas: bool) -> SinkPipeline:
+    key, value = JsonConverter(), JsonConverter()
+    for converter, use in ((key, "key"), (value, "value")):
+        converter.configure({"schemas.enable": str(schemas).lower(), "converter.type": use})
+    spec = PipelineSpec(key, value, SimpleHeaderConverter(), value_form=ValueForm.TEXT)
+    return SinkPipeline(spark_runtime, spec, SparkJobs(spark_runtime))
+
+
+def texts_of(batch: SinkBatch, rows: int) -> list[object]:
+    """What each message became: its text, or the class of its error."""
+    found: list[object] = [batch.errors[row].exception_class if row in batch.errors else None for row in range(rows)]
+    for frame in batch.frames or ():
+        for offset, text in zip(frame.table["offset"].to_pylist(), frame.table["value"].to_pylist(), strict=True):
+            found[offset] = text
+    return found
+
+
 def texts(
     spark_runtime: SparkRuntime,
     values: Sequence[bytes | None],
@@ -90,22 +108,11 @@ def texts(
     short: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[object]:
-    """What each message becomes: its text, or the class of its error."""
     with monkeypatch.context() as patch:
         if not short:
             patch.setattr(JsonConverter, "reading_text", lambda self, side, hint: None)
-        key, value = JsonConverter(), JsonConverter()
-        for converter, use in ((key, "key"), (value, "value")):
-            converter.configure({"schemas.enable": str(schemas).lower(), "converter.type": use})
-        spec = PipelineSpec(key, value, SimpleHeaderConverter(), value_form=ValueForm.TEXT)
-        batch = SinkPipeline(spark_runtime, spec, SparkJobs(spark_runtime)).run(consumed(values))
-    found: list[object] = [
-        batch.errors[row].exception_class if row in batch.errors else None for row in range(len(values))
-    ]
-    for frame in batch.frames or ():
-        for offset, text in zip(frame.table["offset"].to_pylist(), frame.table["value"].to_pylist(), strict=True):
-            found[offset] = text
-    return found
+        batch = pipeline_of(spark_runtime, schemas=schemas).run(consumed(values))
+    return texts_of(batch, len(values))
 
 
 @pytest.mark.parametrize("schemas", [False, True])
@@ -152,3 +159,19 @@ def _is_utf8(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def test_two_ways_to_write_an_object_are_read_by_the_pattern(spark_runtime: SparkRuntime) -> None:
+    values = [b'{"a":"one","b":%d}' % n if n % 2 else b'{"a": "one", "b": %d}' % n for n in range(40)]
+    expected = [f"{{a=one, b={n}}}" for n in range(40)]
+    pipeline = pipeline_of(spark_runtime, schemas=False)
+
+    forms = []
+    for _ in range(2):
+        groups, _ = pipeline._sorted(consumed(values).table)
+        steps = pipeline._quick_steps(groups)
+        assert steps is not None
+        forms.append(steps[-1].step)
+        assert texts_of(pipeline.run(consumed(values)), len(values)) == expected
+
+    assert [isinstance(form, MatchJsonText) and form.layout is None for form in forms] == [False, True]

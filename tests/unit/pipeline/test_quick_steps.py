@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pyarrow as pa
 
+from penstock.pipeline.chain import Staged
 from penstock.pipeline.jobs import Group, Outcome
-from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, rows_left
-from penstock.pipeline.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape
+from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
+from penstock.pipeline.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Step, StepPlan
 
 SHAPE = Shape(NOTHING, SCHEMALESS_TEXT, sink=True)
 
@@ -52,3 +55,26 @@ def test_the_quick_plan_rests_where_it_leaves_much_and_only_there() -> None:
     tries.note("bad", left=100, rows=1000)
     assert tries.worth("good")
     assert not tries.worth("bad")
+
+
+@dataclass(frozen=True)
+class Form(Step):
+    """A form of a step: the full one, then quicker ones."""
+
+    number: int
+    last: int = 2
+
+    def plan(self, shape: Shape) -> StepPlan:
+        raise NotImplementedError
+
+    def matching(self) -> Step | None:
+        return Form(self.number + 1) if self.number < self.last else None
+
+
+def test_quick_forms_are_tried_in_their_order() -> None:
+    steps = tuple(Staged(Form(0), "stage", name) for name in ("first", "last"))
+
+    found = list(quick_steps(replace(group([b"a"]), steps=steps)))
+
+    assert [[staged.step for staged in one] for one in found] == [[Form(0), Form(1)], [Form(0), Form(2)]]
+    assert list(quick_steps(group([b"a"]))) == []
