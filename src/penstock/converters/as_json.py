@@ -19,7 +19,7 @@ from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_payloads import PlainPayloads
-from penstock.converters.json_quotes import Layout, is_plain
+from penstock.converters.json_quotes import Layout
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import (
     MISSING,
@@ -204,7 +204,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         """The batch's guess, unless guesses change all the time: each costs a plan."""
         if len(self._guesses) > MAX_GUESSES:
             return None
-        found = guess(column[0].as_py(), plain=is_plain(column)) if len(column) else None
+        found = guess(column)
         if found is not None:
             self._guesses.add((found, found.layout))
         return found

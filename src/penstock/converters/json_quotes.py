@@ -1,24 +1,26 @@
-"""Flat JSON objects straight to text by cutting them at their quotes: a third of the time that a pattern takes.
+"""Flat JSON objects cut at their quotes: for long ones this takes a third of the time of a pattern, or less.
 
 Where no message of a batch holds a backslash or a control character, every quote begins or ends a string. So what is
 between two quotes is the text of a string, or what stands around strings: colons, commas, numbers. A message that is
 cut like the first one, equal in all but its values, is the object that the first one is. Whatever else a message may
 be is left to others.
 
-Main type: ``Layout``. Main functions: ``is_plain``, ``layout_of`` and ``rewrite``. Thread: pure functions; ``rewrite``
-builds expressions.
+Main type: ``Layout``. Main functions: ``is_plain``, ``layout_of`` and ``cut``. Thread: pure functions; ``cut`` builds
+expressions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
+
+from penstock.pipeline.text_bounds import bytes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -44,16 +46,10 @@ class Layout:
 
 def is_plain(column: pa.ChunkedArray) -> bool:
     """Whether every quote in these bytes begins or ends a string, if they are JSON."""
-    return all(_is_plain(chunk) for chunk in column.chunks)
+    return all(_is_plain(bytes_of(chunk)) for chunk in column.chunks)
 
 
-def _is_plain(chunk: pa.Array) -> bool:
-    _, offsets, data = chunk.buffers()
-    if data is None or not len(chunk):
-        return True
-    width = np.dtype(np.int64 if pa.types.is_large_binary(chunk.type) else np.int32)
-    places = np.frombuffer(offsets, width)
-    text = np.frombuffer(data, np.uint8)[places[chunk.offset] : places[chunk.offset + len(chunk)]]
+def _is_plain(text: np.ndarray) -> bool:
     # Two calls for all of it, not one for each piece: each gives Python's lock away, and may wait to have it back.
     return not len(text) or bool(text.min() >= _FIRST_PRINTABLE and not (text == _BACKSLASH).any())
 
@@ -91,15 +87,17 @@ def layout_of(message: str, members: Mapping[str, object]) -> Layout | None:
     return Layout(tuple(parts)) if at == len(pieces) else None
 
 
-def rewrite(text: Column, layout: Layout, patterns: Mapping[str, str], order: Sequence[str], keep: Keep) -> Column:
-    """Java's text of the objects that are written like this; null for all others.
+def cut(text: Column, layout: Layout, patterns: Mapping[str, str], keep: Keep) -> tuple[Column, dict[str, Column]]:
+    """What the objects are cut into that are written like this.
 
     Args:
         text: Plain messages.
         layout: How they are written.
         patterns: What the value of each member looks like, by its name in the order of the message.
-        order: The names in the order of the result.
         keep: Names a column that is used several times.
+
+    Returns:
+        Whether a message is such an object, or null; and the text of each value, which says nothing of other messages.
     """
     pieces = keep(F.split(text, '"', -1))
     taken = F.size(pieces) == len(layout.parts)
@@ -117,9 +115,4 @@ def rewrite(text: Column, layout: Layout, patterns: Mapping[str, str], order: Se
             taken = taken & piece.rlike(f"^{re.escape(before)}{patterns[name]}{re.escape(behind)}\\z")
             around = len(before) + len(behind)
             values[name] = F.substring(piece, F.lit(len(before) + 1), F.length(piece) - around)
-    made: list[Column] = []
-    start = "{"
-    for name in order:
-        made += [F.lit(f"{start}{name}="), values[name]]
-        start = ", "
-    return F.when(taken, F.concat(*made, F.lit("}")))
+    return taken, values

@@ -1,10 +1,10 @@
 """JSON messages straight to Java's text of their values, for sinks that write text.
 
 The messages of a batch mostly look alike, so the first one tells which fields to expect (``Guess``), or the schema
-does. Where a pattern of these fields matches, it makes the text at once; of plain JSON in the order a Java ``HashMap``
-of the keys has. That is a step by itself, with a plan that is small however much JSON can say. What it leaves goes
-through another one: the message is parsed, and where the guess still holds the text is put together from the fields.
-The rest goes the long way.
+does. Messages that can be cut at their quotes, or that a pattern of these fields matches, become text at once; of plain
+JSON in the order a Java ``HashMap`` of the keys has. That is a step by itself, with a plan that is small however much
+JSON can say. What it leaves goes through another one: the message is parsed, and where the guess still holds the text
+is put together from the fields. The rest goes the long way.
 
 Main types: ``MatchJsonText`` and ``ReadJsonText`` for plain JSON, ``MatchEnvelopeText`` and ``ReadEnvelopeText`` for
 messages with their schema.
@@ -15,6 +15,7 @@ Thread: builds expressions, on a pipeline thread; ``guess`` on the same thread.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,8 +34,7 @@ from penstock.converters.json_patterns import (
     rewrite,
     whole,
 )
-from penstock.converters.json_quotes import Layout, layout_of
-from penstock.converters.json_quotes import rewrite as cut
+from penstock.converters.json_quotes import Layout, cut, is_plain, layout_of
 from penstock.converters.json_reading import ReadJson
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
@@ -42,6 +42,7 @@ from penstock.pipeline.java_text import AsText, variant_text
 from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Bag, Fault, Keep, Made, Shape, SideName, Step, StepPlan
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column
 
 _KINDS: Final[dict[type, str]] = {str: "STRING", int: "BIGINT", bool: "BOOLEAN"}
@@ -72,25 +73,27 @@ class Guess:
         """Java's text of the objects that are just so, written in any way or in this one; null for other messages."""
         kinds = dict(self.fields)
         patterns = {name: _PATTERNS[kinds[name]] for name in self.names}
-        order = [name for name, _ in self.fields]
         if layout is not None:
-            return text.if_utf8(cut(text.column, layout, patterns, order, keep))
+            taken, values = cut(text.column, layout, patterns, keep)
+            return text.if_utf8(F.when(taken, self.text_of(values)))
         places = {name: number for number, name in enumerate(self.names, 1)}
-        template = ", ".join(f"{name}=${places[name]}" for name in order)
+        template = ", ".join(f"{name}=${places[name]}" for name, _ in self.fields)
         members = [Member(name, pattern) for name, pattern in patterns.items()]
         return _matched(text, keep(rewrite(text.column, members, f"{{{template}}}")))
 
+    def text_of(self, values: Mapping[str, Column]) -> Column:
+        """Java's text of an object with these values, which are text already; null where one is null."""
+        parts: list[Column] = []
+        before = "{"
+        for name, _ in self.fields:
+            parts += [F.lit(f"{before}{name}="), values[name]]
+            before = ", "
+        return F.concat(*parts, F.lit("}"))
 
-def guess(message: bytes | None, *, plain: bool = False) -> Guess | None:
-    """What the other messages may look like.
 
-    Args:
-        message: One of them.
-        plain: Whether every quote in any of them begins or ends a string.
-
-    Returns:
-        None when the message is no flat object.
-    """
+def guess(messages: pa.ChunkedArray) -> Guess | None:
+    """What the messages of a batch may look like; None = there is none, or the first one is no flat object."""
+    message = messages[0].as_py() if len(messages) else None
     if message is None or not message.startswith(b"{"):
         return None
     try:
@@ -103,7 +106,7 @@ def guess(message: bytes | None, *, plain: bool = False) -> Guess | None:
     fields = tuple((name, kind) for name in hash_map_order(list(kinds)) if (kind := kinds[name]) is not None)
     if len(fields) < len(found):
         return None
-    return Guess(fields, tuple(found), layout_of(message.decode(), found) if plain else None)
+    return Guess(fields, tuple(found), layout_of(message.decode(), found) if is_plain(messages) else None)
 
 
 def hash_map_order(names: list[str]) -> list[str]:
@@ -249,12 +252,7 @@ def _matched(text: Text, rewritten: Column) -> Column:
 
 
 def _joined(value: Column, known: Guess) -> Column:
-    parts: list[Column] = []
-    before = "{"
-    for name, _ in known.fields:
-        parts += [F.lit(f"{before}{name}="), F.try_variant_get(value, f"$.{name}", "string")]
-        before = ", "
-    return F.concat(*parts, F.lit("}"))
+    return known.text_of({name: F.try_variant_get(value, f"$.{name}", "string") for name in known.names})
 
 
 def _by_itself(text: Text) -> Column:

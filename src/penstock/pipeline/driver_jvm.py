@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import SparkUnavailableException
 from penstock.pipeline.class_archive import archive_option
 from penstock.pipeline.heartbeat import Heartbeat
+from penstock.pipeline.memory_pool import HEAPS_VARIABLE, MOST_HEAPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +129,7 @@ class DriverJvm:
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
         # Arrow's memory in the JVM is from the C library, whose heaps for each few threads keep what these have freed.
-        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+        os.environ.setdefault(HEAPS_VARIABLE, str(MOST_HEAPS))
         gateway: Any = None
         self._process: subprocess.Popen[bytes] | None = None
         reader, writer = os.pipe()

@@ -126,8 +126,9 @@ class DriverPlan:
             _thread.session = session
         table = table if table.schema.equals(self._takes) else table.cast(self._takes)
         parts = table.to_batches()
-        query = self._query(table.nbytes, len(parts))
-        batches = self._collect_once(table) if query is None else self._collect_again(query, table, parts)
+        large = table.nbytes > SMALL_BYTES
+        query = self._query(len(parts), large=large)
+        batches = self._collect_once(table) if query is None else self._collect_again(query, table, parts, large=large)
         return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
 
     @property
@@ -152,11 +153,10 @@ class DriverPlan:
             self._makes = self._schema_of(made[-1])
 
     # ------------------------------------------------------------------ queries that are kept
-    def _query(self, nbytes: int, parts: int) -> PreparedQuery | None:
+    def _query(self, parts: int, *, large: bool) -> PreparedQuery | None:
         """A query for so many partitions that nobody else uses now."""
         if not self._can_be_prepared or not parts:
             return None
-        large = nbytes > SMALL_BYTES
         query = self._prepared.take((self, parts, large))
         if query is not None:
             return query
@@ -168,11 +168,10 @@ class DriverPlan:
         return query
 
     def _collect_again(
-        self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch]
+        self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch], *, large: bool
     ) -> list[pa.RecordBatch]:
-        large = table.nbytes > SMALL_BYTES
         try:
-            rows = rows_of(query.java) if self._fill(query.places, table, parts) else None
+            rows = rows_of(query.java) if self._fill(query.places, table, parts, large=large) else None
             # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
             if rows is not None and large:
                 query.places.empty()
@@ -185,9 +184,9 @@ class DriverPlan:
         self._prepared.put((self, len(parts), large), query)
         return rows
 
-    def _fill(self, places: RowPlaces, table: pa.Table, parts: Sequence[pa.RecordBatch]) -> bool:
+    def _fill(self, places: RowPlaces, table: pa.Table, parts: Sequence[pa.RecordBatch], *, large: bool) -> bool:
         """Puts the rows where the query finds them; whether there is room for them."""
-        if table.nbytes <= SMALL_BYTES and isinstance(places, RowArrays):
+        if not large and isinstance(places, RowArrays):
             places.assign([part.serialize().to_pybytes() for part in parts])
             return True
         sent = self._sent(table)

@@ -22,9 +22,12 @@ import pyarrow as pa
 
 #: Arrow's own way for users to choose.
 CHOICE: Final = "ARROW_DEFAULT_MEMORY_POOL"
-#: What is said to the GNU C library: the environment variable for the same, its number in ``malloc.h``, the value.
+#: How many heaps the GNU C library may have: the environment variable that says so, and the number.
+HEAPS_VARIABLE: Final = "MALLOC_ARENA_MAX"
+MOST_HEAPS: Final = 2
+#: What is said to it: the environment variable for the same, its number in ``malloc.h``, the value.
 GNU_SETTINGS: Final = (
-    ("MALLOC_ARENA_MAX", -8, 2),
+    (HEAPS_VARIABLE, -8, MOST_HEAPS),
     # Set, it no longer grows: blocks from this size on are pages of their own, given back at once.
     ("MALLOC_MMAP_THRESHOLD_", -3, 256 * 1024),
     ("MALLOC_TRIM_THRESHOLD_", -1, 64 * 1024 * 1024),

@@ -74,13 +74,14 @@ class RowBlocks:
     Args:
         store: The store.
         rdd: The partitions, which hold nothing themselves.
+        number: Its number.
         blocks: The names of their blocks.
     """
 
-    def __init__(self, store: _BlockStore, rdd: Any, blocks: Sequence[Any]) -> None:
+    def __init__(self, store: _BlockStore, rdd: Any, number: int, blocks: Sequence[Any]) -> None:
         self._store = store
         self._rdd = rdd
-        self._number = int(call(rdd, "id"))
+        self._number = number
         self._blocks = blocks
 
     def fill(self, messages: Any) -> bool:
@@ -129,10 +130,15 @@ def places_of(session: Any, rdd: Any, *, large: bool) -> RowPlaces:
         rdd: What the query reads, as Spark has planned it.
         large: Whether its batches are; small ones go with the tasks, which takes fewer calls.
     """
-    if large and (given := _given(session, rdd)) is not None:
-        return _blocks(session, given)
     partitions = call(rdd, "partitions")
-    return RowArrays([_array(element(partitions, index)) for index in range(len(partitions))])
+    arrays = RowArrays([_array(element(partitions, index)) for index in range(len(partitions))])
+    given = _given(session, rdd) if large else None
+    if given is None:
+        return arrays
+    # They would go with the tasks all the same.
+    arrays.empty()
+    arrays.forget()
+    return _blocks(session, given, len(arrays.arrays))
 
 
 def _given(session: Any, rdd: Any) -> Any:
@@ -145,15 +151,12 @@ def _given(session: Any, rdd: Any) -> Any:
     return rdd
 
 
-def _blocks(session: Any, rdd: Any) -> RowBlocks:
+def _blocks(session: Any, rdd: Any, parts: int) -> RowBlocks:
     store = _store_of(session)
-    partitions = call(rdd, "partitions")
-    for index in range(len(partitions)):
-        assign(_array(element(partitions, index)), 0, None)
-    number = call(rdd, "id")
+    number = int(call(rdd, "id"))
     name = session._jvm.org.apache.spark.storage.RDDBlockId
     call(rdd, "persist", store.level)
-    return RowBlocks(store, rdd, [name(number, index) for index in range(len(partitions))])
+    return RowBlocks(store, rdd, number, [name(number, index) for index in range(parts)])
 
 
 def _store_of(session: Any) -> _BlockStore:

@@ -58,7 +58,7 @@ def _bounded(physical: Physical, chunks: list[pa.Array]) -> Physical:
         case Form.SCALAR | Form.DECIMAL | Form.UNSCALED:
             kind = chunks[0].type if chunks else None
             if kind is not None and pa.types.is_string(kind):
-                return replace(physical, text=min(_bound_of(_bytes_of(chunk)) for chunk in chunks))
+                return replace(physical, text=min(_bound_of(bytes_of(chunk)) for chunk in chunks))
             # Numbers, and bytes in base64, are written without escapes; without rows nothing is there to escape.
             return replace(physical, text=TextBound.CLEAN)
         case Form.STRUCT | Form.OBJECT:
@@ -83,12 +83,13 @@ def _bounded(physical: Physical, chunks: list[pa.Array]) -> Physical:
     return replace(physical, children=tuple(parts))
 
 
-def _bytes_of(strings: pa.StringArray) -> np.ndarray:
-    """The bytes of all strings of a chunk, in a row."""
-    _, offsets, data = strings.buffers()
-    if data is None:
+def bytes_of(chunk: pa.Array) -> np.ndarray:
+    """The bytes of all strings or binary values of a chunk, in a row; not copied."""
+    _, offsets, data = chunk.buffers()
+    if data is None or not len(chunk):
         return np.empty(0, np.uint8)
-    ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
+    width = np.int64 if pa.types.is_large_binary(chunk.type) else np.int32
+    ends = np.frombuffer(offsets, width)[chunk.offset : chunk.offset + len(chunk) + 1]
     return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,7 +54,7 @@ OTHERS = [
 def by_both(runtime: SparkRuntime, first: str, messages: Sequence[str]) -> tuple[list[object], list[object]]:
     """What becomes of messages that look like the first one: cut at their quotes, and by the pattern."""
     session: SparkSession = runtime.session(180)
-    cutting = guess(first.encode(), plain=True)
+    cutting = guess(pa.chunked_array([[first.encode()]]))
     assert cutting is not None
     assert cutting.layout is not None
     text = Text(F.col("text"), checked=True)

@@ -14,7 +14,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from penstock.pipeline.driver_calls import call
+from penstock.pipeline import row_places
+from penstock.pipeline.driver_calls import call, element
 from penstock.pipeline.driver_plan import FEW_BATCHES, SMALL_BYTES, driver_plan
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
@@ -56,6 +57,15 @@ def numbers(first: int, count: int, parts: int = 1) -> pa.Table:
     )
 
 
+def collecting_large(
+    session: SparkSession, prepared: PreparedQueries
+) -> tuple[Callable[[pa.Table], pa.Table], RowBlocks]:
+    """What collects batches of two parts unchanged, and where the rows of its query are."""
+    collect = collecting(session, prepared, "*")
+    collect(numbers(0, LARGE // 8, parts=2))
+    return collect, blocks_of(prepared)
+
+
 def blocks_of(prepared: PreparedQueries) -> RowBlocks:
     [(_, query)] = prepared._idle
     assert isinstance(query.places, RowBlocks)
@@ -88,11 +98,9 @@ def test_every_batch_has_its_own_rows(session: SparkSession, prepared: PreparedQ
 def test_rows_that_memory_has_no_room_for_are_on_disk(
     session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    collect = collecting(session, prepared, "*")
-    collect(numbers(0, LARGE // 8, parts=2))
+    collect, places = collecting_large(session, prepared)
     jvm: Any = session._jvm
     chosen = getattr(jvm.org.apache.spark.api.java.StorageLevels, level)
-    places = blocks_of(prepared)
     monkeypatch.setattr(places, "_store", replace(places._store, level=chosen))
 
     for first in (7, 70):
@@ -106,9 +114,7 @@ def test_rows_that_memory_has_no_room_for_are_on_disk(
 def test_a_batch_that_cannot_be_stored_is_sent_with_its_tasks(
     session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
-    collect = collecting(session, prepared, "*")
-    collect(numbers(0, LARGE // 8, parts=2))
-    places = blocks_of(prepared)
+    collect, places = collecting_large(session, prepared)
     if room == "none":
         monkeypatch.setattr(places, "_put", lambda block, messages: False)
     else:
@@ -121,7 +127,25 @@ def test_a_batch_that_cannot_be_stored_is_sent_with_its_tasks(
     assert len(prepared) == 0
 
 
-def test_where_tasks_run_elsewhere_rows_go_with_them(session: SparkSession) -> None:
+def test_where_tasks_run_elsewhere_rows_go_with_them(
+    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(target: Any, method: str, *args: Any) -> Any:
+        return False if method == "isLocal" else call(target, method, *args)
+
+    monkeypatch.setattr(row_places, "call", elsewhere)
+    collect = collecting(session, prepared, "*")
+
+    for first in (7, 70):
+        table = numbers(first, LARGE // 8, parts=2)
+        assert collect(table).equals(table)
+
+    [(_, query)] = prepared._idle
+    assert isinstance(query.places, RowArrays)
+    assert [element(array, 0) for array in query.places.arrays] == [None, None]
+
+
+def test_where_the_driver_was_given_nothing_there_are_no_blocks(session: SparkSession) -> None:
     rdd = session._jsparkSession.emptyDataFrame().queryExecution().toRdd()
 
     places = places_of(session, rdd, large=True)
@@ -138,10 +162,8 @@ def test_small_and_large_batches_take_turns(session: SparkSession, prepared: Pre
 
 
 def test_no_rows_of_a_large_batch_stay_in_the_jvm(session: SparkSession, prepared: PreparedQueries) -> None:
-    collect = collecting(session, prepared, "*")
-    collect(numbers(0, LARGE // 8, parts=2))
+    _, places = collecting_large(session, prepared)
 
-    places = blocks_of(prepared)
     assert [call(places._store.manager, "getStatus", block).isEmpty() for block in places._blocks] == [True, True]
 
 
