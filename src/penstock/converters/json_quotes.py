@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from penstock.pipeline.text_bounds import bytes_of
+from penstock.pipeline.text_bounds import bytes_of, has_byte
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -50,8 +50,7 @@ def is_plain(column: pa.ChunkedArray) -> bool:
 
 
 def _is_plain(text: np.ndarray) -> bool:
-    # Two calls for all of it, not one for each piece: each gives Python's lock away, and may wait to have it back.
-    return not len(text) or bool(text.min() >= _FIRST_PRINTABLE and not (text == _BACKSLASH).any())
+    return not len(text) or bool(text.min() >= _FIRST_PRINTABLE and not has_byte(text, _BACKSLASH))
 
 
 def layout_of(message: str, members: Mapping[str, object]) -> Layout | None:

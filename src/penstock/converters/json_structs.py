@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from penstock.pipeline.text_bounds import bytes_of, has_byte
 from penstock.pipeline.types import TextBound
 
 SPACE: Final = "[ \\t\\r\\n]*"
@@ -59,13 +59,10 @@ def bound_of(texts: pa.ChunkedArray) -> TextBound:
     """What holds for all strings in texts that match a pattern."""
     bound = TextBound.CLEAN
     for chunk in texts.chunks:
-        data = chunk.buffers()[2]
-        if data is None or not len(chunk):
-            continue
-        found = np.frombuffer(data, np.uint8)
+        found = bytes_of(chunk)
         if found.max(initial=0) >= _FIRST_BEYOND_BMP:
             return TextBound.ANY
-        if np.any(found == _BACKSLASH):
+        if has_byte(found, _BACKSLASH):
             bound = TextBound.BMP
     return bound
 

@@ -93,10 +93,22 @@ def bytes_of(chunk: pa.Array) -> np.ndarray:
     return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
 
 
+def has_byte(data: np.ndarray, byte: int) -> bool:
+    """Whether a byte is among these.
+
+    Compared all at once, because each call gives Python's lock away and may wait to have it back. What is equal is
+    noted in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.
+    """
+    if not len(data):
+        return False
+    equal = np.frombuffer(pa.allocate_buffer(len(data)), np.bool_)
+    return bool(np.equal(data, byte, out=equal).any())
+
+
 def _bound_of(data: np.ndarray) -> TextBound:
     if not len(data):
         return TextBound.CLEAN
     if data.max() >= _FIRST_BEYOND_BMP:
         return TextBound.ANY
-    escapes = data.min() < _FIRST_PRINTABLE or (data == ord('"')).any() or (data == ord("\\")).any()
+    escapes = data.min() < _FIRST_PRINTABLE or has_byte(data, ord('"')) or has_byte(data, ord("\\"))
     return TextBound.BMP if escapes else TextBound.CLEAN

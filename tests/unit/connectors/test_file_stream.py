@@ -4,8 +4,11 @@
 import os
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.api import ExactlyOnceSupport, SinkFrame
 from penstock.connectors.file import (
@@ -14,9 +17,13 @@ from penstock.connectors.file import (
     FileStreamSourceConnector,
     FileStreamSourceTask,
 )
+from penstock.connectors.file import reader as reader_module
 from penstock.connectors.file.lines import split_lines
 from penstock.connectors.file.reader import LineReader
 from penstock.errors import ConfigException, ConnectException
+
+#: Bytes as hypothesis makes them, with many line ends among them.
+FEW_BYTES = bytes(b"\n\r\nab\r"[byte % 6] for byte in range(256))
 
 
 def texts(lines):
@@ -39,21 +46,46 @@ class TestSplitLines:
         ],
     )
     def test_lines_end_with_lf_crlf_or_cr(self, data, lines, ends):
-        got = split_lines(data)
+        got = split_lines(np.frombuffer(data, np.uint8))
         assert (texts(got), got.ends.tolist()) == (lines, ends)
 
     @pytest.mark.parametrize(("data", "lines"), [(b"a\nb", ["a", "b"]), (b"a\rb\r", ["a", "b"]), (b"a\n", ["a"])])
     def test_nothing_follows_final_bytes(self, data, lines):
-        got = split_lines(data, final=True)
+        got = split_lines(np.frombuffer(data, np.uint8), final=True)
         assert texts(got) == lines
         assert got.consumed_bytes == len(data)
 
     def test_bytes_that_are_not_utf8_read_as_the_replacement_character(self):
-        got = split_lines(b"ok\n\xff\xfe bad\n")
+        got = split_lines(np.frombuffer(b"ok\n\xff\xfe bad\n", np.uint8))
         assert (texts(got), got.replaced) == (["ok", "\ufffd\ufffd bad"], 1)
 
 
 class TestLineReader:
+    @given(
+        appended=st.lists(st.binary(max_size=40).map(lambda data: data.translate(FEW_BYTES)), max_size=6),
+        first=st.integers(1, 9),
+        largest=st.integers(9, 60),
+    )
+    def test_lines_and_positions_do_not_depend_on_where_reads_cut(self, tmp_path_factory, appended, first, largest):
+        path = tmp_path_factory.mktemp("lines") / "in"
+        path.touch()
+        whole = b"".join(appended)
+        found, ends = [], []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reader_module, "FIRST_CHUNK_BYTES", first)
+            patch.setattr(reader_module, "CHUNK_BYTES", largest)
+            reader = LineReader(str(path), 0)
+            for data in appended:
+                with path.open("ab") as out:
+                    out.write(data)
+                while reader._position < path.stat().st_size:
+                    if (chunk := reader.read()) is not None:
+                        found += texts(chunk.lines)
+                        ends += (chunk.lines.ends + chunk.start).tolist()
+            reader.close()
+        expected = split_lines(np.frombuffer(whole, np.uint8))
+        assert (found, ends) == (texts(expected), expected.ends.tolist())
+
     def read_all(self, reader):
         out = []
         while (chunk := reader.read()) is not None:

@@ -49,7 +49,7 @@ class ResumingReader(LineReader):
 
     def has_pending_bytes(self) -> bool:
         """Whether it holds a line without an end."""
-        return self._pending_bytes > 0
+        return self._held > 0
 
     def finish(self) -> Chunk | None:
         """The line without an end, taken as complete."""
@@ -61,7 +61,7 @@ class ResumingReader(LineReader):
             self._committed = Committed(self._start, self.size())
         self.close()
         self._position = self._start
-        self._pending, self._pending_bytes = [], 0
+        self._discard()
 
     def _open(self) -> bool:
         if not os.path.exists(self._file):

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 LF, CR = 10, 13
 
+Bytes = npt.NDArray[np.uint8]
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -41,29 +43,37 @@ class Lines:
         return Lines(self.values.slice(start, stop - start), self.ends[start:stop], self.replaced)
 
 
-def has_line_end(data: bytes) -> bool:
+def memory(size: int) -> Bytes:
+    """So many bytes to be written to.
+
+    From Arrow, which keeps what it had back for the next batch. The C library asks the system for each large array
+    anew, and that costs more than reading a file into it.
+    """
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8) if size else np.empty(0, np.uint8)
+
+
+def has_line_end(data: Bytes) -> bool:
     """Whether the bytes may hold a complete line."""
-    return b"\n" in data or b"\r" in data
+    return bool(_marked(data, LF).any() or _marked(data, CR).any())
 
 
-def split_lines(data: bytes, *, final: bool = False) -> Lines:
+def split_lines(data: Bytes, *, final: bool = False) -> Lines:
     """Splits the complete lines off the start of `data`.
 
     Args:
-        data: bytes from the start of a line on; less than 2 GiB.
+        data: bytes from the start of a line on; less than 2 GiB. The lines are copies: the memory may be used again.
         final: nothing follows these bytes: a last line without an end counts as complete.
 
     Returns:
         The lines; what follows the last line end is not among them. A CR as the very last byte ends no line yet,
         because an LF may follow, unless `final`.
     """
-    if b"\r" in data:
+    if _marked(data, CR).any():
         return _split_any(data, final)
-    buffer = np.frombuffer(data, np.uint8)
-    ends: npt.NDArray[np.int64] = np.flatnonzero(buffer == LF).astype(np.int64) + 1
+    ends: npt.NDArray[np.int64] = np.flatnonzero(_marked(data, LF)).astype(np.int64, copy=False) + 1
     tail = final and len(data) > (int(ends[-1]) if len(ends) else 0)
     if tail:
-        data += b"\n"
+        data = np.append(data, np.uint8(LF))
         ends = np.append(ends, len(data))
     if not len(ends):
         return Lines(pa.array([], pa.string()), ends)
@@ -72,20 +82,24 @@ def split_lines(data: bytes, *, final: bool = False) -> Lines:
     with_ends = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     if tail:
         ends[-1] -= 1
-    return _decoded(pc.binary_slice(with_ends, 0, -1), data, ends)
+    return _decoded(pc.binary_slice(with_ends, 0, -1), ends)
 
 
-def _split_any(data: bytes, final: bool) -> Lines:
+def _marked(data: Bytes, byte: int) -> npt.NDArray[np.bool_]:
+    """Which of the bytes are this one."""
+    return np.equal(data, byte, out=memory(len(data)).view(np.bool_))
+
+
+def _split_any(buffer: Bytes, final: bool) -> Lines:
     """The general form: CR and CRLF end lines too."""
-    buffer = np.frombuffer(data, np.uint8)
-    is_lf, is_cr = buffer == LF, buffer == CR
+    is_lf, is_cr = _marked(buffer, LF), _marked(buffer, CR)
     follows_lf = np.append(is_lf[1:], False)
     lone_cr = is_cr & ~follows_lf
     if not final and len(lone_cr):
         lone_cr[-1] = False
     ends: npt.NDArray[np.int64] = np.flatnonzero(is_lf | lone_cr).astype(np.int64) + 1
-    if final and len(data) > (int(ends[-1]) if len(ends) else 0):
-        ends = np.append(ends, len(data))
+    if final and len(buffer) > (int(ends[-1]) if len(ends) else 0):
+        ends = np.append(ends, len(buffer))
     if not len(ends):
         return Lines(pa.array([], pa.string()), ends)
     consumed = int(ends[-1])
@@ -94,18 +108,19 @@ def _split_any(data: bytes, final: bool) -> Lines:
     offsets[1:] = np.cumsum(kept)[ends - 1]
     content = buffer[:consumed][kept].tobytes()
     values = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(content)])
-    return _decoded(values, data, ends)
+    return _decoded(values, ends)
 
 
-def _decoded(values: Any, data: bytes, ends: npt.NDArray[np.int64]) -> Lines:
+def _decoded(values: Any, ends: npt.NDArray[np.int64]) -> Lines:
     """Binary lines as strings; bytes that are not UTF-8 become U+FFFD, as Java's reader does."""
+    lines = values.view(pa.string())
     try:
-        data[: int(ends[-1])].decode()
-    except UnicodeDecodeError:
+        lines.validate(full=True)
+    except pa.ArrowInvalid:
         texts, replaced = [], 0
         for value in values.to_pylist():
             text = value.decode(errors="replace")
             replaced += text.encode() != value
             texts.append(text)
         return Lines(pa.array(texts, pa.string()), ends, replaced)
-    return Lines(values.view(pa.string()), ends)
+    return Lines(lines, ends)

@@ -13,7 +13,7 @@ import select
 import stat
 from dataclasses import dataclass
 
-from penstock.connectors.file.lines import Lines, has_line_end, split_lines
+from penstock.connectors.file.lines import CR, Bytes, Lines, has_line_end, memory, split_lines
 from penstock.errors import ConnectException
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,9 @@ class LineReader:
         self._start = position
         self._fd: int | None = None if path is not None else descriptor
         self._is_stream = path is None
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        # Begins with what was read of a line that is not complete yet.
+        self._buffer = memory(0)
+        self._held = 0
         self._chunk_bytes = FIRST_CHUNK_BYTES
         self._at_end = False
         self._complained = False
@@ -73,9 +74,9 @@ class LineReader:
             return None
         if self._is_stream:
             return self._read_stream()
-        data = self._read_file()
-        if data:
-            return self._take(data)
+        if count := self._read_file():
+            return self._take(count)
+        self._keep(0)
         return self._look_for_change()
 
     def close(self) -> None:
@@ -116,41 +117,49 @@ class LineReader:
         self._fd = fd
         return True
 
-    def _read_file(self) -> bytes:
+    def _read_file(self) -> int:
         assert self._fd is not None
+        wanted = self._chunk_bytes
         try:
-            data = os.pread(self._fd, self._chunk_bytes, self._position)
+            count = os.preadv(self._fd, [self._room(wanted).data], self._position)
         except OSError as error:
             raise ConnectException(
                 f"Cannot read file {self._path} at position {self._position}: {error.strerror}"
             ) from error
-        self._position += len(data)
-        full = len(data) == self._chunk_bytes
-        self._chunk_bytes = min(CHUNK_BYTES, 2 * self._chunk_bytes) if full else FIRST_CHUNK_BYTES
-        return data
+        self._position += count
+        self._chunk_bytes = min(CHUNK_BYTES, 2 * wanted) if count == wanted else FIRST_CHUNK_BYTES
+        return count
 
-    def _take(self, data: bytes) -> Chunk | None:
-        self._pending_bytes += len(data)
-        self._pending.append(data)
-        if not has_line_end(data) and not self._ends_with_cr():
-            if self._pending_bytes > MAX_LINE_BYTES:
-                raise ConnectException(
-                    f"File {self._path or 'standard input'} has a line of more than {MAX_LINE_BYTES} bytes at "
-                    f"position {self._start}"
-                )
-            return None
-        return self._emit(final=False)
+    # ------------------------------------------------------------------ lines
+    def _room(self, size: int) -> Bytes:
+        """Where so many bytes can be read to."""
+        if len(self._buffer) < self._held + size:
+            larger = memory(self._held + max(size, self._held))
+            larger[: self._held] = self._buffer[: self._held]
+            self._buffer = larger
+        return self._buffer[self._held : self._held + size]
 
-    def _ends_with_cr(self) -> bool:
-        return len(self._pending) > 1 and self._pending[-2].endswith(b"\r")
+    def _take(self, count: int) -> Chunk | None:
+        """The lines that so many bytes behind those held complete."""
+        before, self._held = self._held, self._held + count
+        chunk = None
+        if before < FIRST_CHUNK_BYTES or self._buffer[before - 1] == CR or self._has_line_end(before):
+            chunk = self._emit(final=False)
+        if self._held > MAX_LINE_BYTES:
+            raise ConnectException(
+                f"File {self._path or 'standard input'} has a line of more than {MAX_LINE_BYTES} bytes at "
+                f"position {self._start}"
+            )
+        return chunk
+
+    def _has_line_end(self, start: int) -> bool:
+        """Whether a long line ends from `start` on, so that it is not looked through for each piece that is read."""
+        return has_line_end(self._buffer[start : self._held])
 
     def _emit(self, *, final: bool) -> Chunk | None:
-        data = b"".join(self._pending)
-        lines = split_lines(data, final=final)
+        lines = split_lines(self._buffer[: self._held], final=final)
         consumed = lines.consumed_bytes
-        rest = data[consumed:]
-        self._pending = [rest] if rest else []
-        self._pending_bytes = len(rest)
+        self._keep(consumed)
         if not consumed:
             return None
         start = self._start
@@ -167,6 +176,15 @@ class LineReader:
             return Chunk(lines, None, None)
         return Chunk(lines, start, self._start)
 
+    def _keep(self, start: int) -> None:
+        """Hold only what is from `start` on, and no other memory: a worker may have many files."""
+        self._buffer = self._buffer[start : self._held].copy()
+        self._held = len(self._buffer)
+
+    def _discard(self) -> None:
+        """Hold nothing."""
+        self._buffer, self._held = memory(0), 0
+
     def _look_for_change(self) -> Chunk | None:
         """At the end of the file: was it truncated, or is another file under its name now?"""
         assert self._fd is not None
@@ -175,7 +193,7 @@ class LineReader:
         if mine.st_size < self._position:
             log.warning("File %s was truncated to %d bytes; it is read from its start", self._path, mine.st_size)
             self._position = self._start = 0
-            self._pending, self._pending_bytes = [], 0
+            self._discard()
             return None
         try:
             named = os.stat(self._path)
@@ -185,7 +203,7 @@ class LineReader:
             return None
         log.info("File %s was replaced; the new file is read from its start", self._path)
         # The old file can never be found again, so its unfinished last line is as complete as it will be.
-        last = self._emit(final=True) if self._pending else None
+        last = self._emit(final=True) if self._held else None
         self.close()
         self._position = self._start = 0
         return Chunk(last.lines, last.start, 0) if last is not None else None
@@ -199,11 +217,11 @@ class LineReader:
         if not readable:
             return None
         try:
-            data = os.read(self._fd, FIRST_CHUNK_BYTES)
+            count = os.readv(self._fd, [self._room(FIRST_CHUNK_BYTES).data])
         except OSError as error:
             raise ConnectException(f"Cannot read {self._path or 'standard input'}: {error.strerror}") from error
-        if data:
-            return self._take(data)
+        if count:
+            return self._take(count)
         # A named pipe is at its end while nobody has it open for writing; somebody may open it again.
         self._at_end = self._path is None
-        return self._emit(final=True) if self._pending else None
+        return self._emit(final=True) if self._held else None
