@@ -81,7 +81,7 @@ class TestLineReader:
                 while reader._position < path.stat().st_size:
                     if (chunk := reader.read()) is not None:
                         found += texts(chunk.lines)
-                        ends += (chunk.lines.ends + chunk.start).tolist()
+                        ends += [chunk.start + end for end in chunk.lines.ends.tolist()]
             reader.close()
         expected = split_lines(np.frombuffer(whole, np.uint8))
         assert (found, ends) == (texts(expected), expected.ends.tolist())
