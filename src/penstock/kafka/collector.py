@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 #: Objects made more than dropped before the youngest are looked through, and how seldom older ones are.
-_THRESHOLDS: Final = (50_000, 20, 50)
+_THRESHOLDS: Final = (300_000, 20, 50)
 
 
 def collect_rarely() -> None:

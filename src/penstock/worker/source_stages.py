@@ -36,7 +36,7 @@ _SAMPLE: Final = 8
 _WAITED_S: Final = 0.001
 _FREE_POLLS: Final = 2
 #: What may wait for Spark behind the first poll: memory that a stalled broker costs.
-_WAITING_BYTES: Final = 4 * 1024 * 1024
+_WAITING_BYTES: Final = 8 * 1024 * 1024
 _MAX_DELAY_S: Final = 0.05
 
 
