@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from penstock.converters.json_schema import schema_text, write_value
 from penstock.data import Schema
 from penstock.errors import DataException
-from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, to_json
+from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, joined, to_json
 from penstock.pipeline.objects import as_struct
 from penstock.pipeline.step import (
     NOTHING,
@@ -73,10 +73,10 @@ class WriteJson(Step):
     def _make_typed(self, known: Side, bag: Bag, keep: Keep) -> Made:
         schema = known.schema
         assert schema is not None
-        writer = JsonText(self.numeric, self.defaults)
+        writer = JsonText(self.numeric, self.defaults, known.complete)
         # It is used once for each field: a chain of transforms in front of it would be written out as often.
         column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
-        text = writer.value_text(column, schema, known.physical)
+        parts = writer.value_parts(column, schema, known.physical, present=known.present)
         bound = lowest_bound(known.physical)
         if has_struct_default(schema):
             bound = TextBound.ANY  # such a schema has no text
@@ -85,8 +85,9 @@ class WriteJson(Step):
             # It holds the names of the fields, and the defaults; what is beyond U+FFFF is two escapes in it already.
             bound = TextBound.ANY if "\\u" in head else min(bound, text_bound(head))
             if self.schemas:
-                text = F.concat(F.lit(f'{{"schema":{head},"payload":'), text, F.lit("}"))
-        problem = writer.problem(column, schema, known.physical)
+                parts = [f'{{"schema":{head},"payload":', *parts, "}"]
+        text = joined(parts)
+        problem = writer.problem(column, schema, known.physical, present=known.present)
         return Made({self.side: text if bound >= TextBound.BMP else escaped(keep(text))}, _faults(problem))
 
     def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:

@@ -11,8 +11,9 @@ Source: org.apache.kafka.connect.json.JsonConverter.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql import functions as F
@@ -65,6 +66,15 @@ def escaped(text: Column) -> Column:
     return F.when(plain, text).when(~text.rlike(_BEYOND_BMP), text).otherwise(slow)
 
 
+def joined(parts: Sequence[Column | str]) -> Column:
+    """One text of many, some of which are known; null where one is."""
+    columns: list[Column] = []
+    for known, run in groupby(parts, lambda part: isinstance(part, str)):
+        some = list(run)
+        columns += [F.lit("".join(cast("list[str]", some)))] if known else cast("list[Column]", some)
+    return columns[0] if len(columns) == 1 else F.concat(*columns)
+
+
 @dataclass(frozen=True)
 class JsonText:
     """How values are written.
@@ -72,17 +82,39 @@ class JsonText:
     Attributes:
         numeric_decimals: Decimals are numbers; otherwise base64 of their unscaled bytes.
         defaults: A null is written as its schema's default.
+        complete: No required value inside of those that are written is null.
     """
 
     numeric_decimals: bool = False
     defaults: bool = True
+    complete: bool = False
+
+    def value_parts(
+        self, column: Column, schema: Schema | None, physical: Physical, *, present: bool = False
+    ) -> list[Column | str]:
+        """What ``value_text`` is put together from: ``joined`` does that, with what is in front and behind, at once.
+
+        Args:
+            column: The values.
+            schema: Theirs.
+            physical: How they are laid out.
+            present: None is null.
+        """
+        if schema is None or not self._is_clean(schema, physical):
+            return [self.value_text(column, schema, physical)]
+        parts = self._clean_parts(column, schema, physical)
+        if present:
+            return parts
+        text = joined(parts)
+        whole = F.when(column.isNotNull(), text) if schema.type is Type.STRUCT else text
+        return [F.coalesce(whole, F.lit("null"))]
 
     def value_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
         """The JSON text of a column, ``null`` for null; never null itself."""
         if schema is None or physical.form is Form.VARIANT:
             return F.coalesce(to_json(column), F.lit("null"))
         if self._is_clean(schema, physical):
-            return F.coalesce(F.concat(*self._clean_parts(column, schema, physical)), F.lit("null"))
+            return joined(self.value_parts(column, schema, physical))
         if not self._is_native(schema, physical):
             return self._pieced(column, schema, physical)
         rebuilt = self._rebuilt(column, schema, physical)
@@ -109,22 +141,28 @@ class JsonText:
         # Temporal types are the integers they are written as.
         return schema.type in _WHOLE or schema.type in _FLOATS
 
-    def _clean_parts(self, column: Column, schema: Schema, physical: Physical) -> list[Column]:
-        """Texts that make up a value; one of them is null where the value is."""
+    def _clean_parts(self, column: Column, schema: Schema, physical: Physical) -> list[Column | str]:
+        """Texts that make up a value that is there; of a null, other than of a struct, one of them is null."""
         if schema.type is Type.STRING:
-            return [F.lit('"'), column, F.lit('"')]
+            return ['"', column, '"']
         if schema.type in _FLOATS:
             text = column.cast("string")
             infinite = F.isnan(column) | (F.abs(column) == float("inf"))
             return [F.when(infinite, F.concat(F.lit('"'), text, F.lit('"'))).otherwise(text)]
         if schema.type is not Type.STRUCT:
             return [column.cast("string")]
-        parts: list[Column] = []
+        parts: list[Column | str] = []
         for index, (field, child) in enumerate(zip(schema.fields, physical.children, strict=True)):
-            text = self.value_text(column.getField(field.name), field.schema, child)
-            parts += [F.lit(f"{',' if index else '{'}{json.dumps(field.name, ensure_ascii=False)}:"), text]
-        whole = F.concat(*parts, F.lit("}"))
-        return [F.when(column.isNotNull(), whole)]
+            parts.append(f"{',' if index else '{'}{json.dumps(field.name, ensure_ascii=False)}:")
+            value = column.getField(field.name)
+            inner = self.value_parts(value, field.schema, child, present=self._is_there(field.schema))
+            # A struct's many parts are joined for themselves: generated code has a limit.
+            parts += inner if not child.children else [joined(inner)]
+        return [*parts, "}"]
+
+    def _is_there(self, schema: Schema | None) -> bool:
+        """Whether no value of this schema is null, where it is inside of another."""
+        return self.complete and schema is not None and not schema.optional
 
     # ------------------------------------------------------------------ what Spark writes as Java does
     def _is_native(self, schema: Schema | None, physical: Physical) -> bool:
@@ -242,23 +280,33 @@ class JsonText:
         return F.concat(F.lit(first), F.array_join(F.transform(entries, entry), ","), F.lit(last))
 
     # ------------------------------------------------------------------ what cannot be written
-    def problem(self, column: Column, schema: Schema | None, physical: Physical) -> Column | None:
-        """Why a value cannot be written, as a message; null where it can. None = any value can."""
-        found = [] if schema is None else list(self._problems(column, schema, physical))
+    def problem(
+        self, column: Column, schema: Schema | None, physical: Physical, *, present: bool = False
+    ) -> Column | None:
+        """Why a value cannot be written, as a message; null where it can. None = any value can.
+
+        Args:
+            column: The values.
+            schema: Theirs.
+            physical: How they are laid out.
+            present: None is null.
+        """
+        found = [] if schema is None else list(self._problems(column, schema, physical, present))
         return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
 
-    def _problems(self, column: Column, schema: Schema, physical: Physical) -> Iterator[Column]:
+    def _problems(self, column: Column, schema: Schema, physical: Physical, present: bool) -> Iterator[Column]:
         if self.defaults and schema.default is not None:
             if schema.type is Type.STRUCT:
                 yield F.when(column.isNull(), F.lit("Mismatching schema."))
-        elif not schema.optional:
+        elif not schema.optional and not present:
             yield F.when(column.isNull(), F.lit(NULL_REQUIRED))
         match physical.form:
             case Form.UNSCALED if not self.numeric_decimals:
                 yield self._scale_problem(column, schema)
             case Form.STRUCT:
                 for field, child in zip(schema.fields, physical.children, strict=True):
-                    inner = self.problem(column.getField(field.name), field.schema, child)
+                    there = self._is_there(field.schema)
+                    inner = self.problem(column.getField(field.name), field.schema, child, present=there)
                     if inner is not None:
                         yield F.when(column.isNotNull(), inner)
             case Form.ARRAY:
@@ -274,13 +322,16 @@ class JsonText:
                 pass
 
     def _can_fail(self, schema: Schema | None, physical: Physical) -> bool:
-        """Whether ``problem`` gives a column. Asking it would double the work with each level of nesting."""
+        """Whether ``problem`` gives a column, for values inside of others.
+
+        Asking ``problem`` would double the work with each level of nesting.
+        """
         if schema is None:
             return False
         if self.defaults and schema.default is not None:
             if schema.type is Type.STRUCT:
                 return True
-        elif not schema.optional:
+        elif not schema.optional and not self._is_there(schema):
             return True
         match physical.form:
             case Form.UNSCALED:
@@ -298,7 +349,8 @@ class JsonText:
     def _item_problems(self, column: Column, schema: Schema | None, physical: Physical) -> Iterator[Column]:
         if not self._can_fail(schema, physical):
             return
-        texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema, physical)))
+        there = self._is_there(schema)
+        texts = F.transform(column, lambda x: cast("Column", self.problem(x, schema, physical, present=there)))
         yield F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
     def _scale_problem(self, column: Column, schema: Schema) -> Column:

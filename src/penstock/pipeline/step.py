@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 import numpy as np
 
 from penstock.data import Schema, Type
+from penstock.pipeline.required import has_all_required
 from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import SCALAR, VARIANT, Form, Physical, default_physical
 
@@ -62,6 +63,8 @@ class Side:
             known all the same (all are strings, say): those travel typed, which costs half of VARIANT.
         absent: Every one is null and has no schema; there is no column.
         present: None is null.
+        complete: No required value inside of one is null, at any depth, unless the record has failed. False where
+            nothing is known.
     """
 
     schema: Schema | None
@@ -69,22 +72,32 @@ class Side:
     carrier: Schema | None
     absent: bool = False
     present: bool = False
+    complete: bool = False
 
     @classmethod
-    def of(cls, schema: Schema | None, physical: Physical | None = None, *, present: bool = False) -> Side:
+    def of(
+        cls,
+        schema: Schema | None,
+        physical: Physical | None = None,
+        *,
+        present: bool = False,
+        complete: bool = False,
+    ) -> Side:
         """Values of ``schema`` in the layout ``physical`` (None: the narrowest one)."""
         layout = default_physical(schema) if physical is None else physical
-        return cls(schema, layout, None if layout.form is Form.VARIANT else schema, present=present)
+        carrier = None if layout.form is Form.VARIANT else schema
+        return cls(schema, layout, carrier, present=present, complete=complete)
 
     def without_nulls(self, column: pa.Array | pa.ChunkedArray) -> Side:
-        """The same with ``present`` where the column shows it, and where it makes a smaller plan.
+        """The same with ``present`` and ``complete`` where the column shows it, and where it makes a smaller plan.
 
         No step has to tell the null of a struct apart, whose schema may stay another, or to refuse that of a required
         value. Of other values nothing is said: their batches would get plans apart from each other.
         """
         schema = self.schema
         worth = schema is not None and (schema.type is Type.STRUCT or not schema.optional)
-        return replace(self, present=True) if worth and column.null_count == 0 else self
+        complete = bool(self.physical.children) and has_all_required(schema, self.physical, column)
+        return replace(self, present=worth and column.null_count == 0, complete=complete)
 
     @property
     def is_variant(self) -> bool:
@@ -128,12 +141,13 @@ class Shape:
         return self.key if name == "key" else self.value
 
     def without_bounds(self, names: Iterable[str]) -> Shape:
-        """This shape when nothing is known any more of the text of the sides among ``names``."""
+        """This shape when nothing is known any more of what the sides among ``names`` hold."""
         shape = self
         for name in ("key", "value"):
             side = self.side(name)
-            if name in names and side.physical != (plain := unbounded(side.physical)):
-                shape = shape.with_side(name, replace(side, physical=plain))
+            plain = replace(side, physical=unbounded(side.physical), complete=False)
+            if name in names and side != plain:
+                shape = shape.with_side(name, plain)
         return shape
 
     def with_side(self, name: SideName, side: Side) -> Shape:

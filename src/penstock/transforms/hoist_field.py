@@ -64,7 +64,9 @@ class Hoist(Step):
         if known.schema is None:
             return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, reads, writes)
         schema = _hoisted(known.schema, self.field)
-        side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True)
+        # A null that is required fails here.
+        complete = known.complete or not known.physical.children
+        side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True, complete=complete)
         checked = not known.schema.optional and not known.present
         make = partial(self._make_present, known.schema) if checked else self._make_struct
         return StepPlan(shape.with_side(self.side, side), make, reads, writes)

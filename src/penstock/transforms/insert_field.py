@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _PURPOSE: Final = "field insertion"
+#: What every record has.
+_NEVER_NULL: Final = frozenset(("static", "topic"))
 _SUFFIXES: Final = (
     "Suffix with <code>!</code> to make this a required field, or <code>?</code> to keep it optional (the default)."
 )
@@ -180,7 +182,8 @@ class Insert(Step):
         pairs = zip(schema.fields, known.physical.children, strict=True)
         copied = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
         physical = Physical(Form.STRUCT, (*copied, *inserted))
-        side = Side.of(extended, physical, present=True)
+        complete = known.complete and all(one.optional or one.what in _NEVER_NULL for one in self.insertions)
+        side = Side.of(extended, physical, present=True, complete=complete)
         # What has no default either is null in values alone that nothing should have let through.
         with_defaults = [(one.name, one) for one in schema.fields if one.schema.default is not None]
 

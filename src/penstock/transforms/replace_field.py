@@ -209,7 +209,7 @@ class Replace(Step):
             copied_layout(source, layout, defaults=self.defaults)
             for (_, source), layout in zip(sources, layouts, strict=True)
         ]
-        side = Side.of(chosen, Physical(Form.STRUCT, tuple(copied)), present=True)
+        side = Side.of(chosen, Physical(Form.STRUCT, tuple(copied)), present=True, complete=known.complete)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)

@@ -1,0 +1,137 @@
+"""What is known of required values makes smaller plans, and no other results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from penstock.api import BaseTransformation, SourceFrame
+from penstock.converters.as_json import JsonConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.data import STRING_SCHEMA, SchemaBuilder
+from penstock.pipeline import step
+from penstock.pipeline.batches import PipelineSpec
+from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.json_columns import JsonText
+from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.source import SourcePipeline
+from penstock.pipeline.types import default_physical
+from penstock.testing.chains import configured, stages
+from penstock.transforms.extract_field import ExtractFieldValue
+from penstock.transforms.flatten import FlattenValue
+from penstock.transforms.hoist_field import HoistFieldValue
+from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.replace_field import ReplaceFieldValue
+from penstock.transforms.set_schema_metadata import SetSchemaMetadataValue
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+INNER = SchemaBuilder.struct().field("text", SchemaBuilder.string().build()).optional().build()
+OUTER = (
+    SchemaBuilder.struct()
+    .field("plain", SchemaBuilder.string().build())
+    .field("some", SchemaBuilder.string().optional().build())
+    .field("instead", SchemaBuilder.string().default_value("d").build())
+    .field("inner", INNER)
+    .field("list", SchemaBuilder.array(SchemaBuilder.int32().build()).build())
+    .build()
+)
+WHOLE = {"plain": "p", "some": None, "instead": "i", "inner": {"text": "t"}, "list": [1, 2]}
+#: Rows with a null each, in what is required and in what is not.
+ROWS: dict[str, dict[str, Any] | None] = {
+    "whole": WHOLE,
+    "null": None,
+    "plain": {**WHOLE, "plain": None},
+    "instead": {**WHOLE, "instead": None},
+    "inner": {**WHOLE, "inner": None},
+    "inner text": {**WHOLE, "inner": {"text": None}},
+    "list": {**WHOLE, "list": None},
+    "element": {**WHOLE, "list": [1, None]},
+}
+CHAINS: dict[str, list[BaseTransformation]] = {
+    "none": [],
+    "hoist": [configured(HoistFieldValue(), {"field": "it"})],
+    "insert": [configured(InsertFieldValue(), {"static.field": "new", "static.value": "v", "topic.field": "from!"})],
+    "insert time": [configured(InsertFieldValue(), {"timestamp.field": "at!", "partition.field": "part!"})],
+    "replace": [configured(ReplaceFieldValue(), {"exclude": "list"})],
+    "extract": [configured(ExtractFieldValue(), {"field": "inner"})],
+    "extract and hoist": [
+        configured(ExtractFieldValue(), {"field": "inner"}),
+        configured(HoistFieldValue(), {"field": "it"}),
+    ],
+    "flatten": [configured(ReplaceFieldValue(), {"exclude": "list"}), configured(FlattenValue())],
+    "metadata": [configured(SetSchemaMetadataValue(), {"schema.name": "it"})],
+}
+
+
+@pytest.mark.parametrize(("schemas", "defaults"), [("true", "true"), ("false", "false")])
+def test_results_are_the_same_where_nothing_is_known(
+    schemas: str, defaults: str, spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = SparkJobs(spark_runtime)
+    batches: list[list[dict[str, Any] | None]] = [[WHOLE, WHOLE], [WHOLE, ROWS["inner text"]], [*ROWS.values()]]
+    for name, chain in CHAINS.items():
+        json = configured(JsonConverter(), {"schemas.enable": schemas, "replace.null.with.default": defaults})
+        spec = PipelineSpec(json, json, SimpleHeaderConverter(), stages(*chain), "required")
+        known = [results(SourcePipeline(spec, jobs), rows) for rows in batches]
+        with monkeypatch.context() as patch:
+            patch.setattr(step, "has_all_required", lambda *_: False)
+            unknown = [results(SourcePipeline(spec, jobs), rows) for rows in batches]
+
+        assert known == unknown, name
+
+
+def test_a_null_number_in_an_array_does_not_fail_a_large_batch(spark_runtime: SparkRuntime) -> None:
+    json = configured(JsonConverter(), {"schemas.enable": "false"})
+    spec = PipelineSpec(json, json, SimpleHeaderConverter(), (), "required")
+
+    written = results(SourcePipeline(spec, SparkJobs(spark_runtime)), [WHOLE, ROWS["element"]] * 2000)
+
+    assert [isinstance(text, str) for text in written] == [False, True] * 2000
+
+
+def test_a_null_in_a_required_field_is_the_error_of_its_record(spark_runtime: SparkRuntime) -> None:
+    json = configured(JsonConverter(), {"schemas.enable": "false"})
+    spec = PipelineSpec(json, json, SimpleHeaderConverter(), (), "required")
+
+    written = results(SourcePipeline(spec, SparkJobs(spark_runtime)), list(ROWS.values()))
+
+    wrong = {name for name, text in zip(ROWS, written, strict=True) if isinstance(text, str)}
+    assert wrong == {"null", "plain", "inner text", "list", "element"}
+
+
+def test_nothing_is_checked_in_values_that_are_known_to_be_whole(spark_runtime: SparkRuntime) -> None:
+    spark_runtime.session()
+    schema = SchemaBuilder.struct().field("line", STRING_SCHEMA).build()
+    value, layout = F.col("value"), default_physical(schema)
+
+    assert JsonText(complete=True).problem(value, schema, layout, present=True) is None
+    assert JsonText(complete=True).problem(value, schema, layout) is not None
+    assert JsonText().problem(value, schema, layout, present=True) is not None
+
+
+def results(pipeline: SourcePipeline, rows: list[dict[str, Any] | None]) -> list[Any]:
+    """The values that are sent, or the message of the error."""
+    kind = pa.struct(
+        [
+            ("plain", pa.string()),
+            ("some", pa.string()),
+            ("instead", pa.string()),
+            ("inner", pa.struct([("text", pa.string())])),
+            ("list", pa.list_(pa.int32())),
+        ]
+    )
+    made = pipeline.run(
+        SourceFrame(
+            data=pa.table({"value": pa.array(rows, kind)}),
+            topic="t",
+            value_schema=OUTER,
+            source_partition={},
+            source_offset={},
+        )
+    )
+    errors = {seq: error.message for seq, error in made.errors.items()}
+    return [errors.get(row, value) for row, value in enumerate(made.table["value"].to_pylist())]
