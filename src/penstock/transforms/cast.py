@@ -126,11 +126,13 @@ class CastTo(Step):
                     column = casted.column
                     faults += _faults(casted)
                 columns.append(column.alias(one.name))
-            required = required_fault(value, [(one.name, one) for one in before.fields], defaults=self.defaults)
+            required = required_fault(
+                value, [(one.name, one) for one in before.fields], defaults=self.defaults, complete=known.complete
+            )
             return Made({self.side: F.struct(*columns)}, faults if required is None else [*faults, required])
 
         names = frozenset({self.side})
-        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=True)
+        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=True, complete=known.complete)
         return self._demand.unless_null(shape, StepPlan(shape.with_side(self.side, side), make, names, names))
 
     # ------------------------------------------------------------------ without

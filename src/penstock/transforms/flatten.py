@@ -188,7 +188,7 @@ class Flat(Step):
         # A default that takes the place of null is not what was seen of the text.
         layouts = [leaf.physical if leaf.original.default is None else unbounded(leaf.physical) for leaf in leaves]
         physical = Physical(Form.STRUCT, tuple(layouts))
-        side = Side.of(schema, physical, present=True)
+        side = Side.of(schema, physical, present=True, complete=known.complete)
         after = shape.with_side(self.side, side)
         return self._demand.unless_null(
             shape, StepPlan(after, lambda bag, keep: self._make_struct(bag, schema, physical, leaves), names, names)

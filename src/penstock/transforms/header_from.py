@@ -169,14 +169,20 @@ class FieldsToHeaders(Step):
         side = known
         if self.move:
             layouts = [copied_layout(one, known.physical.children[one.index], defaults=self.defaults) for one in kept]
-            side = Side.of(_moved(schema, gone), Physical(Form.STRUCT, tuple(layouts)), present=True)
+            side = Side.of(
+                _moved(schema, gone), Physical(Form.STRUCT, tuple(layouts)), present=True, complete=known.complete
+            )
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
             faults = [struct_fault(value, known, self.purpose)]
             columns: dict[str, Column] = {}
             if self.move:
-                faults.append(required_fault(value, [(one.name, one) for one in kept], defaults=self.defaults))
+                faults.append(
+                    required_fault(
+                        value, [(one.name, one) for one in kept], defaults=self.defaults, complete=known.complete
+                    )
+                )
                 fields = [
                     field_column(value, one, layout, defaults=self.defaults).alias(one.name)
                     for one, layout in zip(kept, side.physical.children, strict=True)

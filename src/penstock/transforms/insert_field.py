@@ -194,7 +194,7 @@ class Insert(Step):
                 for field, child in zip(schema.fields, known.physical.children, strict=True)
             ]
             fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
-            required = required_fault(value, with_defaults, defaults=self.defaults)
+            required = required_fault(value, with_defaults, defaults=self.defaults, complete=known.complete)
             return Made({self.side: F.struct(*fields)}, () if required is None else (required,))
 
         return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))

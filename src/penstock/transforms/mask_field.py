@@ -171,7 +171,7 @@ class Mask(Step):
                 layouts[one.index] = UNSCALED
             else:
                 layouts[one.index] = _masked_layout(layouts[one.index], values[one.name])
-        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=True)
+        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=True, complete=known.complete)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
@@ -184,7 +184,9 @@ class Mask(Step):
                 elif one.name in problems:
                     faults.append(Fault(column.isNotNull(), problems[one.name], DataException.java_name))
                 columns.append(column.alias(one.name))
-            required = required_fault(value, [(one.name, one) for one in schema.fields], defaults=self.defaults)
+            required = required_fault(
+                value, [(one.name, one) for one in schema.fields], defaults=self.defaults, complete=known.complete
+            )
             return Made({self.side: F.struct(*columns)}, [*faults, required] if required is not None else faults)
 
         names = frozenset({self.side})

@@ -217,7 +217,7 @@ class Replace(Step):
                 field_column(value, source, layout, defaults=self.defaults).alias(name)
                 for (name, source), layout in zip(sources, layouts, strict=True)
             ]
-            fault = required_fault(value, sources, defaults=self.defaults)
+            fault = required_fault(value, sources, defaults=self.defaults, complete=known.complete)
             return Made({self.side: F.struct(*fields)}, () if fault is None else (fault,))
 
         names = frozenset({self.side})

@@ -57,7 +57,7 @@ class SetMetadata(Step):
 
             return StepPlan(shape, refuse, names)
         schema = self.updated(known.schema)
-        side = Side.of(schema, self._copied(known, schema), present=known.present)
+        side = Side.of(schema, self._copied(known, schema), present=known.present, complete=known.complete)
         if known.physical.form is not Form.STRUCT:
             return StepPlan(shape.with_side(self.side, side))
         return StepPlan(
@@ -92,7 +92,9 @@ class SetMetadata(Step):
 
     def _make(self, bag: Bag, known: Side, schema: Schema) -> Made:
         value = bag.side(self.side)
-        required = required_fault(value, [(one.name, one) for one in schema.fields], defaults=self.defaults)
+        required = required_fault(
+            value, [(one.name, one) for one in schema.fields], defaults=self.defaults, complete=known.complete
+        )
         faults = [] if required is None else [required]
         if not self.defaults or all(one.schema.default is None for one in schema.fields):
             return Made({self.side: value}, faults)

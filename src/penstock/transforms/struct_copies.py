@@ -60,14 +60,19 @@ def field_value(value: Struct, field: str | Field, *, defaults: bool) -> object:
     return value.get(field) if defaults else value.get_without_default(field)
 
 
-def required_fault(value: Column, fields: Sequence[tuple[str, Field]], *, defaults: bool) -> Fault | None:
-    """The fault of nulls in required fields; None where no field is required.
+def required_fault(
+    value: Column, fields: Sequence[tuple[str, Field]], *, defaults: bool, complete: bool
+) -> Fault | None:
+    """The fault of nulls in required fields; None where no field is required, or known to have one.
 
     Args:
         value: The struct the fields are taken from.
         fields: The fields that are put into another struct, with their names there.
         defaults: Whether a null is replaced by the field's default first.
+        complete: Whether no required field has a null.
     """
+    if complete:
+        return None
     required = [
         (name, field)
         for name, field in fields

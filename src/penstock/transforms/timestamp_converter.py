@@ -219,7 +219,7 @@ class Convert(Step):
             self.conversion.layout if one.name == name else copied_layout(one, child, defaults=self.defaults)
             for one, child in zip(before.fields, known.physical.children, strict=True)
         ]
-        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=known.present)
+        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=known.present, complete=known.complete)
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
@@ -231,7 +231,9 @@ class Convert(Step):
                     column, faults = self._field(keep, value, column, one.schema)
                 columns.append(column.alias(one.name))
             struct = F.struct(*columns)
-            required = required_fault(value, [(one.name, one) for one in before.fields], defaults=self.defaults)
+            required = required_fault(
+                value, [(one.name, one) for one in before.fields], defaults=self.defaults, complete=known.complete
+            )
             whole = struct if known.present else F.when(value.isNotNull(), struct)
             return Made({self.side: whole}, faults if required is None else [*faults, required])
 

@@ -98,7 +98,7 @@ class FieldsToKey(Step):
         layouts = [known.physical.children[field.index] for field in fields]
         pairs = zip(fields, layouts, strict=True)
         copied = [copied_layout(field, layout, defaults=self.defaults) for field, layout in pairs]
-        key = Side.of(key_schema, Physical(Form.STRUCT, tuple(copied)), present=True)
+        key = Side.of(key_schema, Physical(Form.STRUCT, tuple(copied)), present=True, complete=known.complete)
 
         def make(bag: Bag, keep: Keep) -> Made:
             copied = [
@@ -107,7 +107,12 @@ class FieldsToKey(Step):
             ]
             faults = (
                 struct_fault(bag.value, known, _PURPOSE),
-                required_fault(bag.value, [(field.name, field) for field in fields], defaults=self.defaults),
+                required_fault(
+                    bag.value,
+                    [(field.name, field) for field in fields],
+                    defaults=self.defaults,
+                    complete=known.complete,
+                ),
             )
             return Made({"key": F.struct(*copied)}, [fault for fault in faults if fault is not None])
 

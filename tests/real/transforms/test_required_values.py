@@ -20,12 +20,17 @@ from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.source import SourcePipeline
 from penstock.pipeline.types import default_physical
 from penstock.testing.chains import configured, stages
+from penstock.transforms.cast import CastValue
 from penstock.transforms.extract_field import ExtractFieldValue
 from penstock.transforms.flatten import FlattenValue
+from penstock.transforms.header_from import HeaderFromValue
 from penstock.transforms.hoist_field import HoistFieldValue
 from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.mask_field import MaskFieldValue
 from penstock.transforms.replace_field import ReplaceFieldValue
 from penstock.transforms.set_schema_metadata import SetSchemaMetadataValue
+from penstock.transforms.timestamp_converter import TimestampConverterValue
+from penstock.transforms.value_to_key import ValueToKey
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -64,6 +69,15 @@ CHAINS: dict[str, list[BaseTransformation]] = {
     ],
     "flatten": [configured(ReplaceFieldValue(), {"exclude": "list"}), configured(FlattenValue())],
     "metadata": [configured(SetSchemaMetadataValue(), {"schema.name": "it"})],
+    "cast": [configured(CastValue(), {"spec": "instead:boolean"})],
+    "mask": [configured(MaskFieldValue(), {"fields": "plain", "replacement": "*"})],
+    "time": [configured(TimestampConverterValue(), {"field": "plain", "target.type": "unix", "format": "'p'"})],
+    "header": [configured(HeaderFromValue(), {"fields": "some", "headers": "some", "operation": "move"})],
+    "key": [configured(ValueToKey(), {"fields": "plain,inner"})],
+    "two": [
+        configured(MaskFieldValue(), {"fields": "plain", "replacement": "*"}),
+        configured(ReplaceFieldValue(), {"renames": "plain:other"}),
+    ],
 }
 
 
@@ -114,7 +128,7 @@ def test_nothing_is_checked_in_values_that_are_known_to_be_whole(spark_runtime: 
 
 
 def results(pipeline: SourcePipeline, rows: list[dict[str, Any] | None]) -> list[Any]:
-    """The values that are sent, or the message of the error."""
+    """Keys and values that are sent, or the message of the error."""
     kind = pa.struct(
         [
             ("plain", pa.string()),
@@ -134,4 +148,4 @@ def results(pipeline: SourcePipeline, rows: list[dict[str, Any] | None]) -> list
         )
     )
     errors = {seq: error.message for seq, error in made.errors.items()}
-    return [errors.get(row, value) for row, value in enumerate(made.table["value"].to_pylist())]
+    return [errors.get(row, one) for row, one in enumerate(made.table.select(["key", "value"]).to_pylist())]
