@@ -161,6 +161,21 @@ class TestLineReader:
         path.write_text("one\n")
         assert self.read_all(LineReader(str(path), 4000)) == ["one"]
 
+    def test_a_long_line_that_waits_for_its_end_is_not_copied_at_each_look(self, tmp_path):
+        path = tmp_path / "in"
+        path.write_bytes(b"x" * (3 * reader_module.FIRST_CHUNK_BYTES))
+        reader = LineReader(str(path), 0)
+        for _ in range(5):
+            assert reader.read() is None
+        memory = reader._buffer
+        for _ in range(5):
+            assert reader.read() is None
+        assert reader._buffer is memory
+        with path.open("ab") as out:
+            out.write(b"y\n")
+        assert [len(line) for line in self.read_all(reader)] == [3 * reader_module.FIRST_CHUNK_BYTES + 1]
+        reader.close()
+
     def test_a_line_longer_than_a_chunk_is_one_line(self, tmp_path):
         path = tmp_path / "in"
         path.write_bytes(b"x" * 9_000_000 + b"\nend\n")

@@ -76,7 +76,8 @@ class LineReader:
             return self._read_stream()
         if count := self._read_file():
             return self._take(count)
-        self._keep(0)
+        if self._held < FIRST_CHUNK_BYTES:  # the start of a longer line stays where it is
+            self._keep(0)
         return self._look_for_change()
 
     def close(self) -> None:
