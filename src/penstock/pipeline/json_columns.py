@@ -101,7 +101,7 @@ class JsonText:
             present: None is null.
         """
         if schema is None or not self._is_clean(schema, physical):
-            return [self.value_text(column, schema, physical)]
+            return [self._unclean_text(column, schema, physical)]
         parts = self._clean_parts(column, schema, physical)
         if present:
             return parts
@@ -111,10 +111,12 @@ class JsonText:
 
     def value_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
         """The JSON text of a column, ``null`` for null; never null itself."""
+        return joined(self.value_parts(column, schema, physical))
+
+    def _unclean_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
+        """The same of what may need escapes."""
         if schema is None or physical.form is Form.VARIANT:
             return F.coalesce(to_json(column), F.lit("null"))
-        if self._is_clean(schema, physical):
-            return joined(self.value_parts(column, schema, physical))
         if not self._is_native(schema, physical):
             return self._pieced(column, schema, physical)
         rebuilt = self._rebuilt(column, schema, physical)

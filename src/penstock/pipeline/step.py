@@ -268,8 +268,8 @@ class Step(ABC):
 
     # Steps are values: equal steps give equal plans, which tasks share. Stock steps are frozen dataclasses.
 
-    #: Whether ``plan`` says of the output what is known of its text (``Physical.text``). What is known of the input
-    #: is forgotten otherwise, on the sides the step writes.
+    #: Whether ``plan`` says of the output what is known of its text (``Physical.text``) and of its required values
+    #: (``Side.complete``). What is known of the input is forgotten otherwise, on the sides the step writes.
     bounds_text: ClassVar[bool] = False
 
     @abstractmethod

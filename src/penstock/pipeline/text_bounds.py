@@ -1,7 +1,8 @@
 """What the strings of a batch hold at most, seen by a look at their bytes: JSON needs less work when it is little.
 
-Main functions: ``bounded`` (a layout with what is known of its strings) and ``unbounded`` (without). A look costs a
-twentieth of a microsecond a record; writing a string that needs no escapes as it is saves several times that.
+Main functions: ``bounded`` (a layout with what is known of its strings) and ``unbounded`` (without); ``bytes_of`` and
+``has_byte``, for others that look at the bytes of a batch. A look costs a twentieth of a microsecond a record; writing
+a string that needs no escapes as it is saves several times that.
 
 Thread: pure functions.
 """

@@ -68,8 +68,9 @@ def split_lines(data: Bytes, *, final: bool = False) -> Lines:
         The lines; what follows the last line end is not among them. A CR as the very last byte ends no line yet,
         because an LF may follow, unless `final`.
     """
-    if _marked(data, CR).any():
-        return _split_any(data, final)
+    is_cr = _marked(data, CR)
+    if is_cr.any():
+        return _split_any(data, is_cr, final)
     ends: npt.NDArray[np.int64] = np.flatnonzero(_marked(data, LF)).astype(np.int64, copy=False) + 1
     tail = final and len(data) > (int(ends[-1]) if len(ends) else 0)
     if tail:
@@ -90,9 +91,9 @@ def _marked(data: Bytes, byte: int) -> npt.NDArray[np.bool_]:
     return np.equal(data, byte, out=memory(len(data)).view(np.bool_))
 
 
-def _split_any(buffer: Bytes, final: bool) -> Lines:
+def _split_any(buffer: Bytes, is_cr: npt.NDArray[np.bool_], final: bool) -> Lines:
     """The general form: CR and CRLF end lines too."""
-    is_lf, is_cr = _marked(buffer, LF), _marked(buffer, CR)
+    is_lf = _marked(buffer, LF)
     follows_lf = np.append(is_lf[1:], False)
     lone_cr = is_cr & ~follows_lf
     if not final and len(lone_cr):

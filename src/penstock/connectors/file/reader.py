@@ -143,8 +143,10 @@ class LineReader:
     def _take(self, count: int) -> Chunk | None:
         """The lines that so many bytes behind those held complete."""
         before, self._held = self._held, self._held + count
+        new = self._buffer[before : self._held]
         chunk = None
-        if before < FIRST_CHUNK_BYTES or self._buffer[before - 1] == CR or self._has_line_end(before):
+        # A long line is not looked through again for each piece that is read of it.
+        if before < FIRST_CHUNK_BYTES or self._buffer[before - 1] == CR or has_line_end(new):
             chunk = self._emit(final=False)
         if self._held > MAX_LINE_BYTES:
             raise ConnectException(
@@ -152,10 +154,6 @@ class LineReader:
                 f"position {self._start}"
             )
         return chunk
-
-    def _has_line_end(self, start: int) -> bool:
-        """Whether a long line ends from `start` on, so that it is not looked through for each piece that is read."""
-        return has_line_end(self._buffer[start : self._held])
 
     def _emit(self, *, final: bool) -> Chunk | None:
         lines = split_lines(self._buffer[: self._held], final=final)
