@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from benchmarks.figures import median
 from benchmarks.processes import cpu_seconds
-from benchmarks.workloads import CLIENT_SETTINGS, LINE_BYTES, Environment
+from benchmarks.workloads import CLIENTS, LINE_BYTES, Environment
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.client_settings import producer_settings
@@ -74,7 +74,7 @@ def measure(environment: Environment, broker: int, number: int, library: bool) -
     topic = f"ceiling-{number}"
     environment.create_topic(topic)
     settings = producer_settings(
-        {"bootstrap.servers": environment.bootstrap_servers, **CLIENT_SETTINGS}, {}, client_id="ceiling"
+        {"bootstrap.servers": environment.bootstrap_servers, **CLIENTS[environment.clients]}, {}, client_id="ceiling"
     )
     batch = _ready(topic)
     batches = max(2, environment.records // BATCH)
@@ -137,13 +137,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", choices=list(CLIENTS), default="larger")
     parser.add_argument("--librdkafka", action="store_true")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-ceiling-") as directory,
         EmbeddedBroker(Path(directory) / "kafka", heap="1g") as broker,
     ):
-        environment = Environment(broker.bootstrap_servers, Path(directory), options.records)
+        environment = Environment(broker.bootstrap_servers, Path(directory), options.records, options.clients)
         assert broker.pid is not None, "it has started"
         found = [measure(environment, broker.pid, number, options.librdkafka) for number in range(options.rounds)]
     for one in found:

@@ -18,7 +18,7 @@ import confluent_kafka as ck
 
 from benchmarks.figures import Sample, percentile, steady_rate
 from benchmarks.processes import WorkerProcess
-from benchmarks.workloads import CLIENT_SETTINGS, FILE_SOURCE, Environment, Workload
+from benchmarks.workloads import CLIENTS, FILE_SOURCE, Environment, Workload
 from penstock.broker import CONNECT_COORDINATES, free_port, resolve_jars
 from penstock.broker.java import find_java
 
@@ -74,7 +74,7 @@ def start_worker(contestant: Contestant, environment: Environment, settings: dic
         "listeners": url,
         "offset.storage.file.filename": str(directory / "offsets"),
         "offset.flush.interval.ms": "10000",
-        **CLIENT_SETTINGS,
+        **CLIENTS[environment.clients],
         **settings,
     }
     if contestant.kind == "java":
