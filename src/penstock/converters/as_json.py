@@ -195,10 +195,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             payloads = column if found.column is None else found.column
             quick = beside_spark and not found.deep
             return self._payloads.read(found, payloads, self._content) if quick else found
-        alike = self._alike.find(column) if transformed else None
-        if alike is None or not beside_spark:
-            return Sorted(hints=(alike,))
-        return Sorted(hints=(alike,), read={0: (alike.as_read, self._alike.read(column, alike))})
+        return self._alike.sort(column, read=beside_spark) if transformed else Sorted(hints=(None,))
 
     def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
         """The batch's guess, unless guesses change all the time: each costs a plan."""

@@ -1,8 +1,11 @@
 """Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.objects``).
 
-The first message of a large batch says which members to expect. Where a pattern of them matches every other message,
-they are read as structs: by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go
-around Spark. Otherwise all of them become VARIANT.
+A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
+by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may
+be objects of another kind, and what is left becomes VARIANT.
+
+A small batch is read so if a large one was before: to make the plan for VARIANT, just for the end of a backlog, would
+take seconds.
 
 Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
 
@@ -15,6 +18,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
@@ -33,28 +37,40 @@ from penstock.converters.json_structs import (
 from penstock.data import Type
 from penstock.pipeline import objects
 from penstock.pipeline.objects import Member, as_struct, object_member, object_side
-from penstock.pipeline.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Sorted, Step, StepPlan
 from penstock.pipeline.text_bounds import with_bound
-from penstock.pipeline.types import TextBound, arrow_type, spark_type
+from penstock.pipeline.types import arrow_type, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-_SCALARS: Final[Mapping[type, tuple[Type, str]]] = {
-    str: (Type.STRING, STRING),
-    int: (Type.INT64, whole(18)),
-    float: (Type.FLOAT64, REAL),
-    bool: (Type.BOOLEAN, BOOLEAN),
+_TYPES: Final[Mapping[type, Type]] = {
+    str: Type.STRING,
+    int: Type.INT64,
+    float: Type.FLOAT64,
+    bool: Type.BOOLEAN,
 }
-#: So many batches are not looked at after one whose messages differ.
-_PAUSE: Final = 50
-#: After so many different first messages none is looked at: each has plans of its own.
+_PATTERNS: Final[Mapping[Type, str]] = {
+    Type.STRING: STRING,
+    Type.INT64: whole(18),
+    Type.FLOAT64: REAL,
+    Type.BOOLEAN: BOOLEAN,
+}
+#: So many messages of a batch are looked at to find out what its messages are.
+_SAMPLE: Final = 8
+#: So many kinds of objects are told apart in one batch.
+_MAX_TOGETHER: Final = 4
+#: After so many kinds no other ones are looked for: each has plans of its own.
 _MAX_KINDS: Final = 16
+#: Fewer messages of a kind than one in so many are not worth a plan.
+_WORTH: Final = 8
+#: So many large batches are not looked through after one in which nothing was found.
+_PAUSE: Final = 50
 
 
 @dataclass(frozen=True)
 class ObjectMessages:
-    """What all messages of a batch hold.
+    """What messages of one kind hold.
 
     Attributes:
         side: The objects.
@@ -94,85 +110,199 @@ class ReadObjects(Step):
 
 
 class AlikeObjects:
-    """Tells batches of messages that look alike; remembers how often that was not so."""
+    """Sorts messages by the objects that they are; remembers those that a large batch held."""
 
     def __init__(self) -> None:
+        self._layouts: dict[_Kinds, _Layout] = {}
         self._pause = 0
-        self._patterns: dict[str, Member] = {}
 
-    def find(self, column: pa.ChunkedArray) -> ObjectMessages | None:
-        """What the messages are; None = they differ, hold something else, or are too few."""
+    def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
+        """Each kind of objects under a hint of its own, an ``ObjectMessages``; what is left under None.
+
+        Args:
+            column: The messages.
+            read: Whether to read the objects, too.
+        """
+        nothing = Sorted(hints=(None,))
         if len(column) < objects.MIN_ROWS:
-            return None
-        if self._pause:
+            found, left = self._find(column, len(column), read=read, known=True) if self._layouts else ([], None)
+        elif self._pause:
             self._pause -= 1
-            return None
-        found = self._matched(column)
-        if found is None:
-            self._pause = _PAUSE
-        return found
+            return nothing
+        else:
+            enough = max(objects.MIN_ROWS, len(column) // _WORTH)
+            found, left = self._find(column, enough, read=read, known=False)
+            self._pause = 0 if found else _PAUSE
+        return nothing if left is None or not found else _sorted(found, left)
 
-    def read(self, column: pa.ChunkedArray, found: ObjectMessages) -> pa.ChunkedArray:
-        """The objects of a column of which ``find`` has said what they are."""
-        kind = arrow_type(found.side.carrier, found.side.physical)
-        return pa.chunked_array([read_structs(column.cast(pa.string()), cast("pa.StructType", kind))])
-
-    def _matched(self, column: pa.ChunkedArray) -> ObjectMessages | None:
-        pattern = _pattern_of(column[0].as_py())
-        if pattern is None:
-            return None
-        text, member = pattern
-        if text not in self._patterns and len(self._patterns) >= _MAX_KINDS:
-            return None
-        self._patterns[text] = member
+    def _find(
+        self, column: pa.ChunkedArray, enough: int, *, read: bool, known: bool
+    ) -> tuple[list[_Found], np.ndarray]:
+        """Kinds of which there are enough messages, and which messages are of none."""
+        found: list[_Found] = []
+        left = np.ones(len(column), dtype=bool)
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
-            return None  # not UTF-8
-        if not pc.all(matches(texts, text), min_count=0).as_py():
+            return found, left  # not UTF-8
+        while left.any() and len(found) < _MAX_TOGETHER:
+            layout = self._layout_of(column, left, known=known)
+            if layout is None:
+                break
+            # A message that is null belongs to whatever is there.
+            mine = left & matches(texts, layout.pattern).fill_null(True).to_numpy().astype(bool)
+            if int(mine.sum()) < enough:
+                break
+            self._layouts[layout.kinds] = layout
+            found.append(_read(layout, texts, mine, read=read))
+            left &= ~mine
+        return found, left
+
+    def _layout_of(self, column: pa.ChunkedArray, left: np.ndarray, *, known: bool) -> _Layout | None:
+        """What most of the messages that are left seem to be; None = no objects, or such as take another plan."""
+        seen: list[tuple[_Kinds, int]] = []
+        for row in _sample(column, left, 1 if known else _SAMPLE):
+            kinds = _kinds_of(column[row].as_py())
+            for index, (others, count) in enumerate(seen):
+                if (merged := _merged(others, kinds)) is not None:
+                    seen[index] = merged, count + 1
+                    break
+            else:
+                if kinds is not None:
+                    seen.append((kinds, 1))
+        if not seen:
             return None
-        bound = bound_of(texts)
-        members = dict(zip([field.name for field in member.schema.fields], _bounded(member, bound), strict=True))
-        return ObjectMessages(object_side(members, present=column.null_count == 0))
+        kinds = max(seen, key=lambda one: one[1])[0]
+        for layout in self._layouts.values():
+            if _merged(layout.kinds, kinds) == layout.kinds:
+                return layout
+        if known or len(self._layouts) >= _MAX_KINDS:
+            return None
+        made = _object_pattern(kinds)
+        return None if made is None else _Layout(kinds, *made)
 
 
-def _bounded(member: Member, bound: TextBound) -> list[Member]:
-    pairs = zip(member.schema.fields, member.physical.children, strict=True)
-    return [Member(field.schema, with_bound(layout, bound)) for field, layout in pairs]
+def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
+    """Rows that are left and not null: the first one, and others all over the batch."""
+    there = np.flatnonzero(left & column.is_valid().to_numpy())
+    return [int(row) for row in there[:: max(1, len(there) // most)][:most]]
 
 
-def _pattern_of(message: bytes | None) -> tuple[str, Member] | None:
-    """The pattern of messages like this one, and what they are; None = this is no such object."""
-    if message is None or not message.lstrip().startswith(b"{"):
-        return None
-    try:
-        found = json.loads(message, object_pairs_hook=_Pairs)
-    except ValueError:
-        return None
-    return _object_pattern(found) if isinstance(found, _Pairs) else None
+def _read(layout: _Layout, texts: pa.ChunkedArray, mine: np.ndarray, *, read: bool) -> _Found:
+    present = bool(texts.is_valid().to_numpy()[mine].all())
+    if not mine.all():
+        texts = pc.if_else(pa.array(mine), texts, pa.scalar(None, pa.string()))
+    bound = bound_of(texts)
+    pairs = zip(layout.member.schema.fields, layout.member.physical.children, strict=True)
+    members = {field.name: Member(field.schema, with_bound(physical, bound)) for field, physical in pairs}
+    messages = ObjectMessages(object_side(members, present=present))
+    if not read:
+        return _Found(messages, mine, None)
+    kind = arrow_type(messages.side.carrier, messages.side.physical)
+    return _Found(messages, mine, pa.chunked_array([read_structs(texts, cast("pa.StructType", kind))]))
+
+
+def _sorted(found: Sequence[_Found], left: np.ndarray) -> Sorted:
+    read = {index: (one.messages.as_read, one.read) for index, one in enumerate(found) if one.read is not None}
+    result = Sorted(hints=(found[0].messages,), read=read)
+    for one in found[1:]:
+        result = result.with_hint(one.messages, one.rows, len(left))
+    return result.with_hint(None, left, len(left)) if left.any() else result
+
+
+# ------------------------------------------------------------------------------------------------- what one message is
+#: The members of an object in their order. None: a null, which says nothing.
+_Kinds = tuple[tuple[str, "Type | _Kinds | None"], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Objects with these members.
+
+    Attributes:
+        kinds: The members.
+        pattern: Of the messages.
+        member: The objects.
+    """
+
+    kinds: _Kinds
+    pattern: str
+    member: Member
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Messages of one kind in a batch.
+
+    Attributes:
+        messages: What they hold.
+        rows: True for each of them.
+        read: Their objects, in a column for the whole batch; None = they are to be read later.
+    """
+
+    messages: ObjectMessages
+    rows: np.ndarray
+    read: pa.ChunkedArray | None
 
 
 class _Pairs(list[tuple[str, Any]]):
     """The members of an object as they stand in its text."""
 
 
-def _object_pattern(pairs: _Pairs) -> tuple[str, Member] | None:
+def _kinds_of(message: bytes) -> _Kinds | None:
+    """What a message is; None = no object, or one of which no pattern is made."""
+    if not message.lstrip().startswith(b"{"):
+        return None
+    try:
+        found = json.loads(message, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return None
+    return _kinds(found) if isinstance(found, _Pairs) else None
+
+
+def _kinds(pairs: _Pairs) -> _Kinds | None:
     names = [name for name, _ in pairs]
     if not 0 < len(names) <= objects.MAX_MEMBERS or len(set(names)) < len(names):
         return None
+    kinds: list[tuple[str, Type | _Kinds | None]] = []
+    for name, value in pairs:
+        kind = _kinds(value) if isinstance(value, _Pairs) else _TYPES.get(type(value))
+        if (kind is None and value is not None) or not PLAIN_NAME.fullmatch(name):
+            return None
+        kinds.append((name, kind))
+    return tuple(kinds)
+
+
+def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
+    """What both are, where nulls say nothing; None = they differ."""
+    if other is None or len(one) != len(other):
+        return None
+    both: list[tuple[str, Type | _Kinds | None]] = []
+    for (name, mine), (its_name, its) in zip(one, other, strict=True):
+        if isinstance(mine, tuple) and isinstance(its, tuple):
+            kind: Type | _Kinds | None = _merged(mine, its)
+            fits = kind is not None
+        else:
+            kind = its if mine is None else mine
+            # An object is never null in a pattern.
+            fits = mine == its or (not isinstance(kind, tuple) and (mine is None or its is None))
+        if name != its_name or not fits:
+            return None
+        both.append((name, kind))
+    return tuple(both)
+
+
+def _object_pattern(kinds: _Kinds) -> tuple[str, Member] | None:
+    """The pattern of such objects, and what they are; None = of a member there are only nulls."""
     members: dict[str, Member] = {}
     parts: list[tuple[str, str]] = []
-    for name, value in pairs:
-        found = _value_pattern(value) if PLAIN_NAME.fullmatch(name) else None
+    for name, kind in kinds:
+        if isinstance(kind, tuple):
+            found = _object_pattern(kind)
+        else:
+            found = None if kind is None else (f"null|{_PATTERNS[kind]}", Member.of(kind))
         if found is None:
             return None
         pattern, members[name] = found
         parts.append((name, pattern))
     return object_pattern(parts), object_member(members, optional=False)
-
-
-def _value_pattern(value: Any) -> tuple[str, Member] | None:
-    if isinstance(value, _Pairs):
-        return _object_pattern(value)
-    known = _SCALARS.get(type(value))
-    return None if known is None else (f"null|{known[1]}", Member.of(known[0]))

@@ -60,7 +60,10 @@ _MAX_KNOWN: Final = 1_000
 
 
 class PlainPayloads:
-    """Reads payloads; remembers of which schemas it found too few.
+    """Reads payloads; remembers of which schemas it found enough, or too few.
+
+    A few payloads are read where many of their schema were before: the full plan, made just for the end of a backlog,
+    would take seconds.
 
     Args:
         defaults: Whether nulls are replaced by defaults.
@@ -69,6 +72,7 @@ class PlainPayloads:
     def __init__(self, *, defaults: bool) -> None:
         self._defaults = defaults
         self._tries = QuickTries(_WORTH)
+        self._known: set[Schema] = set()
 
     def read(self, found: Sorted, column: pa.ChunkedArray, content: Schema | None) -> Sorted:
         """What was sorted, with the payloads that could be read.
@@ -93,14 +97,23 @@ class PlainPayloads:
         pattern = None if schema is None else _pattern_of(schema, self._defaults)
         mine = np.ones(len(texts), dtype=bool) if found.codes is None else found.codes == index
         size = int(mine.sum())
-        if schema is None or pattern is None or size < objects.MIN_ROWS or not self._tries.worth(schema):
+        few = size < objects.MIN_ROWS
+        if schema is None or pattern is None or (few and schema not in self._known):
+            return found
+        if not few and not self._tries.worth(schema):
             return found
         plain = matches(texts, pattern if inside is None else f"{pattern}{SPACE}\\}}")
         taken = mine & plain.fill_null(False).to_numpy().astype(bool)
         left = size - int(taken.sum())
-        self._tries.note(schema, left, size)
-        if left * _WORTH > size:
-            return found
+        if few:
+            if left:
+                return found
+        else:
+            self._tries.note(schema, left, size)
+            if left * _WORTH > size:
+                return found
+            if len(self._known) < _MAX_KNOWN:
+                self._known.add(schema)
         if not taken.all():
             texts = pc.if_else(pa.array(taken), texts, pa.scalar(None, pa.string()))
         physical = with_bound(layout_of(schema), bound_of(texts))

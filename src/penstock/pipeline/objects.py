@@ -10,7 +10,7 @@ written as JSON must not depend on how many records came with it. Steps that can
 Main types: ``Member`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column`` for steps,
 ``object_array`` for batches of dicts.
 
-Thread: pure functions; ``_known`` is a set changed by single operations, safe from any thread.
+Thread: pure functions; ``_known`` is changed by single operations, safe from any thread.
 """
 
 from __future__ import annotations
@@ -30,19 +30,26 @@ from penstock.pipeline.variant import TAGS, sort_keys
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Fewer maps stay VARIANT: each other set of keys is another plan, and a plan costs more than it saves them.
+#: Fewer maps stay VARIANT, unless as many of their kind were there before: each other set of keys is another plan, and
+#: a plan costs more than it saves them.
 MIN_ROWS: Final = 2_000
 MAX_MEMBERS: Final = 40
 #: So many sets of keys are laid out so, then no more: each has plans of its own.
 _MAX_KNOWN: Final = 128
 
-_KINDS: Final[Mapping[type, tuple[Type, pa.DataType]]] = {
-    str: (Type.STRING, pa.string()),
-    int: (Type.INT64, pa.int64()),
-    float: (Type.FLOAT64, pa.float64()),
-    bool: (Type.BOOLEAN, pa.bool_()),
+_KINDS: Final[Mapping[type, Type]] = {
+    str: Type.STRING,
+    int: Type.INT64,
+    float: Type.FLOAT64,
+    bool: Type.BOOLEAN,
 }
-_known: set[Schema] = set()
+_ARROW: Final[Mapping[Type, pa.DataType]] = {
+    Type.STRING: pa.string(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT64: pa.float64(),
+    Type.BOOLEAN: pa.bool_(),
+}
+_known: dict[Schema, None] = {}
 
 
 @dataclass(frozen=True)
@@ -109,19 +116,20 @@ def _layout(members: Members) -> Physical:
 # ------------------------------------------------------------------------------------------------------- from records
 def object_array(values: Sequence[object]) -> tuple[Side, pa.Array] | None:
     """A batch of dicts (or None) laid out as objects; None = they do not look alike, or are too few."""
-    if len(values) < MIN_ROWS:
+    few = len(values) < MIN_ROWS
+    if few and not _known:
         return None
     present = [value for value in values if value is not None]
     if not present:
         return None
-    made = _array(present)
+    made = _array(present, _expected(present[0]))
     if made is None:
         return None
     member, array = made
     if member.schema not in _known:
-        if len(_known) >= _MAX_KNOWN:
+        if few or len(_known) >= _MAX_KNOWN:
             return None
-        _known.add(member.schema)
+        _known[member.schema] = None
     names = {field.name: Member(field.schema, child) for field, child in _pairs(member)}
     side = object_side(names, present=len(present) == len(values))
     if side.present:
@@ -135,32 +143,45 @@ def _pairs(member: Member) -> list[tuple[Field, Physical]]:
     return list(zip(member.schema.fields, member.physical.children, strict=True))
 
 
-def _array(values: Sequence[object]) -> tuple[Member, pa.Array] | None:
-    """Values of one kind as a column; None = they are not of one, or of none that an object can hold."""
+def _expected(value: object) -> Schema | None:
+    """The objects that were laid out last with the keys of this one."""
+    names = sort_keys(value) if type(value) is dict and all(type(key) is str for key in value) else None
+    return next((one for one in reversed(list(_known)) if [field.name for field in one.fields] == names), None)
+
+
+def _array(values: Sequence[object], expected: Schema | None) -> tuple[Member, pa.Array] | None:
+    """Values of one kind as a column; None = they are not of one, or of none that an object can hold.
+
+    Args:
+        values: The values.
+        expected: What they are if all of them are null.
+    """
     kinds = set(map(type, values))
     if kinds == {dict}:
-        return _struct(values)  # type: ignore[arg-type]
+        return _struct(values, expected)  # type: ignore[arg-type]
     kinds.discard(type(None))
+    if not kinds and expected is not None and expected.type in _ARROW:
+        return Member.of(expected.type), pa.nulls(len(values), _ARROW[expected.type])
     known = _KINDS.get(kinds.pop()) if len(kinds) == 1 else None
     if known is None:
         return None
-    kind, arrow = known
     try:
-        return Member.of(kind), pa.array(values, arrow)
+        return Member.of(known), pa.array(values, _ARROW[known])
     except (pa.ArrowException, UnicodeEncodeError, OverflowError):
         return None  # an integer of more than 64 bits, a lone surrogate
 
 
-def _struct(values: Sequence[dict[object, object]]) -> tuple[Member, pa.Array] | None:
+def _struct(values: Sequence[dict[object, object]], expected: Schema | None) -> tuple[Member, pa.Array] | None:
     keys = tuple(values[0])
     if not 0 < len(keys) <= MAX_MEMBERS or not all(type(key) is str and key and key not in TAGS for key in keys):
         return None
     if any(tuple(value) != keys for value in values):
         return None
+    fields = {} if expected is None else {field.name: field.schema for field in expected.fields}
     members: dict[str, Member] = {}
     arrays: dict[str, pa.Array] = {}
     for key, column in zip(keys, zip(*[value.values() for value in values], strict=True), strict=True):
-        made = _array(column)
+        made = _array(column, fields.get(str(key)))
         if made is None:
             return None
         members[str(key)], arrays[str(key)] = made

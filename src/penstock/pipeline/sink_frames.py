@@ -5,7 +5,8 @@ Main function: ``frames_of``. Thread: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,7 @@ def frames_of(
     rows = table.num_rows
     if len(outcomes) == 1 and outcomes[0].rows is None and not gone.any():
         return [_frame(outcomes[0], table, None, None, session)] if rows else []
+    outcomes = _united(outcomes, rows)
     owner = np.full(rows, -1, dtype=np.int64)
     place = np.zeros(rows, dtype=np.int64)
     for index, outcome in enumerate(outcomes):
@@ -51,6 +53,26 @@ def frames_of(
     owner[gone] = -1
     kept = np.flatnonzero(owner >= 0)
     return [_frame(outcomes[owner[run[0]]], table, run, place[run], session) for run in _runs(kept, owner)]
+
+
+def _united(outcomes: Sequence[Outcome], rows: int) -> list[Outcome]:
+    """Outcomes that look the same in a frame as one: their rows may alternate, and each run is a frame."""
+    alike: dict[Hashable, list[Outcome]] = {}
+    for outcome in outcomes:
+        sides = tuple((known.schema, known.absent) for known in map(outcome.shape.side, _SIDES))
+        kind = (sides, frozenset((name, column.type) for name, column in outcome.columns.items()))
+        alike.setdefault(kind, []).append(outcome)
+    return [found[0] if len(found) == 1 else _one_of(found, rows) for found in alike.values()]
+
+
+def _one_of(outcomes: Sequence[Outcome], rows: int) -> Outcome:
+    first = outcomes[0]
+    positions = [np.arange(rows) if one.rows is None else one.rows for one in outcomes]
+    columns = {
+        name: pa.chunked_array([chunk for one in outcomes for chunk in one.columns[name].chunks], column.type)
+        for name, column in first.columns.items()
+    }
+    return replace(first, rows=np.concatenate(positions), columns=columns)
 
 
 def _runs(kept: np.ndarray, owner: np.ndarray) -> Iterator[np.ndarray]:

@@ -1,12 +1,12 @@
 """Runs records through chains of transforms, as a source task and as a sink task."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from penstock.api import BaseTransformation, Converter, SinkRecord, SourceRecord
+from penstock.api import BaseTransformation, Converter, SinkRecord, SourceRecord, ValueForm
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import ConnectHeaders, Schema
@@ -41,9 +41,10 @@ class Chain:
         """What a source task's records become."""
         return build_source_pipeline(self.runtime, self._spec()).run(SourceRecords(records))
 
-    def sink(self, values: Sequence[bytes | None]) -> SinkBatch:
-        """What a sink task is given of JSON messages."""
-        return build_sink_pipeline(self.runtime, self._spec()).run(consumed(values))
+    def sink(self, values: Sequence[bytes | None], *, form: ValueForm | None = None) -> SinkBatch:
+        """What a sink task is given of JSON messages; ``form`` None = records."""
+        spec = replace(self._spec(), value_form=form)
+        return build_sink_pipeline(self.runtime, spec).run(consumed(values))
 
 
 def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api import BaseTransformation, SourceRecord
+from penstock.api import BaseTransformation, SourceRecord, ValueForm
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.pipeline import objects
@@ -28,6 +28,12 @@ from penstock.transforms.timestamp_converter import TimestampConverterValue
 from penstock.transforms.value_to_key import ValueToKey
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def _none_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_known", {})
+
 
 SCALARS: list[object] = [
     {"z": 1, "text": 'ä "q" \\ 😀', "number": "-12", "real": 1.5, "yes": True, "at": 0, "day": "2024-02-29"},
@@ -189,3 +195,38 @@ def test_the_text_of_an_object_is_that_of_a_variant(
     monkeypatch.setattr(objects, "MIN_ROWS", 1)
 
     assert build_source_pipeline(spark_runtime, spec).run(batch).table.column("value") == as_variant
+
+
+def test_messages_of_several_kinds_in_one_batch_keep_their_order(
+    spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [
+        one
+        for number in range(40)
+        for one in (b'{"a": %d}' % number, b'{"b": "%d", "c": null}' % number, OTHERS[number % len(OTHERS)])
+    ]
+    chain = Chain(spark_runtime, stages(configured(CastValue(), {"spec": "a:string,b:int64"})))
+    expected = chain.sink(messages)
+    monkeypatch.setattr(objects, "MIN_ROWS", 10)
+    found = chain.sink([*messages, b'{"b": "1", "c": 1}'])
+
+    assert found.records is not None
+    assert found.records[:-1] == expected.records
+    assert {row: one.message for row, one in found.errors.items()} == {
+        row: one.message for row, one in expected.errors.items()
+    }
+
+
+def test_messages_of_several_kinds_end_in_one_frame(
+    spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 10)
+    messages = [one for number in range(20) for one in (b'{"a": %d}' % number, b'{"b": 1}', b'{"c": []}')]
+    chain = Chain(spark_runtime, stages(configured(InsertFieldValue(), {"static.field": "z", "static.value": "s"})))
+
+    found = chain.sink(messages, form=ValueForm.TEXT)
+
+    assert found.frames is not None
+    assert [frame.table.column("value").to_pylist() for frame in found.frames] == [
+        [one for number in range(20) for one in (f"{{a={number}, z=s}}", "{b=1, z=s}", "{c=[], z=s}")]
+    ]

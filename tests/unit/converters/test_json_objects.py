@@ -7,10 +7,12 @@ import json
 import pyarrow as pa
 import pytest
 
+from penstock.converters import json_objects
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages
 from penstock.data import Type
 from penstock.pipeline import objects
 from penstock.pipeline.objects import members_of
+from penstock.pipeline.step import Sorted
 from penstock.pipeline.types import TextBound
 
 FIRST = b'{"n": 1, "real": 1.5, "text": "a", "yes": true, "in": {"b": 1}}'
@@ -21,8 +23,24 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "MIN_ROWS", 1)
 
 
+def column_of(*messages: bytes | None) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(messages, pa.binary())])
+
+
 def found(*messages: bytes | None) -> ObjectMessages | None:
-    return AlikeObjects().find(pa.chunked_array([pa.array(messages, pa.binary())]))
+    """What the messages are if they are all of one kind."""
+    made = AlikeObjects().sort(column_of(*messages), read=False)
+    hint = made.hints[0]
+    assert hint is None or isinstance(hint, ObjectMessages)
+    return hint if made.codes is None else None
+
+
+def kinds(made: Sorted) -> list[list[str] | None]:
+    """The members that each message has by its hint."""
+    assert made.codes is not None
+    codes = made.codes.tolist()
+    hints = [made.hints[code] for code in codes]
+    return [list(members_of(one.side)) if isinstance(one, ObjectMessages) else None for one in hints]
 
 
 def test_members_are_typed_and_in_the_order_of_variant() -> None:
@@ -67,11 +85,11 @@ def test_they_are_read_as_json_reads_them() -> None:
         b'{"n":null,"real":null,"text":null,"yes":null,"in":{"b":null}}',
     ]
     column = pa.chunked_array([pa.array(messages[:2], pa.binary()), pa.array(messages[2:], pa.binary())])
-    finder = AlikeObjects()
-    alike = finder.find(column)
 
-    assert alike is not None
-    assert finder.read(column, alike).to_pylist() == [None if one is None else json.loads(one) for one in messages]
+    made = AlikeObjects().sort(column, read=True)
+
+    assert made.codes is None
+    assert made.read[0][1].to_pylist() == [None if one is None else json.loads(one) for one in messages]
 
 
 @pytest.mark.parametrize(
@@ -97,17 +115,83 @@ def test_they_are_read_as_json_reads_them() -> None:
         b"[]",
     ],
 )
-def test_one_other_message_makes_all_of_them_variant(other: bytes) -> None:
+def test_a_message_that_is_other_becomes_variant(other: bytes) -> None:
     assert found(FIRST, other) is None
 
 
 @pytest.mark.parametrize("first", [b"{}", b'{"a": null}', b'{"a": []}', b'{"a b": 1}', b'{"a": 1, "a": 2}', b"{", b"1"])
-def test_a_first_message_that_tells_nothing_makes_all_of_them_variant(first: bytes) -> None:
+def test_messages_that_tell_nothing_become_variant(first: bytes) -> None:
     assert found(first, first) is None
 
 
-def test_after_a_batch_that_differed_some_are_not_looked_at() -> None:
-    alike, good = AlikeObjects(), pa.chunked_array([pa.array([FIRST], pa.binary())])
+def test_what_a_null_does_not_tell_another_message_does() -> None:
+    alike = found(None, b'{"a": null, "b": {"c": 1, "d": null}}', b'{"a": 1, "b": {"c": null, "d": "x"}}')
 
-    assert alike.find(pa.chunked_array([pa.array([FIRST, b"[]"], pa.binary())])) is None
-    assert [alike.find(good) is None for _ in range(51)] == [True] * 50 + [False]
+    assert alike is not None
+    assert members_of(alike.side)["a"].schema.type is Type.INT64
+    assert [one.type for one in (field.schema for field in members_of(alike.side)["b"].schema.fields)] == [
+        Type.INT64,
+        Type.STRING,
+    ]
+
+
+def test_those_that_are_other_are_told_apart_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 2)
+    messages = [b"[]", None, b'{"a": 1}', b'{"a": "x"}', b'{"a": 2}']
+
+    made = AlikeObjects().sort(column_of(*messages), read=True)
+
+    side, column = made.read[0]
+    assert kinds(made) == [None, ["a"], ["a"], None, ["a"]]
+    assert not side.present
+    assert column.to_pylist() == [None, None, {"a": 1}, None, {"a": 2}]
+
+
+def test_kinds_of_which_there_are_many_get_a_layout_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 3)
+    messages = [b'{"a": 1}', b'{"b": "x"}', b'{"a": 2}', b'{"b": "y"}', b'{"c": 1}', b'{"a": 3}', b'{"b": "z"}', b"{}"]
+
+    made = AlikeObjects().sort(column_of(*messages), read=True)
+
+    assert kinds(made) == [["a"], ["b"], ["a"], ["b"], None, ["a"], ["b"], None]
+    assert [made.read[index][1].drop_null().to_pylist() for index in (0, 1)] == [
+        [{"a": 1}, {"a": 2}, {"a": 3}],
+        [{"b": "x"}, {"b": "y"}, {"b": "z"}],
+    ]
+    assert all(made.read[index][0].present for index in (0, 1))
+
+
+def test_a_small_batch_of_a_kind_that_a_large_one_held_is_read_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 2)
+    alike = AlikeObjects()
+    small = [b'{"a": 1}', b'{"a": null}', None, b'{"a": "x"}', b'{"a": 1, "b": 1}', b"1", b"\xff"]
+
+    before = [alike.sort(column_of(one), read=True).read for one in small]
+    alike.sort(column_of(b'{"a": 1}', b'{"a": 2}'), read=True)
+    after = [alike.sort(column_of(one), read=True).read for one in small]
+
+    assert before == [{}] * len(small)
+    assert [one[0][1].to_pylist() if one else None for one in after] == [
+        [{"a": 1}],
+        [{"a": None}],
+        *[None] * 5,
+    ]
+
+
+def test_so_many_kinds_are_laid_out_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_objects, "_MAX_KINDS", 2)
+    monkeypatch.setattr(json_objects, "_PAUSE", 0)
+    alike = AlikeObjects()
+
+    made = [
+        alike.sort(column_of(b'{"%s": 1}' % name), read=False).hints != (None,) for name in (b"a", b"b", b"c", b"a")
+    ]
+
+    assert made == [True, True, False, True]
+
+
+def test_after_a_batch_of_none_some_are_not_looked_at() -> None:
+    alike, good = AlikeObjects(), column_of(FIRST)
+
+    assert alike.sort(column_of(b"[]"), read=False).hints == (None,)
+    assert [alike.sort(good, read=False).hints == (None,) for _ in range(51)] == [True] * 50 + [False]

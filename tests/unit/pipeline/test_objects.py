@@ -14,6 +14,7 @@ from penstock.pipeline.objects import object_array
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "MIN_ROWS", 1)
+    monkeypatch.setattr(objects, "_known", {})
 
 
 def test_values_and_nulls_are_kept_and_keys_are_in_the_order_of_variant() -> None:
@@ -61,9 +62,34 @@ def test_a_few_values_stay_variant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_so_many_sets_of_keys_are_laid_out_so_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_known", set())
     monkeypatch.setattr(objects, "_MAX_KNOWN", 2)
 
     laid_out = [object_array([{name: 1}]) is not None for name in ("a", "b", "c", "a")]
 
     assert laid_out == [True, True, False, True]
+
+
+def test_a_few_values_of_a_kind_of_which_there_were_many_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 2)
+    small: list[Any] = [{"b": 2, "a": {"c": "x"}}, {"b": None, "a": {"c": None}}, {"b": 1.0, "a": {"c": "x"}}, {"b": 1}]
+
+    before = [object_array([one]) for one in small]
+    object_array([{"b": 1, "a": {"c": "x"}}] * 2)
+    after = [object_array([one]) for one in small]
+
+    assert before == [None] * 4
+    assert [one and one[1].to_pylist() for one in after] == [
+        [{"a": {"c": "x"}, "b": 2}],
+        [{"a": {"c": None}, "b": None}],
+        None,
+        None,
+    ]
+
+
+def test_a_member_that_is_always_null_is_what_it_was_before() -> None:
+    object_array([{"a": 1, "b": "x"}])
+
+    made = object_array([{"a": 1, "b": None}, None])
+
+    assert made is not None
+    assert made[1].to_pylist() == [{"a": 1, "b": None}, None]
