@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import functions as F
 
-from penstock.data import Date, Field, Schema, Time, Timestamp, Type
+from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.data.temporal_text import MILLIS_PER_DAY
 from penstock.data.text import to_java_text
 from penstock.pipeline import decimal_columns as decimals
@@ -96,9 +96,13 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
         case Form.MAP | Form.ENTRIES:
             return _map_text(column, schema, physical)
         case Form.OBJECT:
-            members = zip(schema.fields, physical.children, strict=True)
-            texts = [_member_text(column, field, child) for field, child in members]
-            return F.when(column.isNotNull(), F.concat(F.lit("{"), F.concat_ws(", ", *texts), F.lit("}")))
+            # One copy of each byte: no member's text is null.
+            parts = []
+            for field, child in zip(schema.fields, physical.children, strict=True):
+                parts.append(F.lit(f"{', ' if parts else '{'}{field.name}="))
+                parts.append(_inner(column.getField(field.name), field.schema, child))
+            text = F.concat(*parts, F.lit("}")) if parts else F.lit("{}")
+            return F.when(column.isNotNull(), text)
         case Form.STRUCT:
             parts = []
             for field, child in zip(schema.fields, physical.children, strict=True):
@@ -111,10 +115,6 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
 
 def _inner(column: Column, schema: Schema | None, physical: Physical) -> Column:
     return F.coalesce(java_text(column, schema, physical), F.lit("null"))
-
-
-def _member_text(column: Column, field: Field, physical: Physical) -> Column:
-    return F.concat(F.lit(f"{field.name}="), _inner(column.getField(field.name), field.schema, physical))
 
 
 def _map_text(column: Column, schema: Schema, physical: Physical) -> Column:
