@@ -121,12 +121,12 @@ class Environment:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Makes a topic."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
 
     def delete_topic(self, name: str) -> None:
         """Frees the disk."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})
         admin.delete_topics([name])[name].result(30)
 
     def filled_topic(self, kind: str, messages: Callable[[int], Iterable[Message]], partitions: int) -> str:
