@@ -58,6 +58,7 @@ _PATTERNS: Final[Mapping[Type, str]] = {
 }
 #: So many messages of a batch are looked at to find out what its messages are.
 _SAMPLE: Final = 8
+_GOLDEN_SECTION: Final = (5**0.5 - 1) / 2
 #: So many kinds of objects are told apart in one batch.
 _MAX_TOGETHER: Final = 4
 #: After so many kinds no other ones are looked for: each has plans of its own.
@@ -183,9 +184,14 @@ class AlikeObjects:
 
 
 def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
-    """Rows that are left and not null: the first one, and others all over the batch."""
+    """Rows that are left and not null: the first one, and others all over the batch.
+
+    Equal steps could meet the same one of several kinds that come in turn, again and again.
+    """
     there = np.flatnonzero(left & column.is_valid().to_numpy())
-    return [int(row) for row in there[:: max(1, len(there) // most)][:most]]
+    if len(there) > most:
+        there = there[[int(index * _GOLDEN_SECTION % 1 * len(there)) for index in range(most)]]
+    return [int(row) for row in there]
 
 
 def _read(layout: _Layout, texts: pa.ChunkedArray, mine: np.ndarray, *, read: bool) -> _Found:

@@ -97,11 +97,11 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
             return _map_text(column, schema, physical)
         case Form.OBJECT:
             # One copy of each byte: no member's text is null.
-            parts = []
+            pieces: list[Column] = []
             for field, child in zip(schema.fields, physical.children, strict=True):
-                parts.append(F.lit(f"{', ' if parts else '{'}{field.name}="))
-                parts.append(_inner(column.getField(field.name), field.schema, child))
-            text = F.concat(*parts, F.lit("}")) if parts else F.lit("{}")
+                pieces.append(F.lit(f"{', ' if pieces else '{'}{field.name}="))
+                pieces.append(_inner(column.getField(field.name), field.schema, child))
+            text = F.concat(*pieces, F.lit("}")) if pieces else F.lit("{}")
             return F.when(column.isNotNull(), text)
         case Form.STRUCT:
             parts = []

@@ -178,6 +178,15 @@ def test_a_small_batch_of_a_kind_that_a_large_one_held_is_read_so(monkeypatch: p
     ]
 
 
+@pytest.mark.parametrize("turn", [2, 3, 5, 8, 50])
+def test_odd_messages_that_come_in_turn_do_not_stand_for_all(turn: int) -> None:
+    messages = [b'{"a": 1}' if row % turn else b'{"a": []}' for row in range(8 * turn * 10)]
+
+    made = AlikeObjects().sort(column_of(*messages), read=False)
+
+    assert kinds(made) == [["a"] if row % turn else None for row in range(len(messages))]
+
+
 def test_so_many_kinds_are_laid_out_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_objects, "_MAX_KINDS", 2)
     monkeypatch.setattr(json_objects, "_PAUSE", 0)
