@@ -121,13 +121,16 @@ class Environment:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Makes a topic."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})
+        admin = self._admin()
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
 
     def delete_topic(self, name: str) -> None:
         """Frees the disk."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})
+        admin = self._admin()
         admin.delete_topics([name])[name].result(30)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 4})
 
     def filled_topic(self, kind: str, messages: Callable[[int], Iterable[Message]], partitions: int) -> str:
         """A topic with the messages of a kind, filled once."""

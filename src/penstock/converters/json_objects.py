@@ -39,17 +39,11 @@ from penstock.pipeline import objects
 from penstock.pipeline.objects import Member, as_struct, object_member, object_side
 from penstock.pipeline.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Sorted, Step, StepPlan
 from penstock.pipeline.text_bounds import with_bound
-from penstock.pipeline.types import arrow_type, spark_type
+from penstock.pipeline.types import TextBound, arrow_type, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-_TYPES: Final[Mapping[type, Type]] = {
-    str: Type.STRING,
-    int: Type.INT64,
-    float: Type.FLOAT64,
-    bool: Type.BOOLEAN,
-}
 _PATTERNS: Final[Mapping[Type, str]] = {
     Type.STRING: STRING,
     Type.INT64: whole(18),
@@ -83,6 +77,11 @@ class ObjectMessages:
     def as_read(self) -> Side:
         """The objects before the step: not yet such, for steps in front of it do not know them."""
         return replace(self.side, physical=as_struct(self.side.physical))
+
+    def read(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        """The objects of such messages; null for null."""
+        kind = arrow_type(self.side.carrier, self.side.physical)
+        return pa.chunked_array([read_structs(texts, cast("pa.StructType", kind))])
 
 
 @dataclass(frozen=True)
@@ -124,30 +123,29 @@ class AlikeObjects:
             column: The messages.
             read: Whether to read the objects, too.
         """
-        nothing = Sorted(hints=(None,))
-        if len(column) < objects.MIN_ROWS:
-            found, left = self._find(column, len(column), read=read, known=True) if self._layouts else ([], None)
-        elif self._pause:
+        few = len(column) < objects.MIN_ROWS
+        if few and not self._layouts:
+            return Sorted(hints=(None,))
+        if not few and self._pause:
             self._pause -= 1
-            return nothing
-        else:
-            enough = max(objects.MIN_ROWS, len(column) // _WORTH)
-            found, left = self._find(column, enough, read=read, known=False)
-            self._pause = 0 if found else _PAUSE
-        return nothing if left is None or not found else _sorted(found, left)
+            return Sorted(hints=(None,))
+        found = self._find(column, few=few, read=read)
+        if not few:
+            self._pause = 0 if found.hints[0] is not None else _PAUSE
+        return found
 
-    def _find(
-        self, column: pa.ChunkedArray, enough: int, *, read: bool, known: bool
-    ) -> tuple[list[_Found], np.ndarray]:
-        """Kinds of which there are enough messages, and which messages are of none."""
-        found: list[_Found] = []
-        left = np.ones(len(column), dtype=bool)
+    def _find(self, column: pa.ChunkedArray, *, few: bool, read: bool) -> Sorted:
+        """Kinds of which there are enough messages; all of them, where there are few."""
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
-            return found, left  # not UTF-8
-        while left.any() and len(found) < _MAX_TOGETHER:
-            layout = self._layout_of(column, left, known=known)
+            return Sorted(hints=(None,))  # not UTF-8
+        enough = len(column) if few else max(objects.MIN_ROWS, len(column) // _WORTH)
+        hints: list[ObjectMessages | None] = []
+        done: dict[int, tuple[Side, pa.ChunkedArray]] = {}
+        codes = np.full(len(column), -1, dtype=np.int32)
+        while (left := codes < 0).any() and len(hints) < _MAX_TOGETHER:
+            layout = self._layout_of(column, left, few=few)
             if layout is None:
                 break
             # A message that is null belongs to whatever is there.
@@ -155,14 +153,21 @@ class AlikeObjects:
             if int(mine.sum()) < enough:
                 break
             self._layouts[layout.kinds] = layout
-            found.append(_read(layout, texts, mine, read=read))
-            left &= ~mine
-        return found, left
+            alone = texts if mine.all() else pc.if_else(pa.array(mine), texts, pa.scalar(None, pa.string()))
+            messages = layout.messages(bound_of(alone), present=alone.null_count == len(mine) - int(mine.sum()))
+            if read:
+                done[len(hints)] = (messages.as_read, messages.read(alone))
+            codes[mine] = len(hints)
+            hints.append(messages)
+        if left.any() or not hints:
+            codes[left] = len(hints)
+            hints.append(None)
+        return Sorted(tuple(hints), codes if len(hints) > 1 else None, read=done)
 
-    def _layout_of(self, column: pa.ChunkedArray, left: np.ndarray, *, known: bool) -> _Layout | None:
+    def _layout_of(self, column: pa.ChunkedArray, left: np.ndarray, *, few: bool) -> _Layout | None:
         """What most of the messages that are left seem to be; None = no objects, or such as take another plan."""
         seen: list[tuple[_Kinds, int]] = []
-        for row in _sample(column, left, 1 if known else _SAMPLE):
+        for row in _sample(column, left, 1 if few else _SAMPLE):
             kinds = _kinds_of(column[row].as_py())
             for index, (others, count) in enumerate(seen):
                 if (merged := _merged(others, kinds)) is not None:
@@ -177,7 +182,7 @@ class AlikeObjects:
         for layout in self._layouts.values():
             if _merged(layout.kinds, kinds) == layout.kinds:
                 return layout
-        if known or len(self._layouts) >= _MAX_KINDS:
+        if few or len(self._layouts) >= _MAX_KINDS:
             return None
         made = _object_pattern(kinds)
         return None if made is None else _Layout(kinds, *made)
@@ -192,28 +197,6 @@ def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
     if len(there) > most:
         there = there[[int(index * _GOLDEN_SECTION % 1 * len(there)) for index in range(most)]]
     return [int(row) for row in there]
-
-
-def _read(layout: _Layout, texts: pa.ChunkedArray, mine: np.ndarray, *, read: bool) -> _Found:
-    present = bool(texts.is_valid().to_numpy()[mine].all())
-    if not mine.all():
-        texts = pc.if_else(pa.array(mine), texts, pa.scalar(None, pa.string()))
-    bound = bound_of(texts)
-    pairs = zip(layout.member.schema.fields, layout.member.physical.children, strict=True)
-    members = {field.name: Member(field.schema, with_bound(physical, bound)) for field, physical in pairs}
-    messages = ObjectMessages(object_side(members, present=present))
-    if not read:
-        return _Found(messages, mine, None)
-    kind = arrow_type(messages.side.carrier, messages.side.physical)
-    return _Found(messages, mine, pa.chunked_array([read_structs(texts, cast("pa.StructType", kind))]))
-
-
-def _sorted(found: Sequence[_Found], left: np.ndarray) -> Sorted:
-    read = {index: (one.messages.as_read, one.read) for index, one in enumerate(found) if one.read is not None}
-    result = Sorted(hints=(found[0].messages,), read=read)
-    for one in found[1:]:
-        result = result.with_hint(one.messages, one.rows, len(left))
-    return result.with_hint(None, left, len(left)) if left.any() else result
 
 
 # ------------------------------------------------------------------------------------------------- what one message is
@@ -235,20 +218,11 @@ class _Layout:
     pattern: str
     member: Member
 
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """Messages of one kind in a batch.
-
-    Attributes:
-        messages: What they hold.
-        rows: True for each of them.
-        read: Their objects, in a column for the whole batch; None = they are to be read later.
-    """
-
-    messages: ObjectMessages
-    rows: np.ndarray
-    read: pa.ChunkedArray | None
+    def messages(self, bound: TextBound, *, present: bool) -> ObjectMessages:
+        """Messages of this layout, with what is known of their strings; ``present``: none is null."""
+        pairs = zip(self.member.schema.fields, self.member.physical.children, strict=True)
+        members = {field.name: Member(field.schema, with_bound(physical, bound)) for field, physical in pairs}
+        return ObjectMessages(object_side(members, present=present))
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -272,7 +246,7 @@ def _kinds(pairs: _Pairs) -> _Kinds | None:
         return None
     kinds: list[tuple[str, Type | _Kinds | None]] = []
     for name, value in pairs:
-        kind = _kinds(value) if isinstance(value, _Pairs) else _TYPES.get(type(value))
+        kind = _kinds(value) if isinstance(value, _Pairs) else objects.KINDS.get(type(value))
         if (kind is None and value is not None) or not PLAIN_NAME.fullmatch(name):
             return None
         kinds.append((name, kind))

@@ -98,9 +98,9 @@ class PlainPayloads:
         mine = np.ones(len(texts), dtype=bool) if found.codes is None else found.codes == index
         size = int(mine.sum())
         few = size < objects.MIN_ROWS
-        if schema is None or pattern is None or (few and schema not in self._known):
+        if schema is None or pattern is None:
             return found
-        if not few and not self._tries.worth(schema):
+        if not (schema in self._known if few else self._tries.worth(schema)):
             return found
         plain = matches(texts, pattern if inside is None else f"{pattern}{SPACE}\\}}")
         taken = mine & plain.fill_null(False).to_numpy().astype(bool)

@@ -25,7 +25,7 @@ from penstock.data.text import to_java_text
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.expressions import apart, rare
 from penstock.pipeline.java_dates.usual import FIRST, LAST
-from penstock.pipeline.json_columns import to_json
+from penstock.pipeline.json_columns import joined, to_json
 from penstock.pipeline.step import SCHEMALESS_TEXT, Bag, Keep, Left, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, logical_name
 from penstock.pipeline.variant import DECIMAL_TAG
@@ -97,12 +97,11 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
             return _map_text(column, schema, physical)
         case Form.OBJECT:
             # One copy of each byte: no member's text is null.
-            pieces: list[Column] = []
-            for field, child in zip(schema.fields, physical.children, strict=True):
-                pieces.append(F.lit(f"{', ' if pieces else '{'}{field.name}="))
-                pieces.append(_inner(column.getField(field.name), field.schema, child))
-            text = F.concat(*pieces, F.lit("}")) if pieces else F.lit("{}")
-            return F.when(column.isNotNull(), text)
+            texts: list[Column | str] = ["{"]
+            for index, (field, child) in enumerate(zip(schema.fields, physical.children, strict=True)):
+                texts.append(f"{', ' if index else ''}{field.name}=")
+                texts.append(_inner(column.getField(field.name), field.schema, child))
+            return F.when(column.isNotNull(), joined([*texts, "}"]))
         case Form.STRUCT:
             parts = []
             for field, child in zip(schema.fields, physical.children, strict=True):

@@ -37,7 +37,8 @@ MAX_MEMBERS: Final = 40
 #: So many sets of keys are laid out so, then no more: each has plans of its own.
 _MAX_KNOWN: Final = 128
 
-_KINDS: Final[Mapping[type, Type]] = {
+#: What a member can be, by the class of its values.
+KINDS: Final[Mapping[type, Type]] = {
     str: Type.STRING,
     int: Type.INT64,
     float: Type.FLOAT64,
@@ -162,7 +163,7 @@ def _array(values: Sequence[object], expected: Schema | None) -> tuple[Member, p
     kinds.discard(type(None))
     if not kinds and expected is not None and expected.type in _ARROW:
         return Member.of(expected.type), pa.nulls(len(values), _ARROW[expected.type])
-    known = _KINDS.get(kinds.pop()) if len(kinds) == 1 else None
+    known = KINDS.get(kinds.pop()) if len(kinds) == 1 else None
     if known is None:
         return None
     try:
