@@ -1,4 +1,4 @@
-"""Asks Kafka Connect's own classes: compiles ``Answers.java`` against their jars and runs it.
+"""Asks Kafka Connect's own classes: compiles a program of this folder against their jars and runs it.
 
 Main function: ``java_answers``. Thread: any; blocks.
 """
@@ -16,18 +16,18 @@ from benchmarks.java_source import compile_java
 from penstock.broker import CONNECT_COORDINATES, resolve_jars
 from penstock.broker.java import find_java
 
-_SOURCE: Final = Path(__file__).with_name("Answers.java")
 #: As the recorded vectors: English words in dates, no time zone but UTC.
 _OPTIONS: Final = ["-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"]
 _TIMEOUT_S: Final = 1_800
 
 
-def java_answers(cases: Sequence[Mapping[str, Any]], directory: Path) -> list[dict[str, Any]]:
-    """What Java makes of each case; see ``Answers.java``.
+def java_answers(cases: Sequence[Mapping[str, Any]], directory: Path, program: str = "Answers") -> list[dict[str, Any]]:
+    """What Java makes of each case.
 
     Args:
-        cases: The cases.
+        cases: The cases, in the form that the program reads.
         directory: For the class files and the cases.
+        program: The class to run; its source, named after what follows the last dot, is in this folder.
 
     Raises:
         NoCompilerError: There is no ``javac``.
@@ -35,10 +35,11 @@ def java_answers(cases: Sequence[Mapping[str, Any]], directory: Path) -> list[di
     """
     class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
     java = find_java()
-    compile_java(java, _SOURCE, class_path, directory)
+    source = Path(__file__).with_name(f"{program.rpartition('.')[2]}.java")
+    compile_java(java, source, class_path, directory)
     given = directory / "cases.jsonl"
     given.write_text("".join(json.dumps(case) + "\n" for case in cases), "ascii")
-    command = [str(java), *_OPTIONS, "-cp", f"{directory}:{class_path}", "Answers", str(given)]
+    command = [str(java), *_OPTIONS, "-cp", f"{directory}:{class_path}", program, str(given)]
     done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8", timeout=_TIMEOUT_S)
     if done.returncode:
         raise RuntimeError(f"Java's side failed:\n{done.stderr[-3000:]}")

@@ -29,11 +29,9 @@ Owning thread: none; errors are values.
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
-from collections.abc import Sequence
 from typing import ClassVar, overload
+
+from penstock.traces import python_trace
 
 __all__ = [
     "AlreadyExistsException",
@@ -226,32 +224,49 @@ def java_class_name(exc: BaseException) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def stack_trace(exc: BaseException) -> str:
+def stack_trace(exc: BaseException, *, root_first: bool = True) -> str:
     """The trace with its causes, as it goes to the status, the log and the dead letter queue.
 
-    The first line is the class and the message (as in Java, where tools read it from there); the Python frames follow.
+    It begins with the class and the message of the root cause (tools read a trace from there, as in Java), then come
+    those of the errors that were made of it; the Python frames follow. A cause that the message of the next error
+    repeats is not told twice. Frames of the worker's own code are left out but for the one that raised the error; those
+    of connectors, transforms and converters of authors, and of what they call, are all there.
+
     Files are shown from where they are imported, as ``package/module.py``: whoever reads a status over REST is not told
     where things are installed.
+
+    Args:
+        exc: The error.
+        root_first: Whether the root cause comes first; else it comes last, as in Java.
+
+    >>> try:
+    ...     raise ConnectException("the rows cannot be read") from KeyError("price")
+    ... except ConnectException as error:
+    ...     print("\\n".join(stack_trace(error).splitlines()[:2]))
+    KeyError: 'price'
+    Led to: org.apache.kafka.connect.errors.ConnectException: the rows cannot be read
     """
-    head = f"{java_class_name(exc)}: {exc}" if str(exc) else java_class_name(exc)
-    shown = traceback.TracebackException.from_exception(exc)
-    _shorten(shown, sorted((entry.rstrip(os.sep) for entry in sys.path if entry), key=len, reverse=True), set())
-    return head + "\n" + "".join(shown.format()).rstrip("\n")
+    return "\n".join([*_heads(exc, root_first), python_trace(exc)]).rstrip("\n")
 
 
-def _shorten(shown: traceback.TracebackException, roots: Sequence[str], seen: set[int]) -> None:
-    """Takes directories off the files of a trace and of its causes."""
-    if id(shown) in seen:
-        return
-    seen.add(id(shown))
-    for frame in shown.stack:
-        if os.path.isabs(frame.filename):
-            root = next((one for one in roots if frame.filename.startswith(one + os.sep)), None)
-            frame.filename = (
-                os.path.basename(frame.filename) if root is None else frame.filename[len(root) + len(os.sep) :]
-            )
-    if getattr(shown, "filename", None) is not None and os.path.isabs(shown.filename or ""):
-        shown.filename = os.path.basename(shown.filename or "")
-    for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
-        if other is not None:
-            _shorten(other, roots, seen)
+def _heads(exc: BaseException, root_first: bool) -> list[str]:
+    """Class and message of an error and its causes, without causes whose error says what they say."""
+    chain: list[BaseException] = []
+    seen: set[int] = set()
+    one: BaseException | None = exc
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        if not chain or not _repeats(str(chain[-1]), one):
+            chain.append(one)
+        one = one.__cause__
+    texts = [f"{java_class_name(one)}: {one}" if str(one) else java_class_name(one) for one in chain]
+    if root_first:
+        texts.reverse()
+    then = "Led to: " if root_first else "Caused by: "
+    return [texts[0], *(then + text for text in texts[1:])]
+
+
+def _repeats(text: str, cause: BaseException) -> bool:
+    """Whether a message says what its cause says."""
+    said = (str(cause), getattr(cause, "strerror", None))
+    return any(isinstance(part, str) and bool(part) and part in text for part in said)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import errors
+from penstock.traces import root_cause
 
 
 def _classes() -> list[type[BaseException]]:
@@ -74,20 +76,120 @@ def test_a_subclass_by_an_author_reports_the_class_it_extends() -> None:
     assert errors.java_class_name(MyRetry()) == "org.apache.kafka.connect.errors.RetriableException"
 
 
-def test_a_trace_starts_with_class_and_message_and_shows_the_cause() -> None:
-    def fail() -> None:
+def trace_of(outer: Exception, inner: Exception | None) -> str:
+    """The trace of an error that was raised from another."""
+    try:
         try:
-            raise KeyError("inner")
+            raise inner if inner is not None else outer
         except KeyError as problem:
-            raise errors.DataException("outer") from problem
+            raise outer from problem
+    except Exception as error:
+        return errors.stack_trace(error)
 
-    with pytest.raises(errors.DataException) as caught:
-        fail()
 
-    trace = errors.stack_trace(caught.value)
-    assert trace.startswith("org.apache.kafka.connect.errors.DataException: outer\n")
-    assert "KeyError: 'inner'" in trace
-    assert "in fail" in trace
+def test_a_trace_begins_with_its_root_cause_and_says_what_that_led_to() -> None:
+    trace = trace_of(errors.DataException("outer"), KeyError("inner"))
+    assert trace.splitlines()[:3] == [
+        "KeyError: 'inner'",
+        "Led to: org.apache.kafka.connect.errors.DataException: outer",
+        "Traceback (most recent call last):",
+    ]
+    assert "in trace_of" in trace
+    assert root_cause(trace) == "\n".join(trace.splitlines()[:2])
+
+
+@pytest.mark.parametrize("cause", [KeyError("inner"), None])
+def test_a_cause_that_its_error_repeats_is_not_told_twice(cause: Exception | None) -> None:
+    trace = trace_of(errors.DataException("no field 'inner'"), cause)
+    assert trace.splitlines()[:2] == [
+        "org.apache.kafka.connect.errors.DataException: no field 'inner'",
+        "Traceback (most recent call last):",
+    ]
+    assert root_cause(trace) == trace.splitlines()[0]
+
+
+def test_the_system_s_words_in_a_message_count_as_its_cause() -> None:
+    error = errors.ConnectException("Cannot read it: No such file or directory")
+    error.__cause__ = FileNotFoundError(2, "No such file or directory", "/no/such/file")
+    assert root_cause(errors.stack_trace(error)).endswith("ConnectException: Cannot read it: No such file or directory")
+
+
+def test_as_in_java_the_root_cause_may_come_last() -> None:
+    error = errors.DataException("outer")
+    error.__cause__ = KeyError("inner")
+    lines = errors.stack_trace(error, root_first=False).splitlines()
+    assert lines[0] == "org.apache.kafka.connect.errors.DataException: outer"
+    assert lines[1] == "Caused by: KeyError: 'inner'"
+
+
+def test_errors_that_cause_each_other_have_an_end() -> None:
+    first, second = KeyError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert errors.stack_trace(first).splitlines()[:2] == ["KeyError: 'second'", "Led to: KeyError: 'first'"]
+
+
+def test_errors_that_were_never_raised_have_a_trace_without_frames() -> None:
+    outer = errors.ConnectException("outer")
+    outer.__cause__ = KeyError("inner")
+    heads = "KeyError: 'inner'\nLed to: org.apache.kafka.connect.errors.ConnectException: outer"
+    assert errors.stack_trace(outer) == root_cause(errors.stack_trace(outer)) == heads
+    with pytest.raises(errors.ConnectException):
+        raise outer
+    assert root_cause(errors.stack_trace(outer)) == heads
+    assert "Traceback" in errors.stack_trace(outer)
+
+
+def test_an_error_that_causes_itself_has_an_end() -> None:
+    outer, inner = errors.DataException("no field 'inner'"), KeyError("inner")
+    outer.__cause__ = inner
+    inner.__cause__ = inner
+    assert errors.stack_trace(outer).startswith("org.apache.kafka.connect.errors.DataException: no field 'inner'")
+
+
+def _called(*files: Path | str) -> errors.ConnectException:
+    """An error that was raised in the last of these files, each of which called the next."""
+    call: Any = None
+    for file in reversed(files):
+        names: dict[str, Any] = {"call": call, "ConnectException": errors.ConnectException}
+        source = "def run():\n    raise ConnectException('outer')\n" if call is None else "def run():\n    call()\n"
+        exec(compile(source, str(file), "exec"), names)
+        call = names["run"]
+    with pytest.raises(errors.ConnectException) as caught:
+        call()
+    return caught.value
+
+
+OURS = Path(errors.__file__).parent
+INSTALLED = Path(pytest.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        ([OURS / "worker/source_task.py", OURS / "worker/threads.py"], ["penstock/worker/threads.py"]),
+        (
+            [OURS / "worker/source_task.py", "/plugins/mine.py", INSTALLED / "requests/api.py"],
+            ["mine.py", "requests/api.py"],
+        ),
+        (
+            [OURS / "worker/sink_task.py", "/plugins/mine.py", OURS / "api/sink.py", threading.__file__],
+            ["mine.py", "threading.py"],
+        ),
+        ([OURS / "worker/a.py", OURS / "connectors/file/source.py"], ["penstock/connectors/file/source.py"]),
+        (
+            [OURS / "worker/a.py", INSTALLED / "my_plugin/source.py", OURS / "a.py"],
+            ["my_plugin/source.py", "penstock/a.py"],
+        ),
+        ([OURS / "worker/a.py", "/usr/lib/connect/plugins/mine.py", OURS / "b.py"], ["mine.py", "penstock/b.py"]),
+        ([OURS / "worker/a.py", INSTALLED / "pyspark/sql/session.py", OURS / "b.py"], ["penstock/b.py"]),
+    ],
+)
+def test_a_trace_has_the_frames_of_authors_and_the_last_of_ours(files: list[Path | str], shown: list[str]) -> None:
+    trace = errors.stack_trace(_called(*files))
+    named = [line.split('"')[1] for line in trace.splitlines() if line.startswith("  File ")]
+    # The test itself is an author, too.
+    assert [name for name in named if not name.endswith("test_errors.py")] == shown
+    assert str(OURS) not in trace
 
 
 def test_a_trace_shows_where_a_file_is_imported_from_and_not_where_it_is(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from penstock.api.record import (
     Unchanged,
 )
 from penstock.api.rest import ClusterState, RestExtension, RestExtensionContext, RestRequest, RestResponse
-from penstock.api.sink import AnySinkTask, ErrantRecordReporter, FrameSinkTask, SinkTask, SinkTaskContext
+from penstock.api.sink import AnySinkTask, Closing, ErrantRecordReporter, FrameSinkTask, SinkTask, SinkTaskContext
 from penstock.api.source import (
     FrameSourceTask,
     SourceTask,
@@ -62,6 +62,7 @@ __all__ = [
     "AnySinkTask",
     "Avg",
     "BaseTransformation",
+    "Closing",
     "ClusterState",
     "ConnectRecord",
     "Connector",

@@ -9,14 +9,14 @@ thread.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import TopicPartition
 from penstock.api.storage import OffsetStorageReader
-from penstock.config import Config, ConfigDef
+from penstock.config import Config, ConfigDef, find_class
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
@@ -205,7 +205,8 @@ class Connector(ABC):
 
         Called before a connector is created or changed, and by the REST validation, on any thread and often on a fresh
         instance. May connect to the source to check. Report problems in the result, not by an exception: an exception
-        is an internal error (500). The default checks against ``config()``.
+        is an internal error (500). The default checks against ``config()``; a setting of type CLASS must name a class
+        that can be imported.
 
         Args:
             connector_configs: The configuration, placeholders replaced.
@@ -213,11 +214,25 @@ class Connector(ABC):
         Returns:
             A ``ConfigValue`` for each setting of ``config()``; those with error messages refuse the configuration.
         """
-        return Config(self.config().validate(connector_configs))
+        return Config(self.config().validate(connector_configs, resolve_class=find_class))
 
     @abstractmethod
     def config(self) -> ConfigDef:
         """The settings this connector knows. Called at any time, on fresh instances. Must not block."""
+
+    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
+        """What a connector of this configuration lacks to have anything to do now: a file, a table.
+
+        Called for ``GET /connectors/NAME/explain``, on any thread and on a fresh instance. It may look at the other
+        system for a second or two. The default finds nothing.
+
+        Args:
+            props: The configuration, placeholders replaced.
+
+        Returns:
+            A clause for people for each, without a full stop: ``the file /data/in.txt does not exist``.
+        """
+        return ()
 
     def version(self) -> str:
         """The version, as shown by the REST API. Called at any time, on fresh instances. Must not block."""

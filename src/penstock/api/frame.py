@@ -91,14 +91,25 @@ class SourceFrame:
     after the session was lost it is called again, so what it makes must have the same rows in the same order each time.
     A DataFrame itself is lost with its session; the task is then started again where its committed offsets end.
 
+    **Columns.** A frame with a column ``value`` has its values there. It may have ``key``, ``topic`` (string),
+    ``partition`` (int32), ``timestamp`` (a timestamp, or milliseconds as int64) and ``headers`` (list of struct<key
+    string, value binary>), which override the constants below; any other column beside them is an error. A *plain
+    table*, without a column ``value``, has the fields of the value as its columns. Where one of them has one of the
+    names above, ``value_fields`` has to say which columns are fields.
+
+    **Types.** A cell is what the Python object of that value would be in a record: every column is cast to what its
+    schema needs, whatever its unit, zone, width, encoding or order of fields. A column whose type or values its schema
+    cannot hold without loss fails the task, and the error names column, type and schema. What Connect's types have no
+    room for is lost as it is for records: digits of a timestamp or time below the millisecond (rounded down), and of a
+    double under FLOAT32. Without a schema, a struct or map is a dict, a timestamp a datetime, and so on.
+
     Attributes:
-        data: The rows: a PyArrow table, a function from a Spark session to a Spark DataFrame (called on a thread of the
-            worker's, beside ``poll``, once or more often), or a Spark DataFrame. In order, with a column ``value`` and
-            optionally ``key``, ``topic`` (string), ``partition`` (int32), ``timestamp`` (milliseconds, int64) and
-            ``headers`` (list of struct<key string, value binary>), which override the constants below where they are
-            there. Columns are cast to what their schema needs.
+        data: The rows, in order: a PyArrow table or record batch, a pandas DataFrame (its index is no column; NaN is
+            null), a function from a Spark session to a Spark DataFrame (called on a thread of the worker's, beside
+            ``poll``, once or more often), or a Spark DataFrame. What is of pandas, or a record batch, is made a PyArrow
+            table when ``poll`` has returned it, also in the frame that ``commit_batch`` is given.
         topic: The topic of all rows; None: there is a column ``topic``.
-        value_schema: Schema of the values; None = schemaless.
+        value_schema: Schema of the values; None = schemaless, and of a plain table: derived from its columns.
         source_partition: What part of the source the rows are from: a map of primitives.
         source_offset: Position AFTER the last row: where to resume when all rows are in Kafka.
         key_schema: Schema of the keys; None = schemaless.
@@ -106,6 +117,8 @@ class SourceFrame:
         partition: Kafka partition of all rows; None: the producer chooses.
         offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered,
             so that they are not sent again; without it the whole frame is.
+        value_fields: Names of the columns that are the fields of the value, in the order of a derived schema; None: all
+            columns of a plain table.
 
     Source: Penstock's own.
     """
@@ -119,6 +132,7 @@ class SourceFrame:
     timestamp: int | None = None
     partition: int | None = None
     offset_after: Callable[[int], Mapping[str, object]] | None = None
+    value_fields: Sequence[str] | None = None
 
     @property
     def num_rows(self) -> int | None:
@@ -137,7 +151,9 @@ class SinkFrame:
         table: Columns ``topic`` string and ``partition`` int32 (as transforms left them), ``offset`` int64 (as read),
             ``timestamp`` int64 (milliseconds), ``timestamp_type`` int8 (see ``TimestampType``), ``key`` and ``value``
             (typed by their schemas; schemaless: VARIANT; with ``ValueForm.TEXT`` the value is a string), ``headers``
-            list of struct<key string, value binary>. Date, Time and Timestamp are real dates, times and timestamps.
+            list of struct<key string, value binary>. Date, Time and Timestamp are real dates, times and timestamps, at
+            every depth. A Decimal is a decimal128(38, scale), or a struct<unscaled binary, scale int32> where the
+            converter reads any number of digits. A map with other keys than strings is a list of struct<key, value>.
         key_schema: Schema of the keys; None = schemaless.
         value_schema: Schema of the values; None = schemaless.
         spark: Gives the worker's Spark session, for ``dataframe``.

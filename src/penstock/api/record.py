@@ -11,9 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum, IntEnum
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from penstock.data import ConnectHeaders, Schema
+from penstock.data import ConnectHeaders, Schema, Struct
 
 __all__ = [
     "UNCHANGED",
@@ -66,7 +66,7 @@ class RecordMetadata(NamedTuple):
     Attributes:
         topic: The topic.
         partition: The partition.
-        offset: The record's offset there.
+        offset: The record's offset there; -1 where the broker does not say it (``acks=0``).
         timestamp: Milliseconds since 1970 UTC, or None.
 
     Source: org.apache.kafka.clients.producer.RecordMetadata.
@@ -136,7 +136,6 @@ class ConnectRecord(ABC):
     @abstractmethod
     def new_record(
         self,
-        *,
         topic: str | _Keep = UNCHANGED,
         partition: int | _Keep | None = UNCHANGED,
         key_schema: Schema | _Keep | None = UNCHANGED,
@@ -146,7 +145,7 @@ class ConnectRecord(ABC):
         timestamp: int | _Keep | None = UNCHANGED,
         headers: ConnectHeaders | _Keep | None = UNCHANGED,
     ) -> ConnectRecord:
-        """A copy with changes; how a transform changes a record.
+        """A copy with changes; how a transform changes a record. By position the arguments are in Java's order.
 
         What is specific to the kind of record (source partition and offset; the coordinates in Kafka) is kept. Headers
         are copied when none are given, so changing those of the copy leaves the original alone.
@@ -166,17 +165,42 @@ class ConnectRecord(ABC):
         )
 
 
+#: What follows the topic of a source record by position, in each of Java's constructors.
+_SOURCE_FORMS: Final = (
+    ("value_schema", "value"),
+    ("partition", "value_schema", "value"),
+    ("key_schema", "key", "value_schema", "value"),
+    ("partition", "key_schema", "key", "value_schema", "value"),
+    ("partition", "key_schema", "key", "value_schema", "value", "timestamp"),
+    ("partition", "key_schema", "key", "value_schema", "value", "timestamp", "headers"),
+)
+#: What follows topic and partition of a sink record by position, in each of Java's constructors.
+_SINK_FORM: Final = ("key_schema", "key", "value_schema", "value", "kafka_offset")
+_SINK_TIME: Final = (*_SINK_FORM, "timestamp", "timestamp_type")
+_SINK_ORIGIN: Final = ("original_topic", "original_kafka_partition", "original_kafka_offset")
+_SINK_FORMS: Final = (_SINK_FORM, _SINK_TIME, (*_SINK_TIME, "headers"), (*_SINK_TIME, "headers", *_SINK_ORIGIN))
+
+
 class SourceRecord(ConnectRecord):
     """A record for Kafka, with its place in the source.
+
+    Beside the form with names, ``SourceRecord(partition, offset, "topic", "text", value_schema=STRING_SCHEMA)``, the
+    arguments may stand in the order of Java's constructors: after the topic ``value_schema, value``, before these
+    ``partition``, or ``key_schema, key``, or all three; behind all of these also ``timestamp`` and ``headers``.
+
+    >>> from penstock.data import STRING_SCHEMA
+    >>> record = SourceRecord({"file": "f"}, {"line": 1}, "topic", STRING_SCHEMA, "text")
+    >>> record == SourceRecord({"file": "f"}, {"line": 1}, "topic", "text", value_schema=STRING_SCHEMA)
+    True
 
     Args:
         source_partition: What part of the source it is from (a file, a table): a map of primitives, or None.
         source_offset: How far that part is read once this record is in Kafka: a map of primitives, or None.
         topic: The topic to write to.
         value: The value.
-        value_schema: Its schema; None = schemaless.
+        value_schema: Its schema; None = schemaless, but of a Struct, which brings its own.
         key: The key.
-        key_schema: Its schema; None = schemaless.
+        key_schema: Its schema; None = schemaless, but of a Struct, which brings its own.
         partition: The partition to write to; None: the producer chooses.
         timestamp: Milliseconds since 1970 UTC; None: when it is sent.
         headers: The headers.
@@ -195,7 +219,7 @@ class SourceRecord(ConnectRecord):
         source_offset: Mapping[str, object] | None,
         topic: str,
         value: object,
-        *,
+        *more: Any,
         value_schema: Schema | None = None,
         key: object = None,
         key_schema: Schema | None = None,
@@ -203,20 +227,32 @@ class SourceRecord(ConnectRecord):
         timestamp: int | None = None,
         headers: ConnectHeaders | None = None,
     ) -> None:
+        if more:
+            named = {
+                "value_schema": value_schema,
+                "key": key,
+                "key_schema": key_schema,
+                "partition": partition,
+                "timestamp": timestamp,
+                "headers": headers,
+            }
+            start = "SourceRecord(source_partition, source_offset, topic"
+            given = _in_java_order(start, _SOURCE_FORMS, (value, *more), named)
+            SourceRecord.__init__(self, source_partition, source_offset, topic, **given)
+            return
         self.source_partition = source_partition
         self.source_offset = source_offset
         self.topic = topic
         self.value = value
-        self.value_schema = value_schema
+        self.value_schema = value.schema if value_schema is None and isinstance(value, Struct) else value_schema
         self.key = key
-        self.key_schema = key_schema
+        self.key_schema = key.schema if key_schema is None and isinstance(key, Struct) else key_schema
         self.kafka_partition = partition
         self.timestamp = timestamp
         self.raw_headers = headers
 
     def new_record(
         self,
-        *,
         topic: str | _Keep = UNCHANGED,
         partition: int | _Keep | None = UNCHANGED,
         key_schema: Schema | _Keep | None = UNCHANGED,
@@ -264,6 +300,10 @@ class SourceRecord(ConnectRecord):
 class SinkRecord(ConnectRecord):
     """A record from Kafka.
 
+    Beside the form with names, the arguments may stand in the order of Java's constructors: ``topic, partition,
+    key_schema, key, value_schema, value, kafka_offset``, and behind these ``timestamp, timestamp_type``, ``headers``,
+    and the three original coordinates.
+
     Args:
         topic: The topic, as transforms left it.
         partition: The partition, as transforms left it.
@@ -305,9 +345,9 @@ class SinkRecord(ConnectRecord):
         self,
         topic: str,
         partition: int | None,
-        kafka_offset: int,
+        kafka_offset: int | Schema | None,
         value: object,
-        *,
+        *more: Any,
         value_schema: Schema | None = None,
         key: object = None,
         key_schema: Schema | None = None,
@@ -318,9 +358,24 @@ class SinkRecord(ConnectRecord):
         original_kafka_partition: int | None = None,
         original_kafka_offset: int | None = None,
     ) -> None:
+        if more:
+            named = {
+                "value_schema": value_schema,
+                "key": key,
+                "key_schema": key_schema,
+                "timestamp": timestamp,
+                "timestamp_type": None if timestamp_type is TimestampType.NO_TIMESTAMP_TYPE else timestamp_type,
+                "headers": headers,
+                "original_topic": original_topic,
+                "original_kafka_partition": original_kafka_partition,
+                "original_kafka_offset": original_kafka_offset,
+            }
+            given = _in_java_order("SinkRecord(topic, partition", _SINK_FORMS, (kafka_offset, value, *more), named)
+            SinkRecord.__init__(self, topic, partition, **given)
+            return
         self.topic = topic
         self.kafka_partition = partition
-        self.kafka_offset = kafka_offset
+        self.kafka_offset = kafka_offset  # type: ignore[assignment]
         self.value = value
         self.value_schema = value_schema
         self.key = key
@@ -330,12 +385,11 @@ class SinkRecord(ConnectRecord):
         self.raw_headers = headers
         self.original_topic = topic if original_topic is None else original_topic
         self.original_kafka_partition = partition if original_kafka_partition is None else original_kafka_partition
-        self.original_kafka_offset = kafka_offset if original_kafka_offset is None else original_kafka_offset
+        self.original_kafka_offset = self.kafka_offset if original_kafka_offset is None else original_kafka_offset
         self._delivered = None
 
     def new_record(
         self,
-        *,
         topic: str | _Keep = UNCHANGED,
         partition: int | _Keep | None = UNCHANGED,
         key_schema: Schema | _Keep | None = UNCHANGED,
@@ -384,6 +438,53 @@ class SinkRecord(ConnectRecord):
             f"SinkRecord(topic={self.topic!r}, partition={self.kafka_partition}, kafka_offset={self.kafka_offset}, "
             f"key={self.key!r}, value={self.value!r}, timestamp={self.timestamp})"
         )
+
+
+#: What an argument by position must be, where that is checked: one more or less, and another constructor is meant.
+_KINDS: Final[Mapping[str, type]] = {
+    "value_schema": Schema,
+    "key_schema": Schema,
+    "partition": int,
+    "kafka_offset": int,
+    "timestamp": int,
+    "headers": ConnectHeaders,
+}
+
+
+def _in_java_order(
+    start: str, forms: tuple[tuple[str, ...], ...], given: tuple[object, ...], named: Mapping[str, object]
+) -> dict[str, Any]:
+    """The arguments of one of Java's constructors by their names here.
+
+    Args:
+        start: The call up to what is given, for errors.
+        forms: The names of what is given, in each constructor.
+        given: By position.
+        named: By name; None counts as not given.
+
+    Raises:
+        TypeError: No constructor has so many arguments, one is of another kind than it has at that place, or is given
+            by name too.
+    """
+    names = next((form for form in forms if len(form) == len(given)), None)
+    if names is None:
+        counts = ", ".join(str(len(form) + start.count(",") + 1) for form in forms)
+        raise TypeError(
+            f"{start}, ...) takes {counts} arguments by position in Java's order, got "
+            f"{len(given) + start.count(',') + 1}; give all but the value by name: value_schema=..., key=..."
+        )
+    form = f"{start}, {', '.join(names)})"
+    for name, value in zip(names, given, strict=True):
+        kind = _KINDS.get(name, object)
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise TypeError(
+                f"{form}: {name} must be of type {kind.__name__} or None, got {type(value).__name__}; "
+                "so many arguments by position are in Java's order"
+            )
+        if named.get(name) is not None:
+            raise TypeError(f"{form}: {name} is given by position and by name")
+    found = {**named, **dict(zip(names, given, strict=True))}
+    return {name: one for name, one in found.items() if one is not None or name == "value"}
 
 
 def _copied(headers: ConnectHeaders | None) -> ConnectHeaders | None:

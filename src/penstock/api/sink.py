@@ -15,7 +15,7 @@ from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.api.task import Task
 
-__all__ = ["AnySinkTask", "ErrantRecordReporter", "FrameSinkTask", "SinkTask", "SinkTaskContext"]
+__all__ = ["AnySinkTask", "Closing", "ErrantRecordReporter", "FrameSinkTask", "SinkTask", "SinkTaskContext"]
 
 
 class ErrantRecordReporter(ABC):
@@ -43,6 +43,21 @@ class ErrantRecordReporter(ABC):
         Raises:
             ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
         """
+
+
+class Closing(int):
+    """A truth value that may be called, too. Source: KIP-275, where ``isClosing`` is a method."""
+
+    __slots__ = ()
+
+    def __call__(self) -> bool:
+        """The truth value itself."""
+        return bool(self)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    __str__ = __repr__
 
 
 class SinkTaskContext(ABC):
@@ -121,8 +136,10 @@ class SinkTaskContext(ABC):
 
     @property
     @abstractmethod
-    def is_closing(self) -> bool:
+    def is_closing(self) -> Closing:
         """Whether this ``pre_commit`` is the last one for its partitions: a rebalance or the task's end follows.
+
+        May be read, ``if self.context.is_closing:``, and called as in the proposal, ``self.context.is_closing()``.
 
         True from just before that ``pre_commit`` until its commit is done; False in ``put``, in ``pre_commit`` and
         ``flush`` of other commits, in ``close`` and in ``stop``. Source: KIP-275.

@@ -115,9 +115,9 @@ class SourceTask(Task):
     Attributes:
         context: What the task may ask of the worker; there from ``initialize`` on.
 
-    Thread: the task's own for ``start``, ``poll`` and ``stop``. The hooks ``commit``, ``commit_record``,
-    ``record_acknowledged`` and ``commit_batch`` come from threads of the worker, beside ``poll``: what they share with
-    ``poll`` needs a lock.
+    Thread: the task's own for ``start``, ``poll`` and ``stop``; ``stop`` comes from another one when ``poll`` does not
+    return. The hooks ``commit``, ``commit_record``, ``record_acknowledged`` and ``commit_batch`` come from threads of
+    the worker, beside ``poll``: what they share with ``poll`` needs a lock.
     Source: org.apache.kafka.connect.source.SourceTask; KIP-416 for the acknowledgement hooks.
     """
 
@@ -135,8 +135,9 @@ class SourceTask(Task):
 
         Called again and again on the task's thread, and not while the task is paused. May wait for data for a limited
         time (a second is a good bound), and should return at once when ``self.context.stopping`` is set or ``wakeup``
-        is called: the task cannot stop before ``poll`` returns. Nothing now: None or an empty list; the worker then
-        waits a moment before it asks again.
+        is called. Two seconds after that ``stop`` is called from another thread, to end a ``poll`` that waits for
+        something else; what such a ``poll`` then returns is delivered, and what it raises is not taken for a failure.
+        Nothing now: None or an empty list; the worker then waits a moment before it asks again.
 
         Returned records belong to the worker; do not change them. Returning them promises nothing about Kafka yet: that
         comes with ``commit_record`` and ``commit``.
@@ -162,6 +163,9 @@ class SourceTask(Task):
         done early waits for those before it), on a worker's thread; must be quick. It is not called for records that
         are still on their way when the task fails, nor for those a crash loses. An exception is logged and does no
         harm. Only called if it is overridden.
+
+        May be written as Java's, ``commit_record(self, record, metadata)`` or with ``metadata=None``: the worker then
+        calls it with what ``record_acknowledged`` is told, or with None for a record that was dropped or skipped.
         Source: KIP-416.
         """
 
@@ -193,8 +197,20 @@ class SourceTask(Task):
     def wakeup(self) -> None:
         """Stop was asked: a waiting ``poll`` should return at once (with what it has, or None).
 
-        Called on another thread than the task's, beside ``poll``, at most once; must not block. ``stop`` follows on the
-        task's thread. A ``poll`` that waits on ``self.context.stopping`` needs no ``wakeup``.
+        Called on another thread than the task's, beside ``poll``, at most once; must not block. ``stop`` follows: on
+        the task's thread if ``poll`` returns within two seconds. A ``poll`` that waits on ``self.context.stopping``
+        needs no ``wakeup``.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends: releases what ``start`` opened, and lets a ``poll`` return that still waits.
+
+        Called once. Usually that is on the task's thread, when nothing else of the task runs or will run. When ``poll``
+        has not returned two seconds after ``context.stopping`` was set and ``wakeup`` was called, ``stop`` comes from
+        another thread, beside that ``poll``; the acknowledgement hooks and a last ``commit`` may follow it then.
+        Everything else is as for ``Task.stop``.
+        Source: the documentation of Kafka Connect, "Task Example - Source Task".
         """
 
 

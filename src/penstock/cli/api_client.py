@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -15,6 +16,8 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from penstock.errors import ConfigException
+
+_WARNING = re.compile(r'299 \S+ "([^"]*)"')
 
 
 class ApiError(Exception):
@@ -42,6 +45,9 @@ class ApiClient:
         ca_file: Certificates to trust instead of the system's.
         certificate: A PEM file with key and certificate, for workers that ask for one.
 
+    Attributes:
+        warnings: What answers have warned of so far.
+
     Raises:
         ConfigException: the address is none, or a file of certificates cannot be used.
     """
@@ -57,6 +63,7 @@ class ApiClient:
         if parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+        self.warnings: list[str] = []
         self._tls: ssl.SSLContext | None = None
         if parts.scheme == "https":
             try:
@@ -101,6 +108,7 @@ class ApiClient:
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s, context=self._tls) as answer:
+                self.warnings += _WARNING.findall(answer.headers.get("Warning", ""))
                 return _decoded(answer.read())
         except urllib.error.HTTPError as error:
             with error:

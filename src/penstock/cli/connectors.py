@@ -7,6 +7,7 @@ Main object: the click group ``connectors``. Exit codes: 0 done, 1 the worker re
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import threading
 import time
@@ -22,8 +23,10 @@ from rich.text import Text
 
 from penstock.cli.api_client import ApiClient, ApiError, Unreachable
 from penstock.cli.connector_files import parse_connector_file, read_text
+from penstock.cli.findings import faults, in_commands, warnings
 from penstock.cli.output import complain, counting, filling, say, show_json, state_text, table
 from penstock.errors import ConfigException
+from penstock.traces import root_cause
 
 DEFAULT_URL: Final = "http://localhost:8083"
 EXIT_REFUSED: Final = 1
@@ -31,6 +34,11 @@ EXIT_UNREACHABLE: Final = 3
 EXIT_MISSING: Final = 4
 
 _POLL_S: Final = 0.3
+#: Tasks that have been RUNNING for so long go on.
+_STEADY_S: Final = 1.0
+#: What a task that is RUNNING waits for before it does anything that could fail.
+_NOT_BEGUN: Final = ("spark_starting", "group_join")
+_BAD_REQUEST: Final = 400
 #: The options of every command, in the order of ``ApiClient``; they may stand before its name, too.
 _COMMON: Final = ("url", "ca_file", "certificate", "output")
 
@@ -76,8 +84,10 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         try:
             session = Session(ApiClient(url, ca_file=ca_file, certificate=certificate), output == "json")
             command(session, **given)
+            for warning in session.api.warnings:
+                complain(f"Warning: {warning}")
         except ApiError as error:
-            _end(str(error), EXIT_MISSING if error.status == 404 else EXIT_REFUSED)
+            _end(in_commands(str(error)), EXIT_MISSING if error.status == 404 else EXIT_REFUSED)
         except Unreachable as error:
             _end(str(error), EXIT_UNREACHABLE)
         except ConfigException as error:
@@ -209,13 +219,13 @@ def explain(session: Session, name: str, settings: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--name", help="Instead of the name in the file.")
 @click.option("--state", type=click.Choice(["running", "paused", "stopped"], case_sensitive=False), help="First state.")
-@click.option("--wait", is_flag=True, help="Wait until connector and tasks run.")
+@click.option("--wait", is_flag=True, help="Wait until connector and tasks go on running; tell why one fails.")
 @asking
 def create(session: Session, file: str, name: str | None, state: str | None, wait: bool) -> None:
     """Create a connector from a properties or JSON file (- for standard input)."""
     config, initial = _configuration(file, name)
     body = {"name": config["name"], "config": config, "initial_state": (state or initial).upper()}
-    found = session.api.call("POST", ["connectors"], body=body)
+    found = _with_faults(session, config, lambda: session.api.call("POST", ["connectors"], body=body))
     if wait and body["initial_state"] == "RUNNING":
         _await_running(session, config["name"])
     session.show(found, lambda: say(f"Created {found['name']} ({found['type']}).", "green"))
@@ -233,7 +243,9 @@ def update(session: Session, name: str, file: str | None, settings: Sequence[str
         raise click.UsageError("Give either a FILE, or --set and --unset.")
     if file is not None:
         config, _ = _configuration(file, name)
-        found = session.api.call("PUT", ["connectors", name, "config"], body=config)
+        found = _with_faults(
+            session, config, lambda: session.api.call("PUT", ["connectors", name, "config"], body=config)
+        )
     else:
         changes: dict[str, str | None] = dict.fromkeys(unset)
         for setting in settings:
@@ -241,7 +253,12 @@ def update(session: Session, name: str, file: str | None, settings: Sequence[str
             if not equals:
                 raise click.UsageError(f"--set {setting} has no =.")
             changes[key.strip()] = value
-        found = session.api.call("PATCH", ["connectors", name, "config"], body=changes)
+        changed = {**session.api.call("GET", ["connectors", name, "config"]), **changes}
+        found = _with_faults(
+            session,
+            {key: value for key, value in changed.items() if value is not None},
+            lambda: session.api.call("PATCH", ["connectors", name, "config"], body=changes),
+        )
     session.show(found, lambda: say(f"Updated {found['name']}.", "green"))
 
 
@@ -251,15 +268,12 @@ def update(session: Session, name: str, file: str | None, settings: Sequence[str
 def validate(session: Session, file: str) -> None:
     """Check a configuration without creating anything; the exit code is 1 when it has errors."""
     config, _ = _configuration(file, None)
-    found = session.api.call("PUT", ["connector-plugins", _plugin(file, config), "config", "validate"], body=config)
+    found = _validated(session, config, _plugin(file, config))
 
     def draw() -> None:
-        rows = [
-            [entry["value"]["name"], entry["value"]["value"], Text(error, style="red")]
-            for entry in found["configs"]
-            for error in entry["value"]["errors"]
-        ]
+        rows = [[one.name, one.value, Text(one.error, style="red")] for one in faults(found, config)]
         table(["SETTING", "VALUE", "ERROR"], rows, "The configuration is valid.")
+        _warn(found)
 
     session.show(found, draw)
     if found["error_count"]:
@@ -285,16 +299,57 @@ def preview(session: Session, file: str, given: str | None, limit: int, seconds:
     def draw() -> None:
         for number, record in enumerate(found["records"], start=1):
             say(f"record {number}", "bold")
-            rows: list[Sequence[str | Text | None]] = [["", json.dumps(record["input"]["value"], ensure_ascii=False)]]
+            rows: list[Sequence[str | Text | None]] = [
+                ["input", json.dumps(record["input"]["value"], ensure_ascii=False)]
+            ]
+            outcome = Text("passes")
             for step in record["steps"]:
-                after = step.get("after", {}).get("value") if "after" in step else "dropped"
-                rows.append([step["transform"], json.dumps(after, ensure_ascii=False)])
+                if "after" in step:
+                    rows.append([step["transform"], json.dumps(step["after"].get("value"), ensure_ascii=False)])
+                elif "dropped" in step:
+                    outcome = Text(f"dropped by {step['transform']}", style="yellow")
             error = record.get("error")
-            rows.append(["", Text(f"{error['stage']}: {error['message']}", style="red")] if error else ["", "passes"])
-            table(["STEP", "VALUE"], rows, "")
+            if error:
+                outcome = Text(f"{error['stage']}: {error['message']}", style="red")
+            table(["STEP", "VALUE"], [*rows, ["result", outcome]], "")
         say(found.get("error") or f"{len(found['records'])} records", "red" if found.get("error") else "dim")
 
     session.show(found, draw)
+
+
+def _validated(session: Session, config: Mapping[str, str], plugin: str) -> Any:
+    return session.api.call("PUT", ["connector-plugins", plugin, "config", "validate"], body=config)
+
+
+def _warn(found: Mapping[str, Any]) -> None:
+    for warning in warnings(found):
+        complain(f"Warning: {warning}", "yellow")
+
+
+def _with_faults(session: Session, config: Mapping[str, str], change: Callable[[], Any]) -> Any:
+    """Makes a change, and says which settings it fails for, or which of them nobody reads."""
+    refused: ApiError | None = None
+    done = None
+    try:
+        done = change()
+    except ApiError as error:
+        if error.status != _BAD_REQUEST:
+            raise
+        refused = error
+    try:
+        found = _validated(session, config, _simple(config.get("connector.class") or ""))
+    except ApiError:
+        # The class cannot be found: the refusal says so, too.
+        found = {"configs": []}
+    if refused is not None:
+        _warn(found)
+        listed = faults(found, config)
+        if not listed:
+            raise refused
+        lines = [f"  {one.name} = {'' if one.value is None else one.value}: {one.error}" for one in listed]
+        _end("\n".join(["The configuration is invalid:", *lines]), EXIT_REFUSED)
+    _warn(found)
+    return done
 
 
 def _plugin(file: str, config: Mapping[str, str]) -> str:
@@ -302,6 +357,10 @@ def _plugin(file: str, config: Mapping[str, str]) -> str:
     cls = config.get("connector.class")
     if not cls:
         raise click.UsageError(f"{file} has no connector.class.")
+    return _simple(cls)
+
+
+def _simple(cls: str) -> str:
     return cls.replace(":", ".").rpartition(".")[2]
 
 
@@ -375,22 +434,43 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
 
 def _await_running(session: Session, name: str, timeout_s: float = 60.0) -> None:
+    """Waits until all have been RUNNING for a second and no task still waits to begin; ends with the first error."""
     deadline = time.monotonic() + timeout_s
+    steady_since: float | None = None
+    waits: Sequence[Mapping[str, Any]] = ()
     pause = threading.Event()
     with counting(f"Starting {name}") as running:
         while True:
             found = session.api.call("GET", ["connectors", name, "status"])
-            parts = [found["connector"], *found["tasks"]]
-            failed = next((one for one in parts if one["state"] == "FAILED"), None)
-            if failed is not None:
-                _end(f"{name} has failed:\n{failed.get('trace', '')}", EXIT_REFUSED)
-            up = sum(one["state"] == "RUNNING" for one in parts)
+            parts = [("the connector", found["connector"]), *((f"task {one['id']}", one) for one in found["tasks"])]
+            for what, one in parts:
+                if one["state"] == "FAILED":
+                    _end(_failure(name, what, one.get("trace") or "no reason is known"), EXIT_REFUSED)
+            up = sum(one["state"] == "RUNNING" for _, one in parts)
             running(up, len(parts))
-            if up == len(parts):
-                return
-            if time.monotonic() > deadline:
-                _end(f"{name} does not run after {timeout_s:.0f} seconds", EXIT_REFUSED)
+            now = time.monotonic()
+            steady_since = None if up < len(parts) else now if steady_since is None else steady_since
+            if steady_since is not None and now - steady_since >= _STEADY_S:
+                explained = session.api.call("GET", ["connectors", name, "explain"])
+                waits = [one["waiting_for"] for one in explained["tasks"]]
+                if not any(one["reason"] in _NOT_BEGUN for one in waits):
+                    break
+                # What it waits for may end with an error: after it, a second again.
+                steady_since = None
+            if now > deadline:
+                why = "".join(f"\n  task {number}: {one['text']}" for number, one in enumerate(waits))
+                _end(f"{name} does not run after {timeout_s:.0f} seconds{why}", EXIT_REFUSED)
             pause.wait(_POLL_S)
+    for number, one in enumerate(waits):
+        if one.get("cause"):
+            complain(f"Warning: task {number} has nothing to do yet. {one['text']}", "yellow")
+
+
+def _failure(name: str, what: str, trace: str) -> str:
+    return (
+        f"{name} was created, but {what} has failed: {root_cause(trace)}\n"
+        f"The whole trace: penstock connectors status {shlex.quote(name)}"
+    )
 
 
 # ------------------------------------------------------------------ offsets

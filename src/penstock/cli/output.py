@@ -41,7 +41,7 @@ def show_json(value: object) -> None:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text | None]], empty: str) -> None:
-    """Prints rows; one line of text when there are none."""
+    """Prints rows, folded to the width of a terminal; one line of text when there are none."""
     lines = [[cell if isinstance(cell, Text) else Text(cell or "-") for cell in row] for row in rows]
     out = console()
     if not lines:
@@ -52,7 +52,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text | None]], 
         drawn.add_column(heading, overflow="fold")
     for line in lines:
         drawn.add_row(*line)
-    out.print(drawn)
+    out.print(drawn, soft_wrap=not sys.stdout.isatty())
 
 
 def state_text(state: str) -> Text:
@@ -65,9 +65,9 @@ def say(text: str, style: str = "") -> None:
     console().print(Text(text, style=style))
 
 
-def complain(text: str) -> None:
+def complain(text: str, style: str = "red") -> None:
     """Prints a message to standard error."""
-    Console(file=sys.stderr, soft_wrap=True, highlight=False).print(Text(text, style="red"))
+    Console(file=sys.stderr, soft_wrap=True, highlight=False).print(Text(text, style=style))
 
 
 class _OverTime(ProgressColumn):

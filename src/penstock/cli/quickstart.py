@@ -1,7 +1,8 @@
 """`penstock quickstart`: the documentation's worked example on a real broker, in one command.
 
-Main object: the click command `quickstart`. It starts the embedded broker and a standalone worker with the files of
-`config/`, shows what arrives and compares it byte for byte with what the documentation promises.
+Main object: the click command `quickstart`. It starts the embedded broker and a standalone worker with the example
+configuration, which is a part of the package, shows what arrives and compares it byte for byte with what the
+documentation promises.
 
 Thread: the main thread; broker and worker are processes of their own that end with this one.
 """
@@ -33,6 +34,8 @@ T = TypeVar("T")
 PLAIN = b'"hello world"'
 TRANSFORMED = b'{"line":"hello world","data_source":"test-file-source"}'
 REST_PORT = 8083
+#: In a checkout a link to `config/`.
+EXAMPLES = Path(__file__).with_name("config")
 TRANSFORMS = {
     "transforms": "MakeMap, InsertSource",
     "transforms.MakeMap.type": "HoistField$Value",
@@ -56,16 +59,9 @@ class _Mismatch(click.ClickException):
     show_default=True,
     help="Where the broker's data, the files and the log go; emptied first.",
 )
-@click.option(
-    "--config",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("config"),
-    show_default=True,
-    help="The folder with the example configuration.",
-)
-def quickstart(once: bool, directory: Path, config: Path) -> None:
+def quickstart(once: bool, directory: Path) -> None:
     """Run a broker, a worker, a file source and a file sink, and show what happens."""
-    directory = directory.resolve()
+    shown, directory = directory, directory.resolve()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     began = time.monotonic()
@@ -77,15 +73,13 @@ def quickstart(once: bool, directory: Path, config: Path) -> None:
     with contextlib.ExitStack() as running:
         broker = running.enter_context(EmbeddedBroker(directory / "kafka"))
         say(f"Kafka serves on {broker.bootstrap_servers}")
-        url = running.enter_context(_worker(directory, config, broker.bootstrap_servers))
+        url = running.enter_context(_worker(directory, broker.bootstrap_servers))
         version = _wait("the worker answers", 30, lambda: json.load(urllib.request.urlopen(url, timeout=2)))["version"]
         say(f"The worker (Kafka Connect {version} over REST) answers on {url}; Spark starts in the background")
         _show(directory, broker.bootstrap_servers, say)
-        say(f"REST: {url}/connectors?expand=status   worker log: {directory / 'worker.log'}")
+        say(f"REST: {url}/connectors?expand=status   worker log: {shown / 'worker.log'}")
         if not once:
-            click.echo(
-                f"Append lines to {directory / 'test.txt'} and watch {directory / 'test.sink.txt'}. Ctrl-C ends."
-            )
+            click.echo(f"Append lines to {shown / 'test.txt'} and watch {shown / 'test.sink.txt'}. Ctrl-C ends.")
             with contextlib.suppress(KeyboardInterrupt):
                 threading.Event().wait()
         say("Stopping ...")
@@ -134,13 +128,13 @@ def _expect_file(path: Path, lines: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _worker(directory: Path, config: Path, bootstrap_servers: str) -> Iterator[str]:
+def _worker(directory: Path, bootstrap_servers: str) -> Iterator[str]:
     """Runs connect-standalone with the example configuration; yields its URL."""
     port = REST_PORT if _is_free(REST_PORT) else free_port()
     url = f"http://127.0.0.1:{port}"
     files = [
         _adapted(
-            config / "connect-standalone.properties",
+            EXAMPLES / "connect-standalone.properties",
             directory,
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -151,14 +145,14 @@ def _worker(directory: Path, config: Path, bootstrap_servers: str) -> Iterator[s
                 "offset.flush.interval.ms": "1000",
             },
         ),
-        _adapted(config / "connect-file-source.properties", directory, {"topic": "connect-test"}),
+        _adapted(EXAMPLES / "connect-file-source.properties", directory, {"topic": "connect-test"}),
         _adapted(
-            config / "connect-file-source.properties",
+            EXAMPLES / "connect-file-source.properties",
             directory,
             {"name": "local-file-source-transformed", "topic": "connect-test-transformed", **TRANSFORMS},
             name="connect-file-source-transformed.properties",
         ),
-        _adapted(config / "connect-file-sink.properties", directory, {}),
+        _adapted(EXAMPLES / "connect-file-sink.properties", directory, {}),
     ]
     command = Path(sys.executable).with_name("connect-standalone")
     with (directory / "worker.log").open("wb") as log:
@@ -180,8 +174,6 @@ def _worker(directory: Path, config: Path, bootstrap_servers: str) -> Iterator[s
 
 def _adapted(template: Path, directory: Path, changes: Mapping[str, str], name: str | None = None) -> Path:
     """A copy of an example file with some settings changed."""
-    if not template.is_file():
-        raise click.ClickException(f"{template} is not there; run the quickstart in the checkout or give --config")
     settings = {**load_properties(template), **changes}
     target = directory / (name or template.name)
     target.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")

@@ -30,6 +30,7 @@ from penstock.errors import ConfigException, ConnectException, KafkaException, S
 from penstock.herder import Health, StandaloneHerder
 from penstock.herder.override_checks import parse_policy
 from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.herder.setting_warnings import worker_warnings
 from penstock.herder.validation import ConnectorValidator
 from penstock.kafka.collector import collect_rarely
 from penstock.plugins import PluginKind, Plugins
@@ -96,18 +97,21 @@ def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[st
         return EXIT_CONNECTOR_FAILED
     events = Events()
     events.install()
-    raise_file_limit()
-    collect_rarely()
-    worker = StandaloneWorker(settings, plugins, transformer, files, events, probe=probe)
     try:
-        worker.start()
-    except (ConfigException, ConnectException) as error:
-        log.error("The worker cannot start: %s", error)
-        worker.stop()
-        return EXIT_START_FAILED
-    ending = events.wait()
-    worker.stop(ending)
-    return ending.exit_code
+        raise_file_limit()
+        collect_rarely()
+        worker = StandaloneWorker(settings, plugins, transformer, files, events, probe=probe)
+        try:
+            worker.start()
+        except (ConfigException, ConnectException) as error:
+            log.error("The worker cannot start: %s", error)
+            worker.stop()
+            return EXIT_START_FAILED
+        ending = events.wait()
+        worker.stop(ending)
+        return ending.exit_code
+    finally:
+        events.restore()
 
 
 def load_worker(path: str) -> tuple[StandaloneSettings, Plugins, ConfigTransformer]:
@@ -265,7 +269,7 @@ class StandaloneWorker:
         self._store = store = FileOffsetStore(settings.offset_file, at_point=self._probe)
         store.start()
         check_worker_converters(settings, self._plugins)
-        self._warn_of_clients()
+        self._warn_of_settings()
         self._connectors = self._open_connectors()
         policy = parse_policy(settings.override_policy, settings.override_allowlist)
         builder = TaskBuilder(
@@ -306,8 +310,10 @@ class StandaloneWorker:
         if self._worker is not None:
             self._worker.fail_tasks(error)
 
-    def _warn_of_clients(self) -> None:
-        """Says at once what tasks would fail with: which of them need such a client is not known yet."""
+    def _warn_of_settings(self) -> None:
+        """Names settings that nobody reads, and those that tasks with such a client would fail with."""
+        for warning in worker_warnings(self._settings.raw, self._plugins):
+            log.warning("The worker's setting %s", warning)
         from penstock.kafka.client_settings import refused_for_all
         from penstock.kafka.client_table import ClientKind
 

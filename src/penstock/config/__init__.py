@@ -5,7 +5,7 @@ A connector or plugin author builds a `ConfigDef` from `ConfigType`, `Importance
 
 from penstock.config.definition import ConfigDef, ConfigKey, Recommender
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
-from penstock.config.parse import ClassResolver, convert_to_string, import_class, parse_type
+from penstock.config.parse import ClassResolver, convert_to_string, find_class, import_class, parse_type
 from penstock.config.properties import load_properties, parse_properties
 from penstock.config.providers import (
     ConfigData,
@@ -25,6 +25,7 @@ from penstock.config.validators import (
     NonEmptyStringWithoutControlChars,
     NonNull,
     Range,
+    SubclassOf,
     Validator,
     ValidList,
     ValidString,
@@ -57,11 +58,13 @@ __all__ = [
     "Password",
     "Range",
     "Recommender",
+    "SubclassOf",
     "ValidList",
     "ValidString",
     "Validator",
     "Width",
     "convert_to_string",
+    "find_class",
     "import_class",
     "load_properties",
     "parse_properties",

@@ -1,7 +1,7 @@
 """Values that are kept outside of a configuration: `${provider:[path:]key}` and where the values come from.
 
 Main types: `ConfigProvider` and its implementations for files, directories and the environment,
-`ConfigTransformer`. Providers are configured once by the thread that starts the worker; after that `get`
+`ConfigTransformer`, `Unresolved`. Providers are configured once by the thread that starts the worker; after that `get`
 is called from any thread.
 """
 
@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -79,9 +79,7 @@ class _PathConfigProvider(ConfigProvider):
             return None
         found = self._allowed.resolve(path)
         if found is None:
-            _log.warning(
-                "The path %s is not below allowed.paths and is not read; its placeholders stay as they are", path
-            )
+            _log.warning("The path %s is not below allowed.paths and is not read; its placeholders have no value", path)
         return found
 
 
@@ -115,7 +113,7 @@ class DirectoryConfigProvider(_PathConfigProvider):
         if directory is None:
             return ConfigData({})
         if not directory.is_dir():
-            _log.warning("The path %s is not a directory; its placeholders stay as they are", path)
+            _log.warning("The path %s is not a directory; its placeholders have no value", path)
             return ConfigData({})
         try:
             files = [file for file in directory.iterdir() if (keys is None or file.name in keys) and file.is_file()]
@@ -185,23 +183,58 @@ class AllowedPaths:
 
 
 @dataclass(frozen=True)
+class Unresolved:
+    """A placeholder that nothing resolves.
+
+    Attributes:
+        setting: The setting that it stands in.
+        placeholder: Its text.
+        known: Whether there is a provider of its name; else it may be no placeholder at all.
+        reason: Why it has no value.
+    """
+
+    setting: str
+    placeholder: str
+    known: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.placeholder} in the setting {self.setting} is not resolved: {self.reason}"
+
+
+@dataclass(frozen=True)
 class TransformedConfig:
     """A configuration with its placeholders resolved.
 
     Attributes:
         data: The configuration.
         ttls: For each path whose provider gave one, the milliseconds after which to resolve again.
+        unresolved: The placeholders that were left as they are.
     """
 
     data: dict[str, str]
     ttls: Mapping[str, int] = field(default_factory=dict)
+    unresolved: Sequence[Unresolved] = ()
+
+    def complete(self) -> dict[str, str]:
+        """The configuration, for what is about to start with it.
+
+        A text whose provider is not there stays as it is: it may mean something to the connector.
+
+        Raises:
+            ConfigException: A provider has no value for a placeholder; names all of these.
+        """
+        missing = [str(one) for one in self.unresolved if one.known]
+        if missing:
+            raise ConfigException(". ".join(missing))
+        return self.data
 
 
 class ConfigTransformer:
     """Replaces the placeholders `${provider:[path:]key}` in the values of a configuration.
 
-    Each path is read once for a configuration. Unknown providers and keys leave the placeholder as it is,
-    and what was put in is not looked at again.
+    Each path is read once for a configuration. Unknown providers and keys leave the placeholder as it is
+    (`TransformedConfig.complete` refuses unknown keys), and what was put in is not looked at again.
 
     Args:
         providers: The configured providers by the name that placeholders use.
@@ -227,7 +260,7 @@ class ConfigTransformer:
         return self.resolve(config).data
 
     def resolve(self, config: Mapping[str, str]) -> TransformedConfig:
-        """As `transform`, with the times after which providers want to be asked again."""
+        """As `transform`, with the placeholders that are left, and when providers want to be asked again."""
         found: dict[tuple[str, str], Mapping[str, str]] = {}
         ttls: dict[str, int] = {}
         for (name, path), keys in self._wanted(config).items():
@@ -236,14 +269,29 @@ class ConfigTransformer:
             if answer.ttl is not None and answer.ttl >= 0:
                 ttls[path] = answer.ttl
 
-        def value_of(placeholder: re.Match[str]) -> str:
-            values = found.get((placeholder[1], placeholder[2] or ""), {})
-            return values.get(placeholder[3], placeholder[0])
+        unresolved: list[Unresolved] = []
 
-        def filled(value: str) -> str:
+        def filled(setting: str, value: str) -> str:
+            def value_of(placeholder: re.Match[str]) -> str:
+                values = found.get((placeholder[1], placeholder[2] or ""), {})
+                if placeholder[3] not in values:
+                    unresolved.append(self._left(setting, placeholder))
+                return values.get(placeholder[3], placeholder[0])
+
             return self._PLACEHOLDER.sub(value_of, value) if isinstance(value, str) else value
 
-        return TransformedConfig({key: filled(value) for key, value in config.items()}, ttls)
+        return TransformedConfig({key: filled(key, value) for key, value in config.items()}, ttls, unresolved)
+
+    def _left(self, setting: str, placeholder: re.Match[str]) -> Unresolved:
+        name, path, key = placeholder[1], placeholder[2], placeholder[3]
+        provider = self._providers.get(name)
+        if provider is None:
+            there = f"there are {', '.join(sorted(self._providers))}" if self._providers else "there are none"
+            reason = f"the worker has no config provider {name} (config.providers; {there})"
+        else:
+            at = f" at {path}" if path else ""
+            reason = f"the config provider {name} ({type(provider).__name__}) has no value {key!r}{at}"
+        return Unresolved(setting, placeholder[0], provider is not None, reason)
 
     def close(self) -> None:
         """Closes every provider."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.config.parse import invalid, java_text
+from penstock.config.parse import class_path, find_class, invalid, java_text
 from penstock.errors import ConfigException
 
 
@@ -229,6 +229,27 @@ class ListSize:
 
     def __str__(self) -> str:
         return f"List containing maximum of {self.maximum} elements"
+
+
+@dataclass(frozen=True)
+class SubclassOf:
+    """Null, or a class that extends another one, for settings of type CLASS. Source: Penstock's own.
+
+    >>> SubclassOf(Exception).ensure_valid("error.class", "builtins.ValueError")
+    """
+
+    base: type
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses classes that do not extend the base, and texts by which no class can be imported."""
+        if value is None:
+            return
+        cls = find_class(name, value) if isinstance(value, str) else value
+        if not isinstance(cls, type) or not issubclass(cls, self.base):
+            raise invalid(name, value, f"Class must extend {class_path(self.base)}")
+
+    def __str__(self) -> str:
+        return f"class that extends {class_path(self.base)}"
 
 
 class CompositeValidator:

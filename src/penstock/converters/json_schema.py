@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
-from penstock.data.validate import null_refused
+from penstock.data.validate import map_key, null_refused
 from penstock.errors import DataException, SchemaBuilderException
 from penstock.pipeline.types import decimal_scale, logical_name
 from penstock.pipeline.variant import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
@@ -506,7 +506,7 @@ def _read_map(schema: Schema, node: Any, defaults: bool) -> dict[Any, Any]:
             raise DataException(f"Found invalid map entry instead of array tuple: {node_kind(entry)}")
         if len(entry) != 2:
             raise DataException(f"Found invalid map entry, expected length 2 but found :{len(entry)}")
-        key = read_value(keys, entry[0], defaults=defaults)
+        key = map_key(read_value(keys, entry[0], defaults=defaults))
         found[key] = read_value(schema.value_schema, entry[1], defaults=defaults)
     return found
 

@@ -30,6 +30,7 @@ from penstock.data.schema import (
 )
 from penstock.data.temporal_text import MILLIS_PER_DAY, parse_date, parse_time, parse_timestamp
 from penstock.data.text import nearest_float32
+from penstock.data.validate import map_key
 from penstock.data.values import NULL_VALUE, SchemaAndValue
 from penstock.errors import DataException
 
@@ -354,18 +355,9 @@ def _typed_map(keys: list[SchemaAndValue | None], values: list[SchemaAndValue | 
     spelled: dict[Any, str] = {}
     for key, item in zip(keys, values, strict=True):
         name = _value(key) if key_schema is None else _align(key_schema, key)
-        held = _hashable(name)
+        held = map_key(name)
         # To Python 1 and true are one key; as text nothing is lost.
         if spelled.setdefault(held, repr(held)) != repr(held):
             raise DataException("Python cannot hold these keys in one map")
         result[held] = _value(item) if value_schema is None else _align(value_schema, item)
     return SchemaAndValue(SchemaBuilder.untyped_map(key_schema, value_schema).build(), result)
-
-
-def _hashable(key: object) -> Any:
-    """A key Python can hold: a list becomes a tuple. A map as a key is refused, so that the text stays a string."""
-    if isinstance(key, list):
-        return tuple(_hashable(item) for item in key)
-    if isinstance(key, dict):
-        raise DataException("A map cannot be the key of a map")
-    return key

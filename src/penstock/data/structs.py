@@ -204,14 +204,24 @@ class Struct:
             return NotImplemented
         return self.schema == other.schema and self.values == other.values
 
-    # Mutable, and its values may be lists: like a list it has no hash.
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        # By value, as in Java: a struct can be the key of a map, and is not changed any more once it is one.
+        return hash((self.schema, *map(_hash_of, self.values)))
 
     def __str__(self) -> str:
         return to_java_text(self)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _hash_of(value: object) -> int:
+    """A hash that values which are equal have in common; a dict's keys have no order."""
+    if isinstance(value, (list, tuple)):
+        return hash(tuple(map(_hash_of, value)))
+    if isinstance(value, dict):
+        return hash(frozenset((_hash_of(key), _hash_of(one)) for key, one in value.items()))
+    return hash(bytes(value) if isinstance(value, (bytearray, memoryview)) else value)
 
 
 def _no_field(field: str | Field) -> DataException:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import decimal
 from collections.abc import Callable
 from datetime import date, datetime, time
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from penstock.data.schema import Schema, Type
 from penstock.errors import DataException
 
-__all__ = ["check_value", "validate_value"]
+__all__ = ["check_value", "map_key", "validate_value"]
 
 _RANGES: Final = {
     Type.INT8: (-(1 << 7), (1 << 7) - 1),
@@ -103,7 +103,7 @@ def check_value(schema: Schema, value: object, location: str) -> None:
         keys = _present(schema.key_schema, key_place)
         values = _present(schema.value_schema, value_place)
         for key, item in cast("dict[object, object]", value).items():
-            check_value(keys, key, key_place)
+            check_value(keys, _as_value(key) if isinstance(key, tuple) else key, key_place)
             check_value(values, item, value_place)
 
 
@@ -121,6 +121,24 @@ def _check_struct(schema: Schema, value: object, location: str) -> None:
     if value.schema != schema:
         raise DataException("Struct schemas do not match.")
     value.validate()
+
+
+def map_key(key: object) -> Any:
+    """A key as a Python dict can hold it: an array, which has no hash as a list, becomes a tuple.
+
+    Raises:
+        DataException: It is a map, or holds one: nothing in Python stands for it.
+    """
+    if isinstance(key, (list, tuple)):
+        return tuple(map(map_key, key))
+    if isinstance(key, dict):
+        raise DataException("A map cannot be the key of a map")
+    return key
+
+
+def _as_value(key: object) -> object:
+    """What ``map_key`` made a tuple is an array again."""
+    return [_as_value(item) for item in key] if isinstance(key, tuple) else key
 
 
 def _present(schema: Schema | None, location: str) -> Schema:

@@ -1,6 +1,6 @@
 """The outcome of a validation as REST answers it: a definition and a value for each setting.
 
-Main types: ``Finding`` (one setting), ``ConfigInfos``. Values; any thread.
+Main types: ``Finding`` (one setting), ``SettingWarning``, ``ConfigInfos``. Values; any thread.
 
 Source: org.apache.kafka.connect.runtime.rest.entities.ConfigInfos, AbstractHerder.generateResult.
 """
@@ -67,6 +67,26 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class SettingWarning:
+    """What is odd about a setting that a connector can have all the same.
+
+    Attributes:
+        name: The setting.
+        message: What is odd, without the name.
+    """
+
+    name: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
+
+    def to_json(self) -> dict[str, object]:
+        """One entry of ``warnings``."""
+        return {"name": self.name, "message": self.message}
+
+
+@dataclass(frozen=True)
 class ConfigInfos:
     """The answer to a validation.
 
@@ -74,11 +94,13 @@ class ConfigInfos:
         name: The connector's class as it was given.
         groups: The headings, in order.
         findings: The settings, in order.
+        warnings: What is no error.
     """
 
     name: str
     groups: Sequence[str]
     findings: Sequence[Finding]
+    warnings: Sequence[SettingWarning] = ()
 
     @property
     def error_count(self) -> int:
@@ -86,12 +108,14 @@ class ConfigInfos:
         return sum(len(finding.value.error_messages) for finding in self.findings)
 
     def to_json(self) -> dict[str, object]:
-        """The body of the answer."""
+        """The body of the answer; as Java's, and with ``warnings`` where there are any."""
+        warnings = {"warnings": [one.to_json() for one in self.warnings]} if self.warnings else {}
         return {
             "name": self.name,
             "error_count": self.error_count,
             "groups": list(self.groups),
             "configs": [finding.to_json() for finding in self.findings],
+            **warnings,
         }
 
 

@@ -1,25 +1,32 @@
 """Explains one connector: its settings and where they come from, its offsets and lag, and what it waits for.
 
-Main functions: ``effective_settings``, ``explain_offsets``, ``explain_waiting``. The last two block (on a broker or a
-disk) or look at threads, so they are called on a thread of the caller's choice.
+Main functions: ``effective_settings``, ``explain_offsets``, ``look_around``, ``explain_waiting``. All but the first
+block (on a broker, a disk, a connector) or look at threads, so they are called on a thread of the caller's choice.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from penstock.errors import KafkaException
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.offset_changes import OffsetChanges
 from penstock.herder.override_checks import clients_of, is_client_secret
 from penstock.herder.secrets import masked
-from penstock.model import ConnectorTaskId, ConnectorType
+from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.payloads import ConnectorView
 from penstock.settings import WORKER
-from penstock.worker.waiting import connector_waiting, stacks, task_waiting
+from penstock.traces import root_cause
+from penstock.worker.waiting import Hints, Waiting, because, connector_waiting, stacks, task_waiting
+
+log = logging.getLogger(__name__)
 
 #: How long Kafka may take to tell a sink's offsets: what a sink waits for is asked for when Kafka is away, too.
 _KAFKA_TIMEOUT_S: Final = 5.0
@@ -121,14 +128,86 @@ def _time_of_day(moment: float | None) -> datetime | None:
     return None if moment is None else datetime.now(UTC) - timedelta(seconds=time.monotonic() - moment)
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What was found around a connector that has nothing to do.
+
+    Attributes:
+        kafka: Why Kafka does not tell what it was asked.
+        topics: Which topics that a sink reads are not there.
+        input: What the connector says is missing.
+    """
+
+    kafka: str | None = None
+    topics: Sequence[str] = ()
+    input: Sequence[str] = ()
+
+    def behind(self, waiting: Waiting) -> Waiting:
+        """The same, or what is behind it: only what has nothing to do may lack something."""
+        if waiting.reason == "broker":
+            return waiting if waiting.cause else waiting.because(self.kafka)
+        if waiting.reason not in ("no_data", "group_join", "no_partitions"):
+            return waiting
+        for reason, found in (("topic_missing", self.topics), ("input_missing", self.input)):
+            if found:
+                return because(reason).because("; ".join(found))
+        return waiting
+
+
+def look_around(changes: OffsetChanges, target: TargetState, kafka: str | None) -> Surroundings:
+    """Looks for what a connector may lack. May block.
+
+    Args:
+        changes: Whose configuration it is.
+        target: What a user asked for: what is to rest lacks nothing.
+        kafka: Why Kafka has not told the offsets; it is not asked again then.
+    """
+    if target is not TargetState.STARTED:
+        return Surroundings(kafka)
+    return Surroundings(kafka, () if kafka else _topic_faults(changes), _obstacles(changes))
+
+
+def _topic_faults(changes: OffsetChanges) -> Sequence[str]:
+    if changes.type is not ConnectorType.SINK:
+        return ()
+    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+    from penstock.kafka.consumer import Subscription
+
+    regex, topics = changes.config.get("topics.regex"), changes.config.get("topics") or ""
+    try:
+        wanted = (
+            Subscription.matching(regex) if regex else Subscription.of(filter(None, map(str.strip, topics.split(","))))
+        )
+        return changes.offsets.within(_KAFKA_TIMEOUT_S).topic_faults(changes.connector, changes.config, wanted)
+    except KafkaException as error:
+        return [str(error)]
+
+
+def _obstacles(changes: OffsetChanges) -> Sequence[str]:
+    """What the connector says; an error of a user's code keeps nobody from being told the rest."""
+    try:
+        return [str(text) for text in changes.new_connector().obstacles(changes.config)]
+    except Exception as error:
+        log.warning("Connector %s cannot say what it lacks: %s: %s", changes.connector, type(error).__name__, error)
+        return ()
+
+
+def _failed(waiting: Waiting, trace: str | None, then: str) -> Waiting:
+    """With the error that something has failed with, and what to do."""
+    if waiting.reason != "failed" or not trace:
+        return waiting
+    return waiting.because(root_cause(trace), f"Fix the cause, then restart it: {then}")
+
+
 def explain_waiting(
     view: ConnectorView,
     busy_with: str | None,
     *,
     spark_up: bool,
-    kafka_up: bool,
+    around: Surroundings,
     retry_at_ms: Callable[[ConnectorTaskId], int | None],
     round_began: Callable[[ConnectorTaskId], float | None],
+    hints: Callable[[ConnectorTaskId], Hints],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
     """What the connector and each of its tasks wait for.
 
@@ -136,27 +215,39 @@ def explain_waiting(
         view: The connector.
         busy_with: What is being done to it.
         spark_up: Whether there is a Spark session.
-        kafka_up: Whether Kafka has told the connector's offsets.
+        around: What was found around the connector.
         retry_at_ms: When a task puts records again.
         round_began: When a task's loop last went on.
+        hints: What a task knows itself.
     """
+    restart = f"penstock connectors restart {shlex.quote(view.name)}"
     threads = stacks()
     state = None if view.status is None else view.status.state
-    connector = connector_waiting(view.name, state, threads).to_json()
+    waits = connector_waiting(view.name, state, threads)
+    if not view.tasks:
+        waits = around.behind(waits)
+    connector = _failed(waits, None if view.status is None else view.status.trace, restart).to_json()
     if busy_with is not None:
         connector["busy_with"] = busy_with
     tasks: list[dict[str, object]] = [
         {
             "id": task.id.task,
             "state": task.state.value,
-            "waiting_for": task_waiting(
-                str(task.id),
-                task.state,
-                threads,
-                spark_up=spark_up,
-                kafka_up=kafka_up,
-                retry_at_ms=retry_at_ms(task.id),
-                since=_time_of_day(round_began(task.id)),
+            "waiting_for": _failed(
+                around.behind(
+                    task_waiting(
+                        str(task.id),
+                        task.state,
+                        threads,
+                        spark_up=spark_up,
+                        kafka_up=not around.kafka,
+                        retry_at_ms=retry_at_ms(task.id),
+                        hints=hints(task.id),
+                        since=_time_of_day(round_began(task.id)),
+                    )
+                ),
+                task.trace,
+                f"{restart} --task {task.id.task}",
             ).to_json(),
         }
         for task in view.tasks

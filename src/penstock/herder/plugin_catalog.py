@@ -8,12 +8,15 @@ Source: org.apache.kafka.connect.runtime.AbstractHerder.connectorPluginConfig.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.config import ConfigDef
 from penstock.errors import ConnectException, NotFoundException
 from penstock.herder.config_infos import key_json
 from penstock.model.payloads import PluginInfo
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 from penstock.settings import SINK, SOURCE
+from penstock.settings.plugin_classes import changed_code
 
 
 class PluginCatalog:
@@ -54,6 +57,10 @@ class PluginCatalog:
             for key in base.keys.values():
                 keys.setdefault(key.name, key)
         return [key_json(key) for key in keys.values()]
+
+    def changed_code(self, config: Mapping[str, str]) -> str | None:
+        """What to tell about a connector whose code has changed on disk since it was loaded; None when it has not."""
+        return changed_code(self._plugins, config)
 
     def _find(self, name: str) -> tuple[PluginKind, type]:
         for kind in PluginKind:

@@ -1,29 +1,43 @@
 """Serves requests that start and stop nothing: offsets, validation, previews, explanations.
 
 Main type: ``Questions``. Its methods are coroutines of the herder's thread; what blocks in them runs on threads of its
-own. Only a change of offsets holds ``ConnectorEntry.bounded``, while it writes.
+own. Only a change of offsets holds locks: ``ConnectorEntry.offsets`` all the time, so that nobody resumes the connector
+meanwhile, and ``ConnectorEntry.bounded`` while it writes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final
 
-from penstock.errors import KafkaException
+from penstock.errors import ConnectException, KafkaException
 from penstock.herder.config_infos import ConfigInfos
-from penstock.herder.explanation import effective_settings, explain_commit, explain_offsets, explain_waiting
+from penstock.herder.explanation import (
+    effective_settings,
+    explain_commit,
+    explain_offsets,
+    explain_waiting,
+    look_around,
+)
 from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_changes import OffsetChanges, PreparedChange
 from penstock.herder.offset_requests import OffsetEntry, done_message, not_stopped
 from penstock.herder.registry import ConnectorEntry, Registry
 from penstock.herder.secrets import unmasked
+from penstock.herder.setting_warnings import placeholder_warnings
 from penstock.herder.validation import Validator
 from penstock.model import ConnectorType, TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
 from penstock.worker.worker import Worker
 
 log = logging.getLogger(__name__)
+
+#: As long as a REST request may take.
+OFFSETS_TIMEOUT_S: Final = 90.0
 
 
 class Questions:
@@ -35,6 +49,7 @@ class Questions:
         ready: Waits until the worker is there.
         stage: Says what requests about a connector wait for.
         stages: What they wait for now.
+        hook_timeout_s: How long a connector's ``alter_offsets`` may take.
     """
 
     def __init__(
@@ -44,7 +59,9 @@ class Questions:
         ready: Callable[[], Awaitable[tuple[Worker, Validator]]],
         stage: Callable[[str, str], AbstractContextManager[None]],
         stages: Mapping[str, str],
+        hook_timeout_s: float = OFFSETS_TIMEOUT_S,
     ) -> None:
+        self._hook_timeout_s = hook_timeout_s
         self._loop = loop
         self._registry = registry
         self._ready = ready
@@ -64,18 +81,30 @@ class Questions:
     async def change_offsets(
         self, name: str, verb: str, prepare: Callable[[OffsetChanges], PreparedChange]
     ) -> dict[str, object]:
-        """Asks the connector, then writes; only the writing keeps requests that start tasks waiting."""
+        """Asks the connector, then writes. Other changes of the connector wait meanwhile, so that it stays stopped."""
         await self._ready()
         entry = self._stopped_entry(name)
-        changes = await self._offset_changes(name)
-        with self._stage(name, "changing the offsets"):
-            prepared = await self._loop.off_loop(f"offsets-{name}", lambda: prepare(changes))
-            async with entry.bounded:
-                if self._stopped_entry(name) is not entry:
-                    raise not_stopped(name)
-                await self._loop.off_loop(f"offsets-{name}", prepared.write)
+        async with entry.offsets:
+            if self._stopped_entry(name) is not entry:
+                raise not_stopped(name)
+            changes = await self._offset_changes(name)
+            with self._stage(name, "changing the offsets"):
+                prepared = await self._prepared(name, lambda: prepare(changes))
+                async with entry.bounded:
+                    await self._loop.off_loop(f"offsets-{name}", prepared.write)
         log.info("The offsets of connector %s were %s", name, verb)
         return done_message(verb, prepared.stated)
+
+    async def _prepared(self, name: str, prepare: Callable[[], PreparedChange]) -> PreparedChange:
+        """What the connector says to a change. One that says nothing must not keep others waiting for ever."""
+        try:
+            async with asyncio.timeout(self._hook_timeout_s):
+                return await self._loop.off_loop(f"offsets-{name}", prepare)
+        except TimeoutError:
+            raise ConnectException(
+                f"Connector {name} did not answer within {self._hook_timeout_s:g} s whether its offsets may be changed "
+                "(alter_offsets), or Kafka did not: nothing was changed"
+            ) from None
 
     def _stopped_entry(self, name: str) -> ConnectorEntry:
         entry = self._registry.entry(name, f"Connector {name} not found")
@@ -86,7 +115,7 @@ class Questions:
     async def _offset_changes(self, name: str) -> OffsetChanges:
         worker, validator = await self._ready()
         entry = self._registry.entry(name, f"Connector {name} not found")
-        config = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolve(entry.config))
+        config = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolvable(entry.config).data)
         if entry.checked.type is ConnectorType.UNKNOWN:
             # A stored connector whose class is missing: this says which.
             await self._loop.off_loop(f"validate-{name}", lambda: validator.new_connector(config))
@@ -103,7 +132,7 @@ class Questions:
         def explain() -> dict[str, object]:
             infos = validator.infos(entry.config, changes.config)
             offsets: list[dict[str, object]] = []
-            problem: dict[str, object] = {}
+            problem: dict[str, str] = {}
             try:
                 offsets = explain_offsets(changes)
             except KafkaException as error:
@@ -112,9 +141,10 @@ class Questions:
                 view,
                 busy,
                 spark_up=worker.spark_up,
-                kafka_up=not problem,
+                around=look_around(changes, view.target, problem.get("offsets_error")),
                 retry_at_ms=worker.retry_at_ms,
                 round_began=worker.round_began,
+                hints=worker.hints,
             )
             return {
                 "name": name,
@@ -156,8 +186,9 @@ class Questions:
             config = unmasked(config, known.config, known.checked.secrets)
 
         def check() -> ConfigInfos:
-            resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
-            return validator.infos(config, {**config, **resolved})
+            resolved = worker.resolvable({key: value for key, value in config.items() if value is not None})
+            infos = validator.infos(config, {**config, **resolved.data})
+            return replace(infos, warnings=[*infos.warnings, *placeholder_warnings(resolved.unresolved)])
 
         name = config.get("name") or ""
         with self._stage(name, "validating the configuration"):

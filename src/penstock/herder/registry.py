@@ -43,6 +43,8 @@ class ConnectorEntry:
         applied_config: The connector's settings when these came into force.
         tasks: What the tasks last said.
         reconfigure_queued: A request of the connector to be asked for its tasks has not been served yet.
+        offsets: Held while its offsets are changed, from the question to the connector to the write; for a moment by
+            what may end that it is stopped. Taken before any other lock.
         bounded: Held while instances or tasks are replaced; never while waiting for a user's code without a deadline.
     """
 
@@ -59,6 +61,7 @@ class ConnectorEntry:
     applied_config: dict[str, str] | None = None
     tasks: list[TaskStatus] = field(default_factory=list)
     reconfigure_queued: bool = False
+    offsets: asyncio.Lock = field(default_factory=asyncio.Lock)
     bounded: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def view(self) -> ConnectorView:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
 from penstock.errors import (
@@ -31,6 +31,7 @@ from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.herder.questions import Questions
 from penstock.herder.registry import ConnectorEntry, Registry, other_name
 from penstock.herder.secrets import check_known, unmasked
+from penstock.herder.setting_warnings import placeholder_warnings
 from penstock.herder.validation import Checked, Validator
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.payloads import ConnectorView
@@ -298,15 +299,18 @@ class StandaloneHerder:
 
         def check() -> tuple[dict[str, str], dict[str, str], Checked]:
             given = {key: value for key, value in config.items() if value is not None}
-            resolved = worker.resolve(given)
-            return given, resolved, validator(config, {**config, **resolved})
+            found = worker.resolvable(given)
+            checked = validator(config, {**config, **found.complete()})
+            for warning in (*checked.warnings, *placeholder_warnings(found.unresolved)):
+                log.warning("Connector %s: %s", name, warning)
+            return given, found.data, checked
 
         with self._stage(name, "validating the configuration"):
             given, resolved, checked = await self._loop.off_loop(f"validate-{name}", check)
         check_known(given, checked.secrets)
         while True:
             await self._settled(name)
-            async with self._storing:
+            async with self._no_offset_change(name), self._storing:
                 entry = self._registry.entries.get(name)
                 if entry is not None and entry.gone:
                     continue
@@ -378,6 +382,16 @@ class StandaloneHerder:
             raise other_name(name, inside)
         merged = {**entry.config, **unmasked(patch, entry.config, entry.checked.secrets)}
         return await self._put(name, {key: value for key, value in merged.items() if value is not None}, None, True)
+
+    @asynccontextmanager
+    async def _no_offset_change(self, name: str) -> AsyncIterator[None]:
+        """Waits until a request about the connector's offsets has ended, and lets none begin meanwhile."""
+        while (entry := self._registry.entries.get(name)) is not None:
+            async with entry.offsets:
+                if self._registry.entries.get(name) is entry:
+                    yield
+                    return
+        yield
 
     async def _settled(self, name: str) -> ConnectorEntry | None:
         """The entry of that name, after a deletion under way has ended."""
@@ -469,7 +483,8 @@ class StandaloneHerder:
         config = dict(entry.task_configs[task.task])
 
         def resolved() -> tuple[dict[str, str], dict[str, str]]:
-            return worker.resolve(entry.config), worker.resolve(config)
+            # What a task was given is the connector's word: a text in it that looks like a placeholder may be none.
+            return worker.resolve(entry.config), worker.resolvable(config).data
 
         try:
             connector_config, task_config = await self._loop.off_loop(f"resolve-{task}", resolved)
@@ -482,7 +497,7 @@ class StandaloneHerder:
             entry.checked.type,
             connector_config,
             task_config,
-            lambda: worker.resolve(config),
+            lambda: worker.resolvable(config).data,
             entry.target is TargetState.PAUSED,
             len(entry.task_configs),
         )
@@ -491,7 +506,7 @@ class StandaloneHerder:
     async def _delete(self, name: str) -> None:
         worker, _ = await self._ready()
         store = self._store
-        async with self._storing:
+        async with self._no_offset_change(name), self._storing:
             entry = self._registry.entry(name, f"Connector {name} not found")
             if store is not None:
                 await self._loop.off_loop(f"store-{name}", lambda: store.remove(name))
@@ -508,7 +523,7 @@ class StandaloneHerder:
 
     async def _set_target(self, name: str, target: TargetState) -> None:
         worker, _ = await self._ready()
-        async with self._storing:
+        async with self._no_offset_change(name), self._storing:
             entry = self._registry.entry(name, f"Unknown connector {name}")
             await self._keep(name, StoredConnector(entry.config, target, entry.checked.secrets), entry.kept)
             entry.target = target
@@ -545,7 +560,8 @@ class StandaloneHerder:
 
     async def _restart_connector(self, name: str) -> None:
         worker, _ = await self._ready()
-        entry = self._registry.entry(name, f"Unknown connector: {name}")
+        async with self._no_offset_change(name):
+            entry = self._registry.entry(name, f"Unknown connector: {name}")
         if entry.checked.type is ConnectorType.UNKNOWN:
             await self._restorer(name)()
             return
@@ -576,7 +592,8 @@ class StandaloneHerder:
 
     async def _restart_plan(self, name: str, include_tasks: bool, only_failed: bool) -> dict[str, object]:
         worker, _ = await self._ready()
-        entry = self._registry.entry(name, f"Unknown connector: {name}")
+        async with self._no_offset_change(name):
+            entry = self._registry.entry(name, f"Unknown connector: {name}")
         if entry.status is None:
             raise NotFoundException(f"Status for connector {name} not found")
         connector = not only_failed or entry.status.state is State.FAILED

@@ -17,10 +17,11 @@ from typing import Protocol
 from penstock.api import Connector, SinkConnector
 from penstock.config import Config, ConfigDef, ConfigValue
 from penstock.errors import BadRequestException, ConfigException, ConnectException
-from penstock.herder.config_infos import ConfigInfos, Finding, groups_of
+from penstock.herder.config_infos import ConfigInfos, Finding, SettingWarning, groups_of
 from penstock.herder.converter_checks import check_converters
 from penstock.herder.override_checks import OverridePolicy, check_overrides
 from penstock.herder.plugin_trials import try_plugins
+from penstock.herder.setting_warnings import connector_warnings
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
@@ -45,6 +46,7 @@ class Checked:
         max_tasks: ``tasks.max``.
         enforce_max_tasks: ``tasks.max.enforce``.
         secrets: The settings whose values must not be shown.
+        warnings: What is odd about its settings.
     """
 
     type: ConnectorType
@@ -52,6 +54,7 @@ class Checked:
     max_tasks: int = 1
     enforce_max_tasks: bool = True
     secrets: frozenset[str] = frozenset()
+    warnings: Sequence[SettingWarning] = ()
 
 
 class Validator(Protocol):
@@ -156,7 +159,7 @@ class ConnectorValidator:
         assert isinstance(maximum, int)
         secrets = frozenset(finding.name for finding in examined.infos.findings if finding.secret)
         version = self._plugins.version(type(examined.connector))
-        return Checked(examined.type, version, maximum, enforce is not False, secrets)
+        return Checked(examined.type, version, maximum, enforce is not False, secrets, examined.infos.warnings)
 
     def _faults_of_tasks(
         self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]
@@ -208,7 +211,8 @@ class ConnectorValidator:
         for finding in findings:
             self._say_what_there_is(finding)
         groups = groups_of((definition, own_definition, *converter_definitions))
-        infos = ConfigInfos(given["connector.class"], groups, findings)
+        warnings = connector_warnings(given, type(connector), findings, found)
+        infos = ConfigInfos(given["connector.class"], groups, findings, tuple(warnings))
         return Examined(connector_type, connector, infos, found)
 
     def _say_what_there_is(self, finding: Finding) -> None:

@@ -232,12 +232,13 @@ class TopicAdmin:
         older = [at for at, offset in found.items() if offset < 0]
         return {**found, **self.end_offsets(older)}
 
-    def existing_partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
-        """All partitions of those of the topics that exist. Asking does not create one."""
-        wanted = set(topics)
-        if not wanted:
+    def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist; of all topics when None. Asking does not create one."""
+        wanted = None if topics is None else set(topics)
+        if wanted is not None and not wanted:
             return set()
-        found = self._partitions(f"looking for the topics {', '.join(sorted(wanted))}", wanted)
+        named = "all topics" if wanted is None else f"the topics {', '.join(sorted(wanted))}"
+        found = self._partitions(f"looking for {named}", wanted)
         return {TopicPartition(at.topic, at.partition) for at in found}
 
     def group_busy(self, error: Exception) -> bool:

@@ -134,6 +134,11 @@ class ClientSettings:
         return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", _LOOK_FOR_TOPICS_MS)) / 1000
 
     @property
+    def max_poll_interval_s(self) -> float:
+        """How long a consumer may stay away from its group (`max.poll.interval.ms`)."""
+        return int(self.librdkafka.get("max.poll.interval.ms", 300_000)) / 1000
+
+    @property
     def api_timeout_s(self) -> float:
         """How long one call may take (`default.api.timeout.ms`)."""
         try:

@@ -51,6 +51,8 @@ class ClusterView:
         self._brokers: Mapping[int, Address] = {}
         self._leaders: dict[str, Mapping[int, int]] = {}
         self._faults: dict[str, TopicFault] = {}
+        #: Topics that have lost partitions, with the time a broker first said so.
+        self._shrunk: dict[str, float] = {}
         #: Topics that are asked for and not known, with the time a broker first said so.
         self._asked: dict[str, float | None] = {}
         self._next_question = float("inf")
@@ -68,6 +70,11 @@ class ClusterView:
             self._asked[topic] = None
             self._next_question = now
 
+    @property
+    def awaited(self) -> list[str]:
+        """Topics that a broker has said it does not know, and is asked for again."""
+        return sorted(topic for topic, since in self._asked.items() if since is not None)
+
     def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has; None when that is not known."""
         leaders = self._leaders.get(topic)
@@ -81,6 +88,14 @@ class ClusterView:
         """The broker that leads a partition; None when that is not known or there is none."""
         leader = self._leaders.get(topic, {}).get(partition, -1)
         return leader if leader in self._brokers else None
+
+    def is_gone(self, topic: str, partition: int, now: float) -> bool:
+        """Whether a partition is gone for good: its topic was made again with fewer.
+
+        For as long as a topic may be unknown that can be the word of a broker which does not know all of it yet.
+        """
+        missing = topic in self._leaders and partition not in self._leaders[topic]
+        return missing and now - self._shrunk.get(topic, now) >= self._propagation_s
 
     def doubt(self, now: float) -> None:
         """Something does not fit: ask soon, yet not more often than the backoff allows."""
@@ -107,6 +122,11 @@ class ClusterView:
         again = False
         for topic, known in told.topics.items():
             if known.leaders and known.error_code == 0:
+                before = len(self._leaders.get(topic, ()))
+                if len(known.leaders) < before:
+                    self._shrunk.setdefault(topic, now)
+                elif len(known.leaders) > before:
+                    self._shrunk.pop(topic, None)
                 self._leaders[topic] = known.leaders
                 self._asked.pop(topic, None)
                 self._faults.pop(topic, None)

@@ -197,6 +197,11 @@ class ColumnProducer(Deliveries[Chunk]):
             if isinstance(found, int):
                 yield from self._pieces_of(chunk, topic, indices, found)
 
+    @property
+    def trouble(self) -> str | None:
+        """What keeps records from being sent, as far as is known."""
+        return self._sender.trouble()
+
     def _topics(self, chunk: Chunk) -> list[tuple[str, np.ndarray | None]]:
         """Each topic with the indices of its rows; None for all rows."""
         if chunk.batch.topic is not None:
@@ -386,7 +391,7 @@ class ColumnProducer(Deliveries[Chunk]):
 def _failure(topic: str, kind: ErrorKind, row: int, *, unknown: bool = False, fatal: bool = False) -> FailedDelivery:
     exception = KafkaRetriableException if kind.retriable else KafkaException
     java_name = _ERRORS + kind.java_name
-    return FailedDelivery(row, topic, exception(kind.text), java_name, unknown_topic=unknown, fatal=fatal)
+    return FailedDelivery(row, topic, exception(kind.about(topic).text), java_name, unknown_topic=unknown, fatal=fatal)
 
 
 def _too_large(topic: str, row: int, size: int, setting: str, limit: int | None = None) -> FailedDelivery:

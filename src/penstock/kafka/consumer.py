@@ -25,9 +25,10 @@ import pyarrow as pa
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
-from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
+from penstock.kafka.client_log import CLIENT_LOG
 from penstock.kafka.collector import collector_paused
 from penstock.kafka.messages import to_arrow
+from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ _ENDING: Final = frozenset(
 _QUIET: Final = frozenset({_Error._PARTITION_EOF})
 #: Commits are refused with these while a rebalance is under way.
 _OLD_GENERATION: Final = frozenset({_Error.ILLEGAL_GENERATION, _Error.REBALANCE_IN_PROGRESS})
+#: ``auto.offset.reset``: what librdkafka calls the end of a partition.
+_AT_END: Final = frozenset({"latest", "largest", "end"})
 _GENERATION_S: Final = 2.0
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
@@ -122,8 +125,18 @@ class Placement:
 class RebalanceListener(Protocol):
     """Told of partitions that come and go, inside ``fetch``; the group waits until it returns."""
 
-    def on_assigned(self, starts: Mapping[TopicPartition, int], epoch: int) -> Placement:
-        """New partitions (perhaps none), with the offset each would begin at; the answer says where it does begin."""
+    def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are about to come; their committed offsets are read when it returns."""
+        ...
+
+    def on_assigned(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> Placement:
+        """New partitions (perhaps none), with the offset each would begin at; the answer says where it does begin.
+
+        Those in ``at_end`` begin at their end, because the group has no offset for them (``auto.offset.reset=latest``):
+        as long as none is committed, whoever reads them next begins behind what has come meanwhile.
+        """
         ...
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -230,9 +243,14 @@ class RecordConsumer:
     def _on_assign(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         if self._closing or self._listener is None:
             return
+        if not self._cooperative and self._owned:
+            # The client joined again without having asked for them, as it does when it notices new partitions.
+            self._on_revoke(self._consumer, [ck.TopicPartition(*owned) for owned in sorted(self._owned)])
         self._epoch += 1
-        starts = self._start_offsets([TopicPartition(p.topic, p.partition) for p in partitions])
-        placement = self._listener.on_assigned(starts, self._epoch)
+        coming = [TopicPartition(p.topic, p.partition) for p in partitions]
+        self._listener.before_assigned(coming)
+        starts, at_end = self._start_offsets(coming)
+        placement = self._listener.on_assigned(starts, self._epoch, at_end)
         begin = [ck.TopicPartition(tp.topic, tp.partition, placement.starts.get(tp, at)) for tp, at in starts.items()]
         if self._cooperative:
             self._consumer.incremental_assign(begin)
@@ -257,22 +275,28 @@ class RecordConsumer:
         self._epoch += 1
         self._owned.difference_update(gone)
 
-    def _start_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each partition begins: at the group's committed offset, else where ``auto.offset.reset`` says."""
+    def _start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """Where each partition begins: at the group's committed offset, else where ``auto.offset.reset`` says.
+
+        With those that begin at their end because the group has none.
+        """
         if not partitions:
-            return {}
+            return {}, frozenset()
         asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
         committed = self._retried("read committed offsets", lambda left: self._consumer.committed(asked, timeout=left))
         starts = {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
         missing = [tp for tp in partitions if tp not in starts]
         if missing:
             starts.update(self._reset_offsets(missing))
-        return {tp: starts[tp] for tp in partitions}
+        at_end = frozenset(missing) if self._reset in _AT_END else frozenset()
+        return {tp: starts[tp] for tp in partitions}, at_end
 
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if self._reset in ("earliest", "smallest", "beginning"):
             edge = ck.OFFSET_BEGINNING
-        elif self._reset in ("latest", "largest", "end"):
+        elif self._reset in _AT_END:
             edge = ck.OFFSET_END
         else:
             raise ConnectException(

@@ -16,7 +16,8 @@ from typing import Any, Final
 import confluent_kafka as ck
 
 from penstock.errors import KafkaException
-from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
+from penstock.kafka.client_log import CLIENT_LOG
+from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 

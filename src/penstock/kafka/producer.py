@@ -41,12 +41,13 @@ from confluent_kafka import KafkaException as ClientException
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.client_log import CLIENT_LOG, SeldomLog
+from penstock.kafka.client_log import CLIENT_LOG
 from penstock.kafka.deliveries import Deliveries, FailedDelivery, Receipts, RecordTooLargeException, too_large
 from penstock.kafka.produce_columns import ProduceColumns, columns_of, mean_bytes, spread
 from penstock.kafka.wire import error_of
 from penstock.pipeline.batches import ProduceBatch
 from penstock.telemetry import log_context
+from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +129,8 @@ class RecordProducer(Deliveries["_Chunk"]):
         merged.setdefault("error_cb", self._on_client_error)
         super().__init__(name)
         self._each_row = each_row
+        # Without an answer of the broker the client counts offsets up from a negative number.
+        self._offsets_known = str(merged.get("acks", merged.get("request.required.acks", "all"))) != "0"
         self._stops_at_failure = stops_at_failure
         self._seldom = SeldomLog(logger)
         self._limit = int(merged.get("queue.buffering.max.kbytes", _DEFAULT_BUFFER_KBYTES)) * 1024
@@ -177,7 +180,13 @@ class RecordProducer(Deliveries["_Chunk"]):
         for first in range(0, table.num_rows, step):
             part = table.slice(first, step)
             count = part.num_rows
-            chunk = _Chunk(replace(batch, table=part), positions[first : first + count], receipts, self._chunk_done)
+            chunk = _Chunk(
+                replace(batch, table=part),
+                positions[first : first + count],
+                receipts,
+                self._chunk_done,
+                offsets_known=self._offsets_known,
+            )
             number = self._admit(chunk, size + RECORD_OVERHEAD_BYTES)
             if number is None:
                 return
@@ -393,6 +402,11 @@ class RecordProducer(Deliveries["_Chunk"]):
         except Exception:
             logger.exception("The acknowledgement of records of %s could not be handled", self._name)
 
+    @property
+    def trouble(self) -> str | None:
+        """What keeps records from being sent, as far as is known."""
+        return self._seldom.last
+
     def _on_client_error(self, error: KafkaError) -> None:
         if error.fatal():
             logger.error("The producer of %s: %s; it sends nothing any more", self._name, error.str())
@@ -406,6 +420,7 @@ class _Chunk:
 
     Attributes:
         left: How many rows are still to be reported, where each is.
+        offsets_known: The broker says where it has put rows; not with `acks=0`.
         handed_over: The client has all rows, and holds some of them as far as is known.
     """
 
@@ -419,14 +434,22 @@ class _Chunk:
         "metadata",
         "nbytes",
         "number",
+        "offsets_known",
         "receipts",
         "rows",
     )
 
     def __init__(
-        self, batch: ProduceBatch, rows: Sequence[int], receipts: Receipts, done: Callable[[_Chunk], None]
+        self,
+        batch: ProduceBatch,
+        rows: Sequence[int],
+        receipts: Receipts,
+        done: Callable[[_Chunk], None],
+        *,
+        offsets_known: bool,
     ) -> None:
         self.batch = batch
+        self.offsets_known = offsets_known
         self.alone = False
         self.handed_over = False
         self.rows = rows
@@ -448,8 +471,12 @@ class _Chunk:
         if error is not None:
             self.errors.append((index, error))
         elif self.metadata is not None:
+            offset = message.offset() if self.offsets_known else None
             self.metadata[self.rows[index]] = RecordMetadata(
-                message.topic() or "", message.partition() or 0, message.offset() or 0, _timestamp_of(message)
+                message.topic() or "",
+                message.partition() or 0,
+                -1 if offset is None or offset < 0 else offset,
+                _timestamp_of(message),
             )
         self.left -= 1
         if not self.left:
@@ -553,11 +580,12 @@ def _failure(row: int, topic: str, error: Exception | KafkaError, size: int) -> 
         where = "the producer's max.request.size" if local else "the broker's or topic's max.message.bytes"
         return FailedDelivery(row, topic, too_large(size, where, None), RecordTooLargeException.java_name)
     name = _JAVA_NAMES.get(code)
+    text = error_of(code).about(topic).text if code == KafkaError.TOPIC_EXCEPTION else error.str()
     kind = KafkaRetriableException if error.retriable() else KafkaException
     return FailedDelivery(
         row,
         topic,
-        kind(error.str()),
+        kind(text),
         KafkaException.java_name if name is None else f"org.apache.kafka.common.errors.{name}",
         unknown_topic=code in _UNKNOWN_TOPIC,
         fatal=code in _FATAL or error.fatal(),

@@ -28,7 +28,6 @@ from confluent_kafka import KafkaError
 
 from penstock.errors import KafkaException
 from penstock.kafka.chunks import Encode, Piece
-from penstock.kafka.client_log import SeldomLog
 from penstock.kafka.cluster_view import ClusterView
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.link import Expected, Link, LinkLostException
@@ -50,6 +49,7 @@ from penstock.kafka.wire import (
     produce_request,
     produce_response,
 )
+from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 
@@ -246,6 +246,15 @@ class Sender:
             fault = self.view.fault(place[0])
             if fault is not None:
                 self._give_up(queue, fault.kind, unknown=fault.unknown)
+            elif self.view.is_gone(*place, now):
+                # As an error of the task, also where it tolerates those of records: a restart sends them elsewhere.
+                self._give_up(queue, self._gone(*place), fatal=True)
+
+    def _gone(self, topic: str, partition: int) -> ErrorKind:
+        return error_of(KafkaError.UNKNOWN_TOPIC_OR_PART).saying(
+            f"topic {topic} has lost partition {partition}, to which records were to go: it has "
+            f"{self.view.partitions(topic)} now. Restart the task: it sends them to the partitions that are there"
+        )
 
     def _question_lost(self, _: LinkLostException) -> None:
         with self._state:
@@ -268,6 +277,14 @@ class Sender:
     def _identity_lost(self, _: LinkLostException) -> None:
         self._asking_identity = False
         self._identity_at = self._clock() + self._settings.retry_backoff
+
+    def trouble(self) -> str | None:
+        """What keeps records from being sent, as far as is known. Thread: any."""
+        with self._state:
+            topics = self.view.awaited
+        if topics:
+            return f"the broker does not know the topic {', '.join(topics)}; it may be about to be created"
+        return self._seldom.last
 
     # ---------------------------------------------------------------- connections
     def _any_link(self, now: float) -> Link | None:

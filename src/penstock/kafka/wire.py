@@ -15,6 +15,7 @@ response header v0) and "The Messages"; KIP-467 for the errors of single records
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -168,6 +169,17 @@ class ErrorKind:
     def saying(self, text: str | None) -> ErrorKind:
         """The same error with what a broker, or the producer itself, says of this case."""
         return replace(self, text=text) if text else self
+
+    def about(self, topic: str) -> ErrorKind:
+        """The same error of this topic: what is wrong with a topic that is refused, its name tells."""
+        if self is not ERRORS.get(_INVALID_TOPIC):
+            return self
+        if _TOPIC_NAME.fullmatch(topic) and topic.strip("."):
+            return self.saying(f"The topic {topic} is one of Kafka's own: nobody may write to it")
+        return self.saying(
+            f"{topic[:_LONGEST_NAME]!r} is no name of a topic: it has 1 to {_LONGEST_NAME} letters (a to z), digits, "
+            "'.', '_' and '-', and is not '.' or '..'"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- requests
@@ -442,6 +454,10 @@ class _Fields:
 
 
 # ------------------------------------------------------------------------------------------------------------ errors
+_INVALID_TOPIC: Final = 17
+_LONGEST_NAME: Final = 249
+_TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{_LONGEST_NAME}}}")
+
 #: Source: Kafka protocol guide, "Error Codes"; which of them are retriable: what extends Java's RetriableException.
 _ROWS: Final = (
     (-1, "UNKNOWN_SERVER_ERROR", "UnknownServerException", False, "The broker failed; its log says why"),
@@ -463,7 +479,7 @@ _ROWS: Final = (
      "The broker that gives out producer ids is not there"),
     (16, "NOT_COORDINATOR", "NotCoordinatorException", True, "Another broker coordinates this producer"),
     (17, "INVALID_TOPIC_EXCEPTION", "InvalidTopicException", False,
-     "The topic has a name that is not allowed, or nobody may write to it"),
+     "The topic has a name that no producer may write to"),
     (18, "RECORD_LIST_TOO_LARGE", "RecordBatchTooLargeException", False,
      "The batch is larger than segment.bytes of the topic"),
     (19, "NOT_ENOUGH_REPLICAS", "NotEnoughReplicasException", True,

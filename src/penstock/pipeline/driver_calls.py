@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from penstock.errors import ConnectException
 from penstock.pipeline.release import forget
+from penstock.pipeline.scarcity import lacks_descriptor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,8 +104,9 @@ def _received(port: int, secret: str, server: Any) -> list[pa.RecordBatch]:
             _do_server_auth(stream, secret)
             rows = list(ArrowCollectSerializer().load_stream(cast("IO[bytes]", stream)))
     except Exception as error:
-        with unwrap_spark_exception():
-            _explain(server, error)
+        if not lacks_descriptor(error):
+            with unwrap_spark_exception():
+                _explain(server, error)
         raise
     with unwrap_spark_exception():
         # The thread that served the rows knows what has failed, if anything has.

@@ -140,7 +140,8 @@ class DriverJvm:
         self._log = _LogTail(reader)
         try:
             launch: Any = launch_gateway
-            gateway = launch(spark_conf, {"stdout": writer, "stderr": writer})
+            # Signals to the worker's process group are the worker's: it still needs the JVM to stop in order.
+            gateway = launch(spark_conf, {"stdout": writer, "stderr": writer, "process_group": 0})
         except Exception as error:
             os.close(writer)
             self._log.join()
@@ -150,6 +151,7 @@ class DriverJvm:
         self._process = gateway.proc
         self._gateway = gateway
         on_launch(gateway.proc)
+        _ignore_sigterm(gateway.jvm)
         try:
             context = SparkContext(conf=spark_conf, gateway=gateway)
             context.setLogLevel("ERROR")
@@ -272,6 +274,17 @@ def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
         f"{JVM_OPTIONS} -Duser.timezone=UTC -Djava.io.tmpdir={scratch} {user_options}".strip()
     )
     return settings
+
+
+def _ignore_sigterm(jvm: Any) -> None:
+    """Lets the JVM go on when all processes of a service are told to end, as systemd does by default.
+
+    PySpark starts it with SIGINT ignored. It ends when its standard input does, which this process holds open.
+    """
+    try:
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
+    except Exception as error:
+        log.debug("The Spark JVM does not ignore SIGTERM: %s", brief(error))
 
 
 def _remove_stale_scratch() -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data import ConnectHeaders, Date, Header, Schema, Struct, Time, Timestamp, Type, validate_value
+from penstock.data.validate import map_key
 from penstock.errors import DataException
 from penstock.pipeline import variant
 from penstock.pipeline.nesting import check_schema, value_too_deep
@@ -408,7 +409,7 @@ def _read_maps(array: pa.Array, schema: Schema, physical: Physical) -> list[obje
     keys = _read(_one_chunk(key_column), schema.key_schema, physical.children[0])
     values = _read(_one_chunk(value_column), schema.value_schema, physical.children[1])
     if physical.form is Form.ENTRIES:
-        keys = [variant.hashable(key) for key in keys]
+        keys = [map_key(key) for key in keys]
     return [
         None if span is None else dict(zip(keys[span[0] : span[1]], values[span[0] : span[1]], strict=True))
         for span in _spans(array)

@@ -24,6 +24,7 @@ from penstock.errors import SparkSessionLostException, SparkStoppedException, Sp
 from penstock.pipeline.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
 from penstock.pipeline.heartbeat import Silence
 from penstock.pipeline.remote_session import RemoteSession
+from penstock.pipeline.scarcity import Shortage, lacks_descriptor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,9 +206,10 @@ class SparkRuntime:
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.
+            ConnectException: the worker has had no file descriptor for the job for a minute.
             Exception: what the job raised on a healthy session.
         """
-        losses = 0
+        losses, shortage = 0, Shortage()
         while True:
             found = self.current()
             assert found is not None, "it was waited for"
@@ -215,6 +217,9 @@ class SparkRuntime:
             try:
                 return job(session)
             except Exception as error:
+                if lacks_descriptor(error):
+                    shortage.wait(error)
+                    continue
                 if not self.is_lost(generation, error):
                     raise
                 losses += 1

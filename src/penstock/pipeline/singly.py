@@ -1,14 +1,15 @@
-"""Small batches of many schemas, and batches with a deeply nested schema, record by record.
+"""Small batches of many schemas, and batches with a deeply nested schema or a huge value, record by record.
 
 A plan has one schema. Spark takes 100 ms and more to analyse what a schema adds to a plan, for each mix of schemas anew
 and whatever the number of rows; a record takes some 50 microseconds through the methods that stock classes have for one
 record. So a poll of fifty tables with a few rows each goes that way, and as bytes through one plan, like the records of
 a user's own converter. ``penstock.spark.bypass=never`` keeps such batches in their own plans.
 
-A schema that is nested deeply takes Spark seconds and more by itself (``nesting.py``).
+A schema that is nested deeply takes Spark seconds and more by itself (``nesting.py``). A value of a hundred megabytes
+takes the whole heap of the JVM, in which the batches of all tasks are.
 
-Main functions: ``singly`` (the same task without columns), ``not_for_plans`` (whether a batch is such) and
-``without_spark`` (for looks at a few records). Thread: the task's pipeline thread; instances are those of the task,
+Main functions: ``singly`` (the same task without columns), ``not_for_plans`` and ``is_huge`` (whether a batch is such),
+and ``without_spark`` (for looks at a few records). Thread: the task's pipeline thread; instances are those of the task,
 which has one batch at a time.
 """
 
@@ -18,10 +19,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.api import ConnectRecord, Converter, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.data import ConnectHeaders, Schema, SchemaAndValue
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue, Struct
 from penstock.pipeline.batches import PipelineSpec, TransformStage
 from penstock.pipeline.nesting import exceeds
 from penstock.pipeline.segments import class_name
@@ -32,6 +36,11 @@ MIN_SCHEMAS: Final = 6
 ROWS_EACH: Final = 300
 #: Batches with more rows are not looked at.
 MAX_ROWS: Final = 10_000
+#: A plan holds a value about ten times: as it comes, in Spark's rows, which grow by doubling, and as it goes.
+HUGE_BYTES: Final = 16 * 1024 * 1024
+#: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
+_FEW: Final = 256
+_LEVELS: Final = 3
 
 
 class _SinglyConverter(Converter):
@@ -112,8 +121,39 @@ def many_schemas(records: Sequence[ConnectRecord]) -> bool:
 
 
 def not_for_plans(records: Sequence[ConnectRecord]) -> bool:
-    """Whether a batch goes record by record: it is quicker so, or has a schema that would take long to plan for."""
-    return many_schemas(records) or _deep_schemas(records)
+    """Whether a batch goes record by record: it is quicker so, or takes more time or memory than a plan should."""
+    return many_schemas(records) or _deep_schemas(records) or _huge_values(records)
+
+
+def is_huge(table: pa.Table) -> bool:
+    """Whether a text or bytes of a table is too large for a plan."""
+    return table.nbytes > HUGE_BYTES and any(
+        (pc.max(pc.binary_length(column)).as_py() or 0) > HUGE_BYTES
+        for column in table.columns
+        if column.nbytes > HUGE_BYTES and _has_length(column.type)
+    )
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _huge_values(records: Sequence[ConnectRecord]) -> bool:
+    levels = _LEVELS if len(records) <= _FEW else 0
+    return any(_is_huge(record.value, levels) or _is_huge(record.key, levels) for record in records)
+
+
+def _is_huge(value: object, levels: int) -> bool:
+    if isinstance(value, (str, bytes)):
+        return len(value) > HUGE_BYTES
+    if not levels:
+        return False
+    if isinstance(value, Struct):
+        return any(_is_huge(value.get_without_default(field.name), levels - 1) for field in value.schema.fields)
+    if isinstance(value, dict):
+        return any(_is_huge(item, levels - 1) for item in value.values())
+    return isinstance(value, list) and any(_is_huge(item, levels - 1) for item in value[:_FEW])
 
 
 def _deep_schemas(records: Sequence[ConnectRecord]) -> bool:

@@ -34,7 +34,7 @@ from penstock.pipeline.odd_maps import Rows, odd_rows, split, transformed_alone
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, side_values
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
-from penstock.pipeline.singly import are_many, singly
+from penstock.pipeline.singly import are_many, is_huge, singly
 from penstock.pipeline.sink_frames import frames_of
 from penstock.pipeline.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
 
@@ -141,7 +141,7 @@ class SinkPipeline:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         groups, deep = self._sorted(table)
-        if self._singly is not None and (deep or are_many(len(groups), table.num_rows)):
+        if self._singly is not None and (deep or are_many(len(groups), table.num_rows) or is_huge(table)):
             return self._singly._begin(table, submit)
         failures = Failures()
         read = self._begin_reading(groups, table, failures, submit)

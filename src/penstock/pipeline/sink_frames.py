@@ -5,7 +5,7 @@ Main function: ``frames_of``. Thread: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -128,12 +128,20 @@ def _dated(kind: pa.DataType, schema: Schema | None, physical: Physical) -> pa.D
     if physical.form is Form.MAP:
         inner = _dated(kind.item_type, schema.value_schema, physical.children[1])
         return None if inner is None else pa.map_(kind.key_field, kind.item_field.with_type(inner))
+    if physical.form is Form.ENTRIES:
+        pair = kind.value_type
+        parts = ((schema.key_schema, physical.children[0]), (schema.value_schema, physical.children[1]))
+        dated = _dated_fields(pair, parts)
+        return None if dated is None else pa.list_(kind.value_field.with_type(dated))
     if physical.form is Form.STRUCT:
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        pairs = zip(fields, schema.fields, physical.children, strict=True)
-        inner_types = [_dated(field.type, one.schema, child) for field, one, child in pairs]
-        if all(inner is None for inner in inner_types):
-            return None
-        pairs_of = zip(fields, inner_types, strict=True)
-        return pa.struct([field if inner is None else field.with_type(inner) for field, inner in pairs_of])
+        return _dated_fields(kind, zip([one.schema for one in schema.fields], physical.children, strict=True))
     return None
+
+
+def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Physical]]) -> pa.DataType | None:
+    """The struct with dates in it; None = there are none."""
+    inner = [_dated(field.type, schema, child) for field, (schema, child) in zip(kind, parts, strict=True)]
+    if all(one is None for one in inner):
+        return None
+    pairs = zip(kind, inner, strict=True)
+    return pa.struct([field if one is None else field.with_type(one) for field, one in pairs])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.errors import DataException
@@ -34,6 +35,7 @@ from penstock.pipeline.frame import (
     records_of,
     shared_of,
 )
+from penstock.pipeline.frame_spark import misfit_of
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
@@ -42,8 +44,9 @@ from penstock.pipeline.nesting import make_room
 from penstock.pipeline.odd_maps import Rows, merged, odd_rows, split, transformed_alone
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
-from penstock.pipeline.singly import not_for_plans, singly
+from penstock.pipeline.singly import is_huge, not_for_plans, singly
 from penstock.pipeline.step import ColumnConverter, SideName
+from penstock.pipeline.types import collectable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,6 +105,7 @@ class SourcePipeline:
         self._frames = FrameRunner(jobs)
         # Bytes that are made by a user's own converters alone have seen no plan when they are done.
         self._whole = spec.nothing_beside_spark or (not self._last.steps and not spec.without_spark)
+        self._must = spec.nothing_beside_spark
         alone = singly(spec) if self._last.steps else None
         self._singly = None if alone is None else SourcePipeline(alone, jobs, moved)
 
@@ -127,7 +131,7 @@ class SourcePipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        if self._singly is not None and not isinstance(batch, SourceFrame) and not_for_plans(batch.records):
+        if self._singly is not None and _not_for_plans(batch):
             return self._singly.begin(batch, submit)
         if isinstance(batch, SourceFrame):
             finish = self._begin_frame(batch, submit)
@@ -136,7 +140,7 @@ class SourcePipeline:
 
         def end() -> ProduceBatch:
             made = finish()
-            if self._whole and made.table.num_rows:
+            if self._whole and made.table.num_rows and (self._must or not is_huge(made.table)):
                 made = replace(made, table=self._jobs.through(made.table))
             self._moved(made.table.num_rows)
             return made
@@ -150,7 +154,7 @@ class SourcePipeline:
         if isinstance(first, Columns) and isinstance(data, pa.Table) and data.num_rows:
             return self._begin_read_frame(first, frame, data, submit)
         if first is not None or self._own:
-            table = data if isinstance(data, pa.Table) else self._jobs.on_dataframe(data, _rows_of)
+            table = data if isinstance(data, pa.Table) else self._jobs.on_dataframe(data, partial(_rows_of, frame))
             return self._begin_records(frame_to_records(frame, table), submit)
         if not isinstance(data, pa.Table):
             return self._begin_dataframe(frame, data, submit)
@@ -166,7 +170,16 @@ class SourcePipeline:
     def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
         """The task's own plan and the chain's behind it are one job."""
         read = partial(columns_of_dataframe, frame)
-        result = submit(lambda: self._jobs.run_frame(data, self._last.steps, read))
+
+        def job() -> tuple[FrameColumns, Outcome]:
+            try:
+                return self._jobs.run_frame(data, self._last.steps, read)
+            except PySparkException as error:
+                if misfit := misfit_of(error):
+                    raise misfit from error
+                raise
+
+        result = submit(job)
 
         def finish() -> ProduceBatch:
             columns, outcome = result()
@@ -347,6 +360,12 @@ class SourcePipeline:
         return in_order(made, rows, failures)
 
 
+def _not_for_plans(batch: SourceRecords | SourceFrame) -> bool:
+    if isinstance(batch, SourceFrame):
+        return isinstance(batch.data, pa.Table) and is_huge(batch.data)
+    return not_for_plans(batch.records)
+
+
 def _convert_own(
     side: SideName,
     converter: Converter,
@@ -385,8 +404,11 @@ def _records_of(
     return rows_of(outcome, rows, lambda places, keys, values: records_of(frame, others, keys, values))
 
 
-def _rows_of(frame: DataFrame) -> pa.Table:
-    return frame.toArrow()
+def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
+    # Says which column has a type that cannot be taken, before the job runs.
+    columns_of_dataframe(frame, data)
+    variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
+    return data.withColumns({name: collectable(data[name]) for name in variants}).toArrow()
 
 
 def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:

@@ -34,6 +34,7 @@ from itertools import accumulate
 from typing import Final, cast
 
 from penstock.data import Date, Field, Schema, Struct, Time, Timestamp, Type
+from penstock.data.validate import map_key
 from penstock.errors import DataException
 from penstock.pipeline.nesting import MAX_LEVELS, is_deep, value_too_deep
 from penstock.pipeline.temporal import EPOCH, date_of_days, datetime_of_millis, millis_of_time, time_of_millis
@@ -638,17 +639,12 @@ def _read_tagged(tag: str, content: object) -> object:
         return _datetime_of_micros(cast("int", content))
     parts = cast("list[object]", content)
     if tag == MAP_TAG:
-        return {hashable(key): value for key, value in cast("list[tuple[object, object]]", parts)}
+        return {map_key(key): value for key, value in cast("list[tuple[object, object]]", parts)}
     if tag == DECIMAL_TAG:
         unscaled = int.from_bytes(cast("bytes", parts[0]), "big", signed=True)
         return rescaled(unscaled, cast("int", parts[1]))
     schema = _unpack_schema(cast("dict[str, object]", parts[0]))
     return Struct.unchecked(schema, cast("list[object]", parts[1]))
-
-
-def hashable(key: object) -> object:
-    """Return a map key that a Python dict can hold: lists (which Java allows as keys) become tuples."""
-    return tuple(hashable(item) for item in key) if isinstance(key, list) else key
 
 
 # ------------------------------------------------------------------------------------- schemas inside schemaless data

@@ -11,6 +11,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from penstock.plugins.discovery import (
     class_version,
@@ -21,11 +22,17 @@ from penstock.plugins.discovery import (
     plugin_roots,
 )
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, PluginNotFoundException, simple_name
+from penstock.plugins.loaded_code import LoadedCode
+from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.plugins.stock import STOCK
 
 log = logging.getLogger(__name__)
 
 _CONNECTOR_KINDS = (PluginKind.SOURCE, PluginKind.SINK)
+
+
+#: An error names so many classes: those whose names are nearest.
+_SHOWN: Final = 3
 
 
 class Plugins:
@@ -38,6 +45,9 @@ class Plugins:
         plugin_path: Directories of other people's plugins.
         stock: The built-in ones; replaced in tests.
 
+    Attributes:
+        code: The files that the classes given out came from.
+
     Thread: any.
     Source: org.apache.kafka.connect.runtime.isolation.Plugins.
     """
@@ -48,6 +58,7 @@ class Plugins:
         make_importable(self._roots)
         self._lock = threading.Lock()
         self._others: tuple[PluginDescriptor, ...] | None = None
+        self.code = LoadedCode()
 
     @classmethod
     def discover(cls, plugin_path: Sequence[str] = ()) -> Plugins:
@@ -161,6 +172,11 @@ class Plugins:
         if inspect.isabstract(found):
             missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
             raise PluginNotFoundException(f"Class {text} is abstract, it still needs: {missing}")
+        try:
+            check_methods(found)
+        except SignatureError as error:
+            raise PluginNotFoundException(f"Class {text} cannot be used: {error}") from error
+        self.code.note(found.__module__)
         return found
 
     def _found_elsewhere(self) -> tuple[PluginDescriptor, ...]:
@@ -169,6 +185,8 @@ class Plugins:
                 points = find_entry_points()
                 own = find_entry_points([str(root) for root in self._roots]) if self._roots else []
                 self._others = (*points, *own, *find_in_directories(self._roots))
+                for module in {plugin.target.partition(":")[0] for plugin in self._others}:
+                    self.code.note(module)
             return self._others
 
     def choice(self, kind: PluginKind, class_text: str) -> str:
@@ -188,13 +206,23 @@ class Plugins:
 
     def _choice(self, kinds: Sequence[PluginKind], text: str) -> str:
         there = self.descriptors(kinds)
-        listed = ", ".join(f"{plugin.name} ({plugin.kind.value})" for plugin in there) or "none"
+        near = sorted(there, key=lambda plugin: -_likeness(text, plugin))[:_SHOWN]
+        listed = ", ".join(f"{plugin.name} ({plugin.kind.value})" for plugin in near) or "none"
+        more = len(there) - len(near)
+        rest = f" and {more} more, which `penstock plugins` lists" if more else ""
         closest = _closest(text, there)
-        return f"available {_plural(kinds[0].noun)} are: {listed}" + (f". Did you mean {closest}?" if closest else "")
+        meant = f". Did you mean {closest}?" if closest else ""
+        return f"available {_plural(kinds[0].noun)} are: {listed}{rest}{meant}"
 
 
 def _plural(noun: str) -> str:
     return {"HeaderConverter": "header converters", "ConfigProvider": "config providers"}.get(noun, noun.lower() + "s")
+
+
+def _likeness(text: str, plugin: PluginDescriptor) -> float:
+    """How much a text is like one of a plugin's names, from 0 to 1."""
+    wanted = {text.lower(), simple_name(text).lower()}
+    return max(difflib.SequenceMatcher(None, one, name.lower()).ratio() for one in wanted for name in plugin.names())
 
 
 def _closest(text: str, there: Iterable[PluginDescriptor]) -> str | None:

@@ -1,8 +1,9 @@
 """The stock REST extension: requests need a user and password of a file.
 
-Main type: ``BasicAuthExtension``. The file is named where Java names it: ``KAFKA_OPTS`` has
-``-Djava.security.auth.login.config=FILE``, and the entry ``KafkaConnect`` of that JAAS file names a file of
-``user=password`` lines. Both are read once, at the start of the worker.
+Main type: ``BasicAuthExtension``. The worker's setting ``rest.basic.auth.file`` names a file of ``user=password``
+lines, and is enough to turn it on. Without it the file is named where Java names it: ``KAFKA_OPTS`` has
+``-Djava.security.auth.login.config=FILE``, and the entry ``KafkaConnect`` of that JAAS file names the users' file.
+Files are read once, at the start of the worker.
 
 Source: org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import logging
 import os
 import re
 import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -23,6 +26,10 @@ from penstock.api.rest import RestExtension, RestExtensionContext, RestRequest, 
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException
 
+log = logging.getLogger(__name__)
+
+#: The worker's setting that names the users' file.
+USERS_FILE: Final = "rest.basic.auth.file"
 JAVA_NAME: Final = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
 ENTRY: Final = "KafkaConnect"
 
@@ -48,11 +55,14 @@ class BasicAuthExtension(RestExtension):
     def configure(self, configs: Mapping[str, str]) -> None:
         """Reads the users.
 
+        Args:
+            configs: The worker's settings.
+
         Raises:
             ConfigException: a file is missing, or names no users.
         """
-        del configs
-        self._passwords = read_users(login_file(self._environment))
+        path = configs.get(USERS_FILE, "").strip() or users_file(login_file(self._environment))
+        self._passwords = read_users(path)
 
     def register(self, context: RestExtensionContext) -> None:
         """Adds the filter."""
@@ -81,16 +91,16 @@ def login_file(environment: Mapping[str, str]) -> str:
         if word.startswith(_OPTION):
             return word.removeprefix(_OPTION)
     raise ConfigException(
-        f"The REST extension for basic authentication needs a JAAS file: set KAFKA_OPTS to {_OPTION}FILE, with an "
-        f"entry {ENTRY} that names a file of user=password lines"
+        f"The REST extension for basic authentication needs a file of user=password lines: name it in {USERS_FILE}, or "
+        f"as Java does, with KAFKA_OPTS={_OPTION}FILE, where the entry {ENTRY} of that JAAS file names it"
     )
 
 
-def read_users(path: str) -> dict[str, str]:
-    """The users and passwords that the entry ``KafkaConnect`` of a JAAS file leads to.
+def users_file(path: str) -> str:
+    """The file of users that the entry ``KafkaConnect`` of a JAAS file names.
 
     Raises:
-        ConfigException: a file cannot be read, or there is no such entry, or no user.
+        ConfigException: the JAAS file cannot be read, or there is no such entry.
     """
     text = _COMMENT.sub("", _read(path))
     entry = re.search(rf"\b{ENTRY}\s*\{{(.*?)\}}\s*;", text, re.DOTALL)
@@ -99,10 +109,20 @@ def read_users(path: str) -> dict[str, str]:
     option = _FILE_OPTION.search(entry[1])
     if option is None:
         raise ConfigException(f'The entry {ENTRY} of the JAAS file {path} has no option file="..."')
-    users_path = option[1] or option[2]
-    users = parse_properties(_read(users_path))
+    return option[1] or option[2]
+
+
+def read_users(path: str) -> dict[str, str]:
+    """The users of a file of ``user=password`` lines, with their passwords; warns where everybody may read it.
+
+    Raises:
+        ConfigException: it cannot be read, or has no user.
+    """
+    users = parse_properties(_read(path))
     if not users:
-        raise ConfigException(f"The file {users_path} has no user; write lines of the form user=password")
+        raise ConfigException(f"The file {path} has no user; write lines of the form user=password")
+    if os.stat(path).st_mode & stat.S_IROTH:
+        log.warning("Everybody on this machine may read %s, which holds passwords: chmod 600 %s", path, path)
     return users
 
 

@@ -26,6 +26,7 @@ from penstock.errors import (
     NotFoundException,
 )
 from penstock.rest.services import RequestTimeout
+from penstock.worker.threads import NoThreadException
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (NotFoundException, 404),
     (AlreadyExistsException, 409),
     (ConflictException, 409),
+    (NoThreadException, 503),
 )
 
 #: The answer to requests that wait for something when the worker ends.

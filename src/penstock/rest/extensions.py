@@ -9,6 +9,7 @@ Source: org.apache.kafka.connect.runtime.rest.RestServer.registerRestExtensions;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -19,11 +20,14 @@ from penstock.api.rest import ClusterState, RestExtension, RestFilter, RestHandl
 from penstock.config import import_class
 from penstock.errors import ConfigException, NotFoundException
 from penstock.herder import Herder
-from penstock.rest.basic_auth import JAVA_NAME, BasicAuthExtension
+from penstock.plugins.signatures import SignatureError, check_methods
+from penstock.rest.basic_auth import JAVA_NAME, USERS_FILE, BasicAuthExtension
 from penstock.rest.bodies import read_body
 from penstock.rest.errors import on_error
 from penstock.rest.routing import Entry, not_json, raw_path
 from penstock.rest.services import Services, services
+
+_BASIC_AUTH: Final = (JAVA_NAME, JAVA_NAME.rpartition(".")[2])
 
 
 class HerderState:
@@ -61,7 +65,7 @@ class Extensions:
 
     Args:
         classes: ``rest.extension.classes``.
-        settings: The worker's.
+        settings: The worker's; ``rest.basic.auth.file`` adds the stock extension, before all others.
         state: What extensions may know.
 
     Raises:
@@ -74,7 +78,7 @@ class Extensions:
         self._state = state
         self._extensions: list[RestExtension] = []
         try:
-            for text in filter(None, (name.strip() for name in classes)):
+            for text in _wanted(classes, settings):
                 extension = _made(text)
                 self._extensions.append(extension)
                 extension.configure(dict(settings))
@@ -142,13 +146,24 @@ class ExtensionFilters:
         await self._app(scope, receive, send)
 
 
+def _wanted(classes: Sequence[str], settings: Mapping[str, str]) -> list[str]:
+    named = [name for name in (text.strip() for text in classes) if name]
+    if settings.get(USERS_FILE, "").strip() and not any(name in _BASIC_AUTH for name in named):
+        named.insert(0, JAVA_NAME)
+    return named
+
+
 def _made(text: str) -> RestExtension:
-    if text in (JAVA_NAME, JAVA_NAME.rpartition(".")[2]):
+    if text in _BASIC_AUTH:
         return BasicAuthExtension()
     try:
-        extension: object = import_class(text)()
+        cls = import_class(text)
+        check_methods(cls)
+        extension: object = cls()
     except LookupError as error:
         raise ConfigException("rest.extension.classes", text, str(error)) from error
+    except SignatureError as error:
+        raise ConfigException("rest.extension.classes", text, f"It cannot be used: {error}") from error
     except Exception as error:
         raise ConfigException("rest.extension.classes", text, f"It cannot be made: {error}") from error
     if not isinstance(extension, RestExtension):

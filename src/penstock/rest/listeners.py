@@ -1,18 +1,26 @@
 """Where the REST API listens: the setting ``listeners`` and the sockets made of it.
 
-Main type: ``Listener``. ``open_listeners`` binds, so that a taken port ends the start of the worker.
+Main types: ``Listener``, ``ListeningSocket``. ``open_listeners`` binds, so that a taken port ends the start of the
+worker.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock.errors import ConfigException, ConnectException
 
 _BACKLOG = 128
+#: What the system says when it has no room for another connection.
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+#: The event loop looks again a second after it was told so.
+_FULL_S: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,27 @@ class Listener:
         return cls(parts.hostname or "", port, scheme)
 
 
+class ListeningSocket(socket.socket):
+    """One that says once that there is no room for connections, and then that there are none, until it is asked anew.
+
+    The event loop asks for two thousand connections in one go, goes on asking when there is no room, and takes every
+    refusal for a reason to begin again.
+    """
+
+    _full_until = 0.0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """See ``socket.socket``."""
+        if time.monotonic() < self._full_until:
+            raise BlockingIOError(errno.EAGAIN, "There is no room for connections")
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self._full_until = time.monotonic() + _FULL_S
+            raise
+
+
 def open_listeners(listeners: Sequence[Listener]) -> list[socket.socket]:
     """Binds all listeners.
 
@@ -91,7 +120,7 @@ def _bind(listener: Listener) -> socket.socket:
         # Connections inherit it. Without it the second part of an answer waits for the client's word that it has the
         # first, and clients take their time for that: 40 ms.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return bound
+        return ListeningSocket(fileno=bound.detach())
     except OSError as error:
         raise ConnectException(
             f"The REST server cannot listen on {text}: {error.strerror or error}. "

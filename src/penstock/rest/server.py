@@ -13,13 +13,18 @@ import ssl
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from penstock.pipeline.scarcity import FILES_USED_UP
 from penstock.rest.connections import BoundedConnection
+from penstock.rest.listeners import NO_ROOM
+from penstock.telemetry.seldom_log import SeldomLog
 
 log = logging.getLogger(__name__)
+_seldom = SeldomLog(log)
 
 STOP_TIMEOUT_S = 10.0
 #: How long open requests may take when the worker ends.
@@ -82,8 +87,17 @@ class RestServer:
             log.exception("The REST server ended by an error")
 
     async def _serve_all(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(_on_loop_error)
         pairs = zip(self._servers, self._parts, strict=True)
         await asyncio.gather(*(server.serve(sockets=list(part.sockets)) for server, part in pairs))
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        _seldom.warning("room", "The REST server can take no connection: %s. %s", error.strerror, FILES_USED_UP)
+    else:
+        loop.default_exception_handler(context)
 
 
 def _server(part: Served, patience_s: float) -> uvicorn.Server:

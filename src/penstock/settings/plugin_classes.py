@@ -5,9 +5,10 @@ Main types: the `PluginClasses` protocol and `InstalledPlugins`, which asks the 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from penstock.config import ClassResolver, ConfigDef, import_class
@@ -129,6 +130,34 @@ def kind_of_setting(setting: str) -> PluginKind | None:
     if setting.startswith("predicates.") and setting.endswith(".type"):
         return PluginKind.PREDICATE
     return _KIND_OF_SETTING.get(setting)
+
+
+def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
+    """What to tell about a connector whose code has changed on disk since this process has loaded it.
+
+    Args:
+        plugins: The worker's, which have given out its classes.
+        config: The connector's settings.
+
+    Returns:
+        A sentence; None when nothing has changed.
+    """
+    modules = set()
+    for setting, text in config.items():
+        kind = kind_of_setting(setting)
+        # A class that is not there any more is told where it is looked for.
+        with contextlib.suppress(ConnectException):
+            if setting == "connector.class":
+                modules.add(plugins.resolve_connector(text).__module__)
+            elif kind is not None:
+                modules.add(plugins.resolve(kind, text).__module__)
+    changed = plugins.code.changed(modules)
+    if not changed:
+        return None
+    return (
+        f"The code of {', '.join(changed)} has changed on disk since this worker loaded it. The worker goes on with "
+        "what it has loaded: restart the worker to run the new code"
+    )
 
 
 def _concrete_neighbours(cls: type) -> Iterable[type]:

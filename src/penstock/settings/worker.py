@@ -247,13 +247,13 @@ def resolve_placeholders(
         new_provider: Makes and configures a provider; it is closed here.
 
     Raises:
-        ConfigException: A provider cannot be made, or cannot read a path.
+        ConfigException: A provider cannot be made, cannot read a path, or has no value for a placeholder.
     """
     made: dict[str, ConfigProvider] = {}
     try:
         for settings in providers_of(properties):
             made[settings.name] = new_provider(settings)
-        return ConfigTransformer(made).transform(properties)
+        return ConfigTransformer(made).resolve(properties).complete()
     finally:
         for provider in made.values():
             provider.close()

@@ -164,6 +164,14 @@ _REST = (
     ),
     _Row("rest.extension.classes", _LIST, "", _LOW, "Classes that extend the REST API."),
     _Row(
+        "rest.basic.auth.file",
+        _TEXT,
+        None,
+        _LOW,
+        "Penstock's own: a file of user=password lines; requests have to name one of these users, with its password. "
+        "Unset, everybody who reaches a listener may use the API, unless an extension says otherwise.",
+    ),
+    _Row(
         "admin.listeners",
         _LIST,
         None,

@@ -14,8 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import TracebackType
 from typing import TextIO
 
+from penstock.errors import stack_trace
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 _context: ContextVar[str] = ContextVar("penstock_log_context", default="")
 
 
@@ -47,11 +51,19 @@ def log_context(connector: str, task: int | None = None, scope: str | None = Non
 
 
 class ContextFormatter(logging.Formatter):
-    """``[2026-01-31 12:00:00,123] INFO [connector|task-0] message (logger)``."""
+    """``[2026-01-31 12:00:00,123] INFO [connector|task-0] message (logger)``, and the trace of an error as in a status.
+
+    While the worker's own loggers are at DEBUG, traces are Python's, with all frames.
+    """
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", self.converter(record.created))
         return f"{moment},{int(record.msecs):03d}"
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        if ei[1] is None or logging.getLogger("penstock").isEnabledFor(logging.DEBUG):
+            return super().formatException(ei)
+        return stack_trace(ei[1])
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         context = getattr(record, "context", None)
@@ -66,6 +78,9 @@ _QUIET = {
     "uvicorn.error": logging.WARNING,
     "uvicorn.access": logging.WARNING,
     "asyncio": logging.WARNING,
+    # The client of schema registries, which tells of each request.
+    "httpx": logging.WARNING,
+    "httpx2": logging.WARNING,
     "pyspark": logging.WARNING,
 }
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from penstock.api import Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
-from penstock.errors import BadRequestException, KafkaRetriableException
+from penstock.errors import BadRequestException, KafkaException, KafkaRetriableException
 from penstock.herder import StandaloneHerder
 from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.interface import Health
@@ -29,6 +29,7 @@ from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.task_slot import StateReport
+from penstock.worker.waiting import Hints
 from penstock.worker.worker import TaskRequest, Worker, WorkerParts
 
 SOURCE = "penstock.testing.probes:ProbeSource"
@@ -56,6 +57,7 @@ class FakeTask:
         self.retry_at_ms: int | None = None
         self.has_delivered = False
         self.round_began = time.monotonic()
+        self.hints = Hints()
         self._ended = threading.Event()
         self._stop_asked = False
 
@@ -113,6 +115,7 @@ class FakeGroups:
     def __init__(self) -> None:
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.topics = {"t": 2}
+        self.forbidden: set[str] = set()
         self.busy = False
         self.away = False
 
@@ -137,8 +140,14 @@ class FakeGroups:
     def group_busy(self, error: Exception) -> bool:
         return isinstance(error, GroupBusy)
 
-    def existing_partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
-        return {TopicPartition(topic, n) for topic in topics for n in range(self.topics.get(topic, 0))}
+    def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
+        wanted = self.topics if topics is None else topics
+        return {TopicPartition(topic, n) for topic in wanted for n in range(self.topics.get(topic, 0))}
+
+    def topic_exists(self, topic: str) -> bool:
+        if topic in self.forbidden:
+            raise KafkaException(f"describing the topic {topic} failed: Topic authorization failed")
+        return topic in self.topics
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)

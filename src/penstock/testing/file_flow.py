@@ -17,15 +17,19 @@ from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.topic_reader import read_values
 from penstock.testing.worker_process import WorkerProcess
 
-_LINES_AT_ONCE = 40
 _PAUSE_S = 0.02
 
 
 class Feeder:
-    """Appends numbered lines to a file, 2,000 a second, until it is closed, whether anybody reads them or not."""
+    """Appends numbered lines to a file until it is closed, whether anybody reads them or not.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        path: of the file.
+        lines_at_once: fifty times a second.
+    """
+
+    def __init__(self, path: Path, lines_at_once: int = 40) -> None:
+        self._path, self._lines_at_once = path, lines_at_once
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder")
 
@@ -41,9 +45,9 @@ class Feeder:
         number = 0
         with self._path.open("ab", buffering=0) as out:
             while not self._closed.wait(_PAUSE_S):
-                numbers = range(number, number + _LINES_AT_ONCE)
+                numbers = range(number, number + self._lines_at_once)
                 out.write(b"".join(b"line %08d, \xc3\xa4 bit longer than its number\n" % n for n in numbers))
-                number += _LINES_AT_ONCE
+                number += self._lines_at_once
 
 
 class FileFlow:

@@ -115,7 +115,7 @@ class JournalSinkTask(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        self._write("pre_commit", offsets, closing=self.context.is_closing)
+        self._write("pre_commit", offsets, closing=self.context.is_closing())
         return offsets
 
     def put(self, records: Sequence[SinkRecord]) -> None:

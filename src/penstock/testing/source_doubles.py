@@ -224,6 +224,10 @@ class FakeProducer:
         with self.changed:
             return self.changed.wait_for(lambda: self.aborted or not self.open, timeout_s) and not self.aborted
 
+    @property
+    def trouble(self) -> str | None:
+        return "no broker answers"
+
     def abort(self) -> None:
         with self.changed:
             self.aborted = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -102,6 +103,8 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT if piped else out,
                 cwd=self.directory,
                 bufsize=0,
+                # For `end`, which may signal all of it.
+                process_group=0,
             )
         if piped:
             self._copying = threading.Thread(target=self._copy, args=(self.running.stdout,), name="log-copy")
@@ -143,10 +146,23 @@ class WorkerProcess:
         assert self.running is not None
         return self.running.wait(timeout_s)
 
-    def end(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 60) -> int:
-        """Signals the worker and waits for its end; its exit code."""
+    def end(
+        self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 60, *, others: Sequence[int] | None = None
+    ) -> int:
+        """Signals the worker and waits for its end; its exit code.
+
+        Args:
+            number: the signal.
+            timeout_s: for the end.
+            others: processes to signal first; with any, even none, the signal goes to the worker's whole group.
+        """
         assert self.running is not None
-        self.running.send_signal(number)
+        for pid in others or ():
+            os.kill(pid, number)
+        if others is None:
+            self.running.send_signal(number)
+        else:
+            os.killpg(self.pid, number)
         return self.wait_ended(timeout_s)
 
     def end_at(self, point: str) -> None:

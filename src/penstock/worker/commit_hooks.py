@@ -12,10 +12,11 @@ Source: KIP-416; AbstractWorkerSourceTask.recordSent and recordDropped of Kafka 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.api import RecordMetadata, SourceFrame, SourceTask
@@ -27,7 +28,22 @@ logger = logging.getLogger(__name__)
 
 def wants_metadata(task: SourceTask) -> bool:
     """Whether a task is to be told where each of its records is."""
-    return type(task).record_acknowledged is not SourceTask.record_acknowledged
+    return type(task).record_acknowledged is not SourceTask.record_acknowledged or _commits_with_metadata(task)
+
+
+def _commits_with_metadata(task: SourceTask) -> bool:
+    """Whether ``commit_record`` is written in Java's form, or in both in one: with ``metadata`` as its second argument.
+
+    Any other second argument that may be left out is the author's own.
+    """
+    if type(task).commit_record is SourceTask.commit_record:
+        return False
+    given = [
+        one
+        for one in inspect.signature(task.commit_record).parameters.values()
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(given) > 1 and (given[1].default is given[1].empty or "metadata" in given[1].name)
 
 
 @dataclass
@@ -51,9 +67,11 @@ class CommitHooks:
     def __init__(self, task: SourceTask) -> None:
         kind = type(task)
         self._task = task
+        self._commit_record: Callable[..., object] = task.commit_record
         self._each = kind.commit_record is not SourceTask.commit_record
         self.wants_frames = kind.commit_batch is not SourceTask.commit_batch
-        self._wants_metadata = wants_metadata(task)
+        self._each_with_metadata = _commits_with_metadata(task)
+        self._wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
         self._queue: deque[_Told] = deque()
         self._by_submission: dict[int, _Told] = {}
         self._calling = threading.Lock()
@@ -104,8 +122,10 @@ class CommitHooks:
             except Exception:
                 logger.exception("The task's record_acknowledged() raised; the record is acknowledged all the same")
             try:
-                if self._each:
-                    self._task.commit_record(records[row])
+                if self._each_with_metadata:
+                    self._commit_record(records[row], metadata)
+                elif self._each:
+                    self._commit_record(records[row])
             except Exception:
                 logger.exception("The task's commit_record() raised; the record is done all the same")
         told.next_row = end

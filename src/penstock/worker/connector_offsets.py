@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.api import OffsetAndMetadata, TopicPartition
-from penstock.errors import BadRequestException, ConflictException
+from penstock.errors import BadRequestException, ConflictException, KafkaException
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetWriter, connector_offsets
+
+if TYPE_CHECKING:
+    # It brings the Kafka client, and the command imports this module before the REST server listens.
+    from penstock.kafka.consumer import Subscription
 
 SourcePartition = Mapping[str, object] | None
 SourceOffset = Mapping[str, object] | None
@@ -41,8 +45,11 @@ class GroupAdmin(Protocol):
     def group_busy(self, error: Exception) -> bool:
         """Whether a change failed because the group still has members."""
 
-    def existing_partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
-        """All partitions of those of the topics that exist."""
+    def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist; of all topics when None."""
+
+    def topic_exists(self, topic: str) -> bool:
+        """Whether the topic is there; raises where nobody may know."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset of the first record that each partition still has."""
@@ -124,6 +131,9 @@ class ConnectorOffsets(Protocol):
         self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> SinkPlan:
         """What such a change would come to; nothing is changed."""
+
+    def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
+        """Why topics that a sink is to read cannot be read."""
 
 
 class WorkerOffsets:
@@ -211,6 +221,16 @@ class WorkerOffsets:
             before = {at: committed[at].offset for at in offsets if at in committed}
             return SinkPlan(before, dict(offsets), admin.beginning_offsets(offsets), admin.end_offsets(offsets))
 
+    def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, _):
+            there = {at.topic for at in admin.existing_partitions(None)}
+            if wanted.pattern is not None:
+                regex = config.get("topics.regex")
+                matching = any(wanted.covers(topic) for topic in there)
+                return [] if matching else [f"no topic that this worker may see matches topics.regex={regex}"]
+            return [fault for topic in wanted.topics if topic not in there if (fault := _topic_fault(admin, topic))]
+
     @contextmanager
     def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, Group]]:
         group = self._group_of(connector, config)
@@ -227,6 +247,14 @@ def _require_existing(admin: GroupAdmin, partitions: Iterable[TopicPartition]) -
     if missing:
         names = ", ".join(f"{at.topic}-{at.partition}" for at in sorted(missing))
         raise BadRequestException(f"The cluster has no topic partition {names}: its offset cannot be changed")
+
+
+def _topic_fault(admin: GroupAdmin, topic: str) -> str | None:
+    """Why a topic that is not listed cannot be read."""
+    try:
+        return None if admin.topic_exists(topic) else f"the topic {topic} does not exist"
+    except KafkaException as error:
+        return f"the topic {topic} cannot be looked at: {error}"
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from penstock.model.connector_life import (
 )
 from penstock.model.states import State, TargetState
 from penstock.telemetry import log_context
-from penstock.worker.threads import OwnedThread
+from penstock.worker.threads import NoThreadException, OwnedThread
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -122,7 +122,16 @@ class ConnectorRunner:
             Done when the first target state is reached; fails with the cause when it cannot be.
         """
         future = self.transition(self._spec.target)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except NoThreadException as error:
+            log.error("Connector %s cannot be started", self.name, exc_info=error)
+            _fail(future, error)
+            self._on_state(State.FAILED, stack_trace(error))
+            self._cancelled = True
+            self.shut_down()
+            _close(self._context)
+            _succeed(self.ended, None)
         return future
 
     def transition(self, target: TargetState) -> Future[TargetState]:

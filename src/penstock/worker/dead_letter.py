@@ -208,6 +208,6 @@ def context_headers(
         "class.name": error.executing_class,
         "exception.class.name": error.exception_class,
         "exception.message": error.message,
-        "exception.stacktrace": stack_trace(exception_of(error)),
+        "exception.stacktrace": stack_trace(exception_of(error), root_first=False),
     }
     return [(HEADER_PREFIX + name, None if text is None else text.encode()) for name, text in values.items()]

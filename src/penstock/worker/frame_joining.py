@@ -33,6 +33,9 @@ def can_join(first: SourceFrame, second: SourceFrame) -> bool:
         and first.source_partition == second.source_partition
         and first.value_schema == second.value_schema
         and first.key_schema == second.key_schema
+        and first.value_fields == second.value_fields
+        # Timestamps that differ become a column of that name.
+        and (first.timestamp == second.timestamp or "timestamp" not in (first.value_fields or ()))
         and first.data.schema.equals(second.data.schema)
     )
 
@@ -42,9 +45,12 @@ def join(frames: Sequence[SourceFrame]) -> SourceFrame:
     if len(frames) == 1:
         return frames[0]
     first, last = frames[0], frames[-1]
-    timestamp = first.timestamp
+    timestamp, fields = first.timestamp, first.value_fields
     tables: list[pa.Table] = [frame.data for frame in frames]
     if any(frame.timestamp != timestamp for frame in frames) and "timestamp" not in tables[0].column_names:
+        if fields is None and "value" not in tables[0].column_names:
+            # A plain table: with one more column it has to say which are the fields.
+            fields = tables[0].column_names
         tables = [_with_timestamp(frame) for frame in frames]
         timestamp = None
     ends = list(accumulate(table.num_rows for table in tables))
@@ -67,6 +73,7 @@ def join(frames: Sequence[SourceFrame]) -> SourceFrame:
         timestamp=timestamp,
         partition=first.partition,
         offset_after=offset_after,
+        value_fields=fields,
     )
 
 

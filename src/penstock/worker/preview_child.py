@@ -118,6 +118,11 @@ def _send_polled(answers: IO[bytes], polled: Any, limit: int) -> tuple[int, int]
     import pyarrow as pa
 
     if not isinstance(polled.data, pa.Table):
+        # Imports PySpark, which most previews do without.
+        from penstock.pipeline.frame import in_arrow
+
+        polled = in_arrow(polled)
+    if not isinstance(polled.data, pa.Table):
         raise TypeError("a source that returns Spark DataFrames cannot be previewed; one with Arrow tables can")
     # Written as a stream, because pickling a slice would send the memory of the whole table, and because taking rows
     # by their numbers imports pandas: ten times the work of all else here.
@@ -126,8 +131,8 @@ def _send_polled(answers: IO[bytes], polled: Any, limit: int) -> tuple[int, int]
     with pa.ipc.new_stream(rows, table.schema) as stream:
         stream.write_table(table)
     content = rows.getvalue().to_pybytes()
-    frame = (content, polled.topic, polled.value_schema, polled.key_schema, polled.timestamp, polled.partition)
-    return table.num_rows, _send(answers, ("frame", frame))
+    frame = (polled.topic, polled.value_schema, polled.key_schema, polled.timestamp, polled.partition)
+    return table.num_rows, _send(answers, ("frame", (content, *frame, polled.value_fields)))
 
 
 def _send(answers: IO[bytes], message: object) -> int:

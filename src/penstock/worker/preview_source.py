@@ -195,7 +195,11 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
             if kind == "records":
                 records += content
             else:
-                rows, topic, value_schema, key_schema, timestamp, partition = content
+                rows, topic, value_schema, key_schema, timestamp, partition, fields = content
                 table = pa.ipc.open_stream(rows).read_all()
-                frame = SourceFrame(table, topic, value_schema, {}, {}, key_schema, timestamp, partition)
-                records += frame_to_records(frame, table)
+                frame = SourceFrame(table, topic, value_schema, {}, {}, key_schema, timestamp, partition, None, fields)
+                try:
+                    records += frame_to_records(frame, table)
+                except ConnectException as error:
+                    # As it would end the task.
+                    return FirstRecords(records, "error", str(error))

@@ -17,7 +17,7 @@ from functools import partial
 from penstock.api import Converter, HeaderConverter, SinkRecord
 from penstock.data import Schema, value_text
 from penstock.errors import java_class_name
-from penstock.kafka.client_log import SeldomLog
+from penstock.telemetry.seldom_log import SeldomLog
 from penstock.worker.error_report import ConsumedMessage
 
 logger = logging.getLogger(__name__)

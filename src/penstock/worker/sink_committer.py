@@ -172,7 +172,8 @@ class SinkCommitter:
             logger.warning("%s: %s", self._name, warning)
         for note in accepted.notes:
             logger.debug("%s: %s", self._name, note)
-        return accepted.to_commit if accepted.changed else None
+        # Invariant 2: without an offset in the group, records that come while nobody reads would be passed over.
+        return accepted.to_commit if accepted.changed or self._partitions.unstored(asked) else None
 
     def _commit_and_wait(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         def send(consumer: SinkConsumer) -> None:

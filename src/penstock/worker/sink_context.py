@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import SupportsIndex, overload
 
-from penstock.api import ErrantRecordReporter, PluginMetrics, SinkTaskContext, TopicPartition
+from penstock.api import Closing, ErrantRecordReporter, PluginMetrics, SinkTaskContext, TopicPartition
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.worker.plugin_metrics import InstanceMetrics
 
@@ -128,10 +128,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return self._plugin_metrics
 
     @property
-    def is_closing(self) -> bool:
+    def is_closing(self) -> Closing:
         """Whether this ``pre_commit`` is the last one for its partitions."""
         self._check_open()
-        return self._closing
+        return Closing(self._closing)
 
     # -- For the loop ------------------------------------------------------------------------------------------------
 

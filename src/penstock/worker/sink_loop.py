@@ -512,7 +512,7 @@ class SinkLoop:
     def _on_assigned(self, event: Assigned) -> None:
         placement = Placement(event.starts)
         try:
-            self._partitions.assign(event.starts, event.epoch)
+            self._partitions.assign(event.starts, event.epoch, unstored=event.at_end)
             self._context.retain(self._partitions.assigned)
             self.counts.partitions = len(self._partitions.assigned)
             elsewhere: dict[TopicPartition, int] = {}
@@ -527,6 +527,8 @@ class SinkLoop:
                     else:
                         elsewhere[partition] = offset
             self._rewind(elsewhere)
+            if event.at_end:
+                self._context.request_commit()
             self._held |= self._context.paused & starts.keys()
             self._applied_pauses = self._wanted_pauses()
             placement = Placement(starts, self._applied_pauses)

@@ -12,7 +12,7 @@ Owning thread: the task's thread, except where a method says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.api import OffsetAndMetadata, TopicPartition
@@ -24,6 +24,7 @@ class _Position:
     committed: OffsetAndMetadata
     accepts_from: int
     delivering: int | None = None
+    stored: bool = True
 
 
 class SinkPartitions:
@@ -47,10 +48,20 @@ class SinkPartitions:
         """The partitions that are owned now."""
         return frozenset(self._positions)
 
-    def assign(self, starts: Mapping[TopicPartition, int], epoch: int) -> None:
-        """Take partitions on, each at the offset its next record will have."""
+    def assign(
+        self, starts: Mapping[TopicPartition, int], epoch: int, *, unstored: Collection[TopicPartition] = ()
+    ) -> None:
+        """Take partitions on, each at the offset its next record will have.
+
+        Args:
+            starts: These offsets. They count as committed.
+            epoch: Records fetched before it do not count.
+            unstored: Partitions whose offset the group does not have yet, although it has to be committed.
+        """
         begun = {
-            partition: _Position(OffsetAndMetadata(offset), OffsetAndMetadata(offset), epoch)
+            partition: _Position(
+                OffsetAndMetadata(offset), OffsetAndMetadata(offset), epoch, stored=partition not in unstored
+            )
             for partition, offset in starts.items()
         }
         self._positions = {**self._positions, **begun}
@@ -62,7 +73,8 @@ class SinkPartitions:
 
     def rewind(self, partition: TopicPartition, offset: int, epoch: int) -> None:
         """Go on from another offset; records fetched before ``epoch`` do not count any more."""
-        self.assign({partition: offset}, epoch)
+        known = self._positions.get(partition)
+        self.assign({partition: offset}, epoch, unstored=() if known is None or known.stored else [partition])
 
     def discard_fetched(self, partition: TopicPartition, epoch: int) -> None:
         """Stop counting records fetched before ``epoch``; offsets stay as they are."""
@@ -115,8 +127,13 @@ class SinkPartitions:
         """The last committed offsets, for those of the partitions that are assigned."""
         return {tp: self._positions[tp].committed for tp in partitions if tp in self._positions}
 
+    def unstored(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the group has yet to be told the offset of one of the partitions, even if it does not change."""
+        return any((position := self._positions.get(tp)) is not None and not position.stored for tp in partitions)
+
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit was acknowledged; partitions that have gone meanwhile are left out."""
         for partition, offset in offsets.items():
             if (position := self._positions.get(partition)) is not None:
                 position.committed = offset
+                position.stored = True

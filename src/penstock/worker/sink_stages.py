@@ -109,12 +109,15 @@ class Request:
 
 
 class Assigned(Request):
-    """New partitions and where they would begin; the answer is a ``Placement``."""
+    """New partitions and where they would begin, see ``RebalanceListener``; the answer is a ``Placement``."""
 
-    def __init__(self, starts: Mapping[TopicPartition, int], epoch: int) -> None:
+    def __init__(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> None:
         super().__init__()
         self.starts = starts
         self.epoch = epoch
+        self.at_end = at_end
 
 
 class Revoked(Request):

@@ -31,6 +31,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
+from penstock.worker.partition_holders import Holder, PartitionHolders
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.record_encoder import message_as_text
 from penstock.worker.shared_load import SharedLoad
@@ -44,6 +45,7 @@ from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetc
 from penstock.worker.task_session import TaskSession, state_after
 from penstock.worker.threads import OwnedThread
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.waiting import Hints
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +98,7 @@ class SinkTaskServices:
         close: Closes converters and transforms; called at the end, on the task's thread.
         load: Of all tasks of the worker.
         metrics: Those that the task and its parts add themselves.
+        holder: The task among others of this worker that are in its group.
     """
 
     consumer: SinkConsumer
@@ -107,6 +110,7 @@ class SinkTaskServices:
     close: Callable[[], None] = lambda: None
     load: SharedLoad = field(default_factory=SharedLoad)
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
+    holder: Holder = field(default_factory=lambda: PartitionHolders().holder("alone"))
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,7 @@ class SinkTaskRunner:
             self._stages,
             name=f"fetch-{suffix}",
             task_seen=lambda: self._task_seen,
+            holder=services.holder,
         )
         self._loop: SinkLoop | None = None
         self._errors: ErrorHandler | None = None
@@ -271,6 +276,15 @@ class SinkTaskRunner:
     def round_began(self) -> float:
         """See ``TaskRunner``."""
         return self._task_seen
+
+    @property
+    def hints(self) -> Hints:
+        """See ``TaskRunner``."""
+        return Hints(
+            retried=None if self._errors is None else self._errors.retried,
+            joined=self._fetcher.joined,
+            assigned=len(self._partitions.assigned),
+        )
 
     @property
     def busy(self) -> BusyTimes:

@@ -13,6 +13,7 @@ Owning thread: both objects belong to the sink task runner, which starts and joi
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -26,6 +27,7 @@ from penstock.errors import ConnectException
 from penstock.kafka.consumer import Placement, Subscription
 from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.lookahead import Lookahead, begun
+from penstock.worker.partition_holders import Holder
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import (
     Assigned,
@@ -41,6 +43,8 @@ from penstock.worker.sink_stages import (
 )
 from penstock.worker.threads import OwnedThread, start_within
 from penstock.worker.tolerance import ErrorHandler
+
+logger = logging.getLogger(__name__)
 
 #: How long one wait for messages takes; consumer calls of the task wait that long at most.
 _SLICE_S = 0.1
@@ -69,6 +73,7 @@ class SinkFetcher:
         stages: Where messages, events and calls go through.
         name: Of the thread.
         task_seen: When the task's thread last came round (monotonic seconds).
+        holder: Keeps the partitions of this task apart from those of others.
         max_silence_s: How long it may stay away before fetching rests.
     """
 
@@ -80,14 +85,18 @@ class SinkFetcher:
         *,
         name: str,
         task_seen: Callable[[], float],
+        holder: Holder,
         max_silence_s: float = 5.0,
     ) -> None:
+        self._holder = holder
         self._consumer = consumer
         self._subscription = subscription
         self._stages = stages
         self._task_seen = task_seen
         self._max_silence_s = max_silence_s
         self._everything_paused = False
+        #: Whether the group has given partitions, perhaps none, to this member; read from any thread.
+        self.joined = False
         self._record_bytes = 1024.0
         self._name = name
         self._thread: OwnedThread | None = None
@@ -138,6 +147,7 @@ class SinkFetcher:
                 self._stages.wait_in_fetch(_SLICE_S, until=Request())
         finally:
             self.ends = {}
+            self._holder.leave()
             self._consumer.close()
 
     def _note_ends(self) -> None:
@@ -152,6 +162,7 @@ class SinkFetcher:
             self._stages.wait_in_fetch(_SLICE_S, until=Request() if silent else None)
             return
         fitting = int(self._stages.room_bytes() / self._record_bytes)
+        self._holder.polled()
         started = time.monotonic()
         chunk = self._consumer.fetch(max(1, min(room, fitting)), _SLICE_S)
         if chunk is not None:
@@ -169,19 +180,41 @@ class SinkFetcher:
             self._serve_calls()
             self._stages.wait_in_fetch(_SLICE_S, until=request)
 
-    def on_assigned(self, starts: Mapping[TopicPartition, int], epoch: int) -> Placement:
+    def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Rebalance: another task of this worker may have them open still; it commits and closes them first."""
+        if self._holder.take(partitions, 0):
+            return
+        names = ", ".join(map(str, partitions))
+        logger.info("%s: waiting until another task has closed what comes from it of %s", self._name, names)
+        give_up = time.monotonic() + self._holder.patience_s
+        while not self._holder.take(partitions, _SLICE_S):
+            self._serve_calls()
+            if self._stages.closed:
+                return
+            if time.monotonic() >= give_up:
+                logger.warning("%s: another task has not closed all of %s; going on without it", self._name, names)
+                self._holder.take(partitions, 0, anyway=True)
+                return
+
+    def on_assigned(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> Placement:
         """Rebalance: the task opens the partitions and says where they begin."""
-        request = Assigned(starts, epoch)
+        request = Assigned(starts, epoch, at_end)
         self._hand_over(request)
+        self.joined = True
         return request.placement or Placement(starts)
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Rebalance: the task commits and closes the partitions."""
         self._hand_over(Revoked(partitions))
+        self._holder.give_back(partitions)
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Rebalance: the task closes the partitions."""
+        self.joined = False
         self._hand_over(Lost(partitions))
+        self._holder.give_back(partitions)
 
 
 class SinkConverter:

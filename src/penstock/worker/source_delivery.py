@@ -41,6 +41,11 @@ _PRODUCER_CLASS = "org.apache.kafka.clients.producer.KafkaProducer"
 class BatchProducer(Protocol):
     """The part of ``penstock.kafka.producer.RecordProducer`` that is needed here."""
 
+    @property
+    def trouble(self) -> str | None:
+        """What keeps records from being sent, as far as is known."""
+        ...
+
     def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         """Hand rows over, in order; waits while too much is under way; raises when it was aborted."""
         ...

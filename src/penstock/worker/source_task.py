@@ -27,7 +27,7 @@ Threads, owned by the runner and named ``task-<id>``, ``pipeline-<id>``, ``deliv
 - task: the user's ``initialize``, ``start``, ``poll`` and ``stop``; at the end it waits for the other two.
 - pipeline: takes what was polled, runs it through Spark, deals with failed records.
 - delivery: creates topics, sends, and commits offsets on the task's own schedule, with the user's ``commit``.
-``wakeup`` is called on a short-lived thread ``wakeup-<id>``.
+``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` where ``poll`` does not return.
 
 Source: WorkerTask, AbstractWorkerSourceTask and WorkerSourceTask of Kafka Connect; runtime.md sections 4 and 5.
 """
@@ -59,6 +59,7 @@ from penstock.errors import (
     stack_trace,
 )
 from penstock.model import ConnectorTaskId, State
+from penstock.pipeline.frame import in_arrow
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.commit_hooks import CommitHooks
@@ -73,6 +74,7 @@ from penstock.worker.task_session import TaskSession, state_after
 from penstock.worker.threads import Deadline, OwnedThread
 from penstock.worker.tolerance import ErrorHandler
 from penstock.worker.topic_creation import TopicCreator
+from penstock.worker.waiting import Hints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +89,8 @@ _WAITING_BYTES = 4 * 1024 * 1024
 STAGES: Final = ("poll", "spark", "send")
 #: After what time of waiting for the last records a stopping task commits what it can already.
 _COMMIT_FIRST_S = 0.5
+#: How long ``poll`` may go on after ``wakeup``, before ``stop`` is called beside it: twice what it should ever wait.
+POLL_GRACE_S = 2.0
 #: How long a stage that was told to give up may take to notice.
 _GIVE_UP_S = 1.0
 
@@ -220,6 +224,9 @@ class SourceTaskRunner:
         self._failure: BaseException | None = None
         self._failed_before_stop = False
         self._woken = False
+        self._polling = False
+        self._stop_called = False
+        self._stop_returned = threading.Event()
         self._initialized = False
         self._started = False
         self._loop_ended = False
@@ -251,6 +258,7 @@ class SourceTaskRunner:
             probe=services.probe,
         )
         self._round_began = time.monotonic()
+        self._wakeup_thread = OwnedThread(f"wakeup-{task_id}", self._end_poll)
         self._task_thread = OwnedThread(f"task-{task_id}", self._run)
         self._pipeline_thread = OwnedThread(f"pipeline-{task_id}", self._run_pipeline)
         self._delivery_thread = OwnedThread(f"delivery-{task_id}", self._run_delivery)
@@ -270,6 +278,11 @@ class SourceTaskRunner:
     def round_began(self) -> float:
         """See ``TaskRunner``."""
         return self._round_began
+
+    @property
+    def hints(self) -> Hints:
+        """See ``TaskRunner``."""
+        return Hints(retried=self._services.errors.retried, kafka=self._services.producer.trouble)
 
     def start(self) -> None:
         """Start the task's thread."""
@@ -361,13 +374,26 @@ class SourceTaskRunner:
             polled = self._task.poll()
         except SparkStoppedException:
             return None
-        except (RetriableException, KafkaRetriableException) as error:
+        except Exception as error:
+            with self._control:
+                ended_by_stop = self._stop_called
+            if ended_by_stop:
+                # What it waited on was closed under it: that is how such a task ends.
+                logger.info("The poll() of task %s ended by its stop(): %s: %s", self.id, type(error).__name__, error)
+                return None
+            if not isinstance(error, (RetriableException, KafkaRetriableException)):
+                raise
             self.counts.failures += 1
             logger.warning("The task's poll() raised a retriable error and is called again: %s", error)
             return None
+        finally:
+            with self._control:
+                self._polling = False
+                self._control.notify_all()
         if polled is None:
             return None
         if isinstance(polled, SourceFrame):
+            polled = in_arrow(polled)
             self.counts.records += polled.num_rows or 0
             if polled.num_rows is None:
                 self._services.session.used()
@@ -388,17 +414,19 @@ class SourceTaskRunner:
         return polled or None
 
     def _wait_while_paused(self, *, running: bool) -> bool:
-        """Rest while paused; whether to go on."""
+        """Rest while paused; whether to go on, with a poll where it is running."""
         with self._control:
             if self._ending():
                 return False
             if not self._paused:
+                self._polling = running
                 return True
         self._report(State.PAUSED, None)
         with self._control:
             self._control.wait_for(lambda: not self._paused or self._ending())
             if self._ending():
                 return False
+            self._polling = running
         if running:
             self._report(State.RUNNING, None)
         return True
@@ -417,7 +445,7 @@ class SourceTaskRunner:
         if self._started and not self._cancelled.is_set():
             self.committer.run(max(drain.remaining(), _GIVE_UP_S))
         if self._initialized:
-            self._quietly("the task's stop()", self._task.stop)
+            self._stop_task()
         self._quietly("closing the producer", lambda: self._services.producer.close(0))
         self._quietly("closing the offset reader", self._services.offset_reader.close)
         for close in self._services.closers:
@@ -542,9 +570,29 @@ class SourceTaskRunner:
             self._batcher.end_at(self._services.clock() + self._settings.offset_flush_timeout_s)
         self._stopping.set()
         self._services.session.end()
-        if wake and type(self._task).wakeup is not SourceTask.wakeup:
-            wakeup = self._task.wakeup
-            OwnedThread(f"wakeup-{self.id}", lambda: self._quietly("the task's wakeup()", wakeup)).start()
+        if wake:
+            self._wakeup_thread.start()
+
+    def _end_poll(self) -> None:
+        """Bring the poll that is under way to its end. Thread: wakeup."""
+        with log_context(self.id.connector, self.id.task):
+            if type(self._task).wakeup is not SourceTask.wakeup:
+                self._quietly("the task's wakeup()", self._task.wakeup)
+            with self._control:
+                ended = self._control.wait_for(lambda: not self._polling, POLL_GRACE_S)
+            if not ended:
+                logger.info("The poll() of task %s has not returned; its stop() is called beside it", self.id)
+                self._stop_task()
+
+    def _stop_task(self) -> None:
+        """Call the task's ``stop``, or wait for the call that is under way: there is one."""
+        with self._control:
+            first, self._stop_called = not self._stop_called, True
+        if first:
+            self._quietly("the task's stop()", self._task.stop)
+            self._stop_returned.set()
+        else:
+            self._stop_returned.wait()
 
     def _give_up(self) -> None:
         """Forget all that is not delivered."""

@@ -52,6 +52,7 @@ from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.lookahead import AT_ONCE
+from penstock.worker.partition_holders import PartitionHolders
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
 from penstock.worker.record_encoder import RecordEncoder, message_as_text
@@ -110,6 +111,7 @@ class TaskBuilder:
         # One for all tasks: plans are shared, and small batches of several tasks go in one job.
         self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
         self._load = SharedLoad(max(AT_ONCE, runtime.parallelism))
+        self._holders = PartitionHolders()
         self._metrics = metrics
 
     def offset_reader(self, connector: str) -> OffsetReader:
@@ -295,6 +297,9 @@ class TaskBuilder:
             close=made.pop_all().close,
             load=self._load,
             metrics=metrics,
+            holder=self._holders.holder(
+                f"{client.java['group.id']} at {client.java['bootstrap.servers']}", client.max_poll_interval_s
+            ),
         )
         runner = SinkTaskRunner(spec, services, TaskCallbacks.reporting(report), probe=self._probe)
         publish_sink(self._metrics, request.id, runner)

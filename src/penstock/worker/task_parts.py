@@ -17,6 +17,7 @@ from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitor
 from penstock.errors import ConnectException
 from penstock.pipeline.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
+from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec
 from penstock.settings.worker import ConverterSettings, WorkerSettings
 from penstock.worker.plugin_metrics import InstanceMetrics
@@ -41,12 +42,18 @@ def new_task(request: TaskRequest, base: type[TaskT]) -> TaskT:
     """An instance of the task's class.
 
     Raises:
-        ConnectException: the class is not there, cannot be made, or does not extend ``base``.
+        ConnectException: the class is not there, cannot be made, does not extend ``base``, or has a method that cannot
+            be called.
     """
     path = request.task_config.get(TASK_CLASS)
     if not path:
         raise ConnectException(f"task {request.id} has no {TASK_CLASS}")
-    return _made(f"task {request.id}", load_class(path), base)
+    cls = load_class(path)
+    try:
+        check_methods(cls)
+    except SignatureError as error:
+        raise ConnectException(f"task {request.id} cannot be used: {error}") from error
+    return _made(f"task {request.id}", cls, base)
 
 
 def make_parts(

@@ -21,7 +21,8 @@ from penstock.errors import stack_trace
 from penstock.model import ConnectorTaskId, State
 from penstock.model.task_life import BuildAgain, Built, CancelAsked, Reports, StopAsked, TaskEvent, TaskPhase, step
 from penstock.telemetry import log_context
-from penstock.worker.threads import Deadline, in_thread
+from penstock.worker.threads import Deadline, NoThreadException, in_thread
+from penstock.worker.waiting import Hints
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ class TaskRunner(Protocol):
     @property
     def round_began(self) -> float:
         """When its loop last went on: a method of the task that runs now began then; monotonic seconds."""
+        ...
+
+    @property
+    def hints(self) -> Hints:
+        """What it knows of why it does not go on."""
         ...
 
     def start(self) -> None:
@@ -126,6 +132,12 @@ class TaskSlot:
         runner = self._runner
         return None if runner is None else runner.round_began
 
+    @property
+    def hints(self) -> Hints:
+        """See ``TaskRunner``; nothing while there is no runner."""
+        runner = self._runner
+        return Hints() if runner is None else runner.hints
+
     def start(self) -> None:
         """Begins to build the runner and starts it."""
         self._begin_build()
@@ -152,16 +164,37 @@ class TaskSlot:
         Returns:
             Done when it has ended or was abandoned.
         """
+        unattended: TaskRunner | None = None
         with self._changed:
             if self._ended is None:
                 self._feed(StopAsked())
-                self._ended = in_thread(f"stop-{self.id}", self._await_end)
-            return self._ended
+                try:
+                    self._ended = in_thread(f"stop-{self.id}", self._await_end)
+                except NoThreadException:
+                    log.exception("Nobody can wait for the end of task %s, which is abandoned", self.id)
+                    self._ended = Future()
+                    self._ended.set_result(None)
+                    self._feed(CancelAsked())
+                    unattended = self._runner
+            ended = self._ended
+        if unattended is not None:
+            unattended.cancel()
+        return ended
 
     # ------------------------------------------------------------------ threads of the slot
     def _begin_build(self) -> None:
         number = self._begun
-        in_thread(f"start-{self.id}", lambda: self._build(number))
+        try:
+            in_thread(f"start-{self.id}", lambda: self._build(number))
+        except NoThreadException as error:
+            self._not_built(number, error)
+
+    def _not_built(self, number: int, error: BaseException) -> None:
+        log.error("Task %s cannot be built", self.id, exc_info=error)
+        with self._changed:
+            self._feed(Reports(State.FAILED, stack_trace(error)))
+            self._built = number
+            self._changed.notify_all()
 
     def _build(self, number: int) -> None:
         with log_context(self.id.connector, self.id.task):
@@ -169,11 +202,7 @@ class TaskSlot:
             try:
                 runner = self._make(self._reported, paused)
             except BaseException as error:
-                log.exception("Task %s cannot be built", self.id)
-                with self._changed:
-                    self._feed(Reports(State.FAILED, stack_trace(error)))
-                    self._built = number
-                    self._changed.notify_all()
+                self._not_built(number, error)
                 return
             with self._changed:
                 self._runner = runner
@@ -187,7 +216,12 @@ class TaskSlot:
             elif changed:
                 (runner.resume if paused else runner.pause)()
             # Also a task that is to end is started: its thread closes what was built.
-            runner.start()
+            try:
+                runner.start()
+            except NoThreadException as error:
+                runner.cancel()
+                self._not_built(number, error)
+                return
             if broken is not None:
                 runner.fail(broken)
             with self._changed:

@@ -2,7 +2,8 @@
 
 Main names: ``OwnedThread`` (start, name, join with a deadline), ``start_within`` (one that logs as the thread that
 starts it), ``in_thread`` (one call on a thread of its own, as a future), ``as_future`` (the same for a thread that is
-there), ``Deadline``. Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
+there), ``NoThreadException`` (the system gives no more), ``Deadline``. Threads are daemons: one that a user's code
+blocks for ever must not keep the process alive.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
+
+from penstock.errors import ConnectException
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -48,6 +51,10 @@ class Deadline:
         return self.remaining() == 0.0
 
 
+class NoThreadException(ConnectException):
+    """The system lets the worker have no more threads."""
+
+
 class OwnedThread:
     """A named daemon thread of one owner. What its function raises is logged: it has nowhere else to go."""
 
@@ -61,8 +68,21 @@ class OwnedThread:
         return self._thread.name
 
     def start(self) -> None:
-        """Starts it, once."""
-        self._thread.start()
+        """Starts it, once.
+
+        Raises:
+            NoThreadException: the system refuses it; nothing has begun.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            if self._thread.ident is not None:
+                raise
+            raise NoThreadException(
+                f"The worker cannot start the thread {self.name}: it has {threading.active_count()}, and the system "
+                "gives it no more. Raise the limit (ulimit -u, pids.max of a container) or find the connector that "
+                "leaks threads (penstock explain, /proc/PID/task), and try again"
+            ) from error
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Waits for its end; False when it still runs after the timeout. True at once when it never started."""
@@ -90,6 +110,9 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
     """Runs one call on a new thread.
 
     For calls that may block for as long as a user's code likes: a pool would run out of threads.
+
+    Raises:
+        NoThreadException: the system refuses the thread; the call has not begun.
     """
     future, body = as_future(call)
     OwnedThread(name, body).start()

@@ -164,6 +164,8 @@ class ErrorHandler:
         self._cancelled = cancelled
         self._lock = threading.Lock()
         self._abandoned = False
+        #: The error that is being waited out; read from any thread.
+        self.retried: str | None = None
 
     @property
     def has_reporters(self) -> bool:
@@ -251,9 +253,11 @@ class ErrorHandler:
         attempt = 1
         while True:
             again = retriable_positions(left, tolerance_all=self.policy.tolerance_all)
+            self.retried = f"{left[again[0]].stage}: {left[again[0]].message}" if again else None
             outage = bool(again) and isinstance(left[again[0]].exception, RegistryUnavailableException)
             wait = self._wait_for_registry if outage else self._wait_for_retry
             if not again or not wait(attempt, started, len(again)):
+                self.retried = None
                 return left, tries
             attempt += 1
             remaining = rerun(again)
@@ -273,10 +277,13 @@ class ErrorHandler:
         while True:
             try:
                 return operation()
-            except RetriableException:
+            except RetriableException as error:
+                self.retried = str(error)
                 if not self._wait_for_retry(attempt, started, 1):
                     raise
                 attempt += 1
+            finally:
+                self.retried = None
 
     def report(self, failed: FailedRecord) -> list[Future[None]]:
         """Tell all reporters; one that fails is logged and does not keep the others from being told."""

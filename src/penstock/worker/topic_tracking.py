@@ -38,6 +38,11 @@ class TrackingProducer:
         tracked = _TrackedReceipts(receipts, self._connector, _topics_sent(batch, rows), self._topics)
         self._producer.send(batch, tracked, rows=rows)
 
+    @property
+    def trouble(self) -> str | None:
+        """See ``BatchProducer.trouble``."""
+        return self._producer.trouble
+
     def wait_delivered(self, timeout_s: float) -> bool:
         """See ``BatchProducer.wait_delivered``."""
         return self._producer.wait_delivered(timeout_s)

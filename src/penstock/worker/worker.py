@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
-from penstock.config.providers import ConfigTransformer
+from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
+from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Metrics
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
@@ -30,6 +31,7 @@ from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.startup_counts import StartupCounts
 from penstock.worker.task_configs import check_count
 from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
+from penstock.worker.waiting import Hints
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +167,20 @@ class Worker:
         return self._parts.connector_stop_timeout_s
 
     def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
-        """A configuration with its placeholders resolved. May read files.
+        """A configuration that is about to be started, with its placeholders resolved. May read files.
+
+        Raises:
+            ConfigException: a provider cannot read what a placeholder names, or has no value for it.
+        """
+        return self._parts.transformer.resolve(config).complete()
+
+    def resolvable(self, config: Mapping[str, str]) -> TransformedConfig:
+        """The same for one that is only looked at: what has no value is listed, and stays as it is.
 
         Raises:
             ConfigException: a provider cannot read what a placeholder names.
         """
-        return self._parts.transformer.transform(config)
+        return self._parts.transformer.resolve(config)
 
     # ------------------------------------------------------------------ connectors
     def start_connector(self, name: str, resolved: Mapping[str, str], target: TargetState) -> Future[TargetState]:
@@ -212,6 +222,8 @@ class Worker:
         runner = ConnectorRunner(spec, on_state)
         self._connectors[name] = runner
         log.info("Starting connector %s (%s)", name, resolved[CONNECTOR_CLASS])
+        if (changed := changed_code(self.plugins, resolved)) is not None:
+            log.warning("Connector %s: %s", name, changed)
         return runner.start()
 
     def connector_running(self, name: str) -> bool:
@@ -323,6 +335,11 @@ class Worker:
         """Since when a method of a task runs, if one does; monotonic seconds."""
         slot = self._tasks.get(task)
         return None if slot is None else slot.round_began
+
+    def hints(self, task: ConnectorTaskId) -> Hints:
+        """What a task knows of why it does not go on."""
+        slot = self._tasks.get(task)
+        return Hints() if slot is None else slot.hints
 
     def forget_task(self, task: ConnectorTaskId) -> None:
         """Drops a task that was stopped."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
 
 from penstock.api import SinkRecord, TopicPartition
@@ -19,6 +19,7 @@ from penstock.model import ConnectorTaskId
 from penstock.testing.sink_doubles import FakePipeline, RecordingTask
 from penstock.worker.dead_letter import DeadLetterSettings, open_queue
 from penstock.worker.error_report import ErrorCounts, ErrorReporter
+from penstock.worker.partition_holders import PartitionHolders
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
 from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorPolicy
@@ -66,9 +67,12 @@ class RealSink:
             name=f"sink task {number}",
             refresh_s=0.5,
         )
+        interval_s = float(str(settings.get("max.poll.interval.ms", 300_000))) / 1000
         self.runner = SinkTaskRunner(
             SinkTaskSpec(ConnectorTaskId("sink", number), self.task, {}, dict, subscription, policy),
-            SinkTaskServices(consumer, FakePipeline(), TaskSession("c-0"), reporters),
+            SinkTaskServices(
+                consumer, FakePipeline(), TaskSession("c-0"), reporters, holder=kafka.holders.holder("g", interval_s)
+            ),
             TaskCallbacks(on_failure=self.failures.append),
         )
 
@@ -99,14 +103,24 @@ class Kafka:
         self.prefix = f"sink-{uuid.uuid4().hex[:8]}"
         self.group = f"connect-{self.prefix}"
         self._admin = AdminClient({"bootstrap.servers": servers})
-        self._producer = ck.Producer({"bootstrap.servers": servers, "linger.ms": 0})
+        self._producer = self._new_producer()
         self._sinks: list[RealSink] = []
+        self.holders = PartitionHolders()
 
     def topic(self, name: str = "in", partitions: int = 1) -> str:
         full = f"{self.prefix}-{name}"
         for future in self._admin.create_topics([ClientTopic(full, partitions, 1)]).values():
             future.result(WAIT_S)
         return full
+
+    def grow(self, topic: str, partitions: int) -> None:
+        for future in self._admin.create_partitions([NewPartitions(topic, partitions)]).values():
+            future.result(WAIT_S)
+        # The old one does not know the new partitions yet.
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> ck.Producer:
+        return ck.Producer({"bootstrap.servers": self.servers, "linger.ms": 0})
 
     def write(self, topic: str, *values: str, partition: int = 0, **more: object) -> None:
         for value in values:
@@ -219,6 +233,91 @@ def test_with_cooperative_assignment_only_what_moves_is_closed_and_opened(kafka:
     kafka.write(topic, "f", partition=1)
     eventually(lambda: {"e", "f"} <= set(first.values), "delivery after the other has gone")
     assert sorted(first.values + second.values) == list("abcdef")
+
+
+class Openings:
+    """What the tasks of a group open and close, one after the other."""
+
+    def __init__(self, *sinks: RealSink) -> None:
+        self._lock = threading.Lock()
+        self.owned: dict[int, set[TopicPartition]] = {}
+        self.wrong: list[str] = []
+        for number, sink in enumerate(sinks):
+            self._watch(number, sink)
+
+    def _watch(self, number: int, sink: RealSink) -> None:
+        mine = self.owned[number] = set()
+
+        def opened(partitions: list[TopicPartition]) -> None:
+            with self._lock:
+                taken = [tp for tp in partitions if any(tp in theirs for theirs in self.owned.values())]
+                self.wrong += [f"{number} opens {tp} while it is open" for tp in taken]
+                mine.update(partitions)
+
+        def closed(partitions: list[TopicPartition]) -> None:
+            with self._lock:
+                mine.difference_update(partitions)
+
+        sink.task.hooks["open"] = opened
+        sink.task.hooks["close"] = closed
+
+
+@pytest.mark.parametrize("change", ["partitions", "topic", "member"])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_what_is_noticed_while_a_task_closes_does_not_open_its_partitions_elsewhere_before(
+    kafka: Kafka, strategy: str, change: str
+) -> None:
+    topic = kafka.topic(partitions=3)
+    values = [f"{number}" for number in range(30)]
+    for number, value in enumerate(values):
+        kafka.write(topic, value, partition=number % 3)
+    read = Subscription.matching(f"{kafka.prefix}-.*") if change == "topic" else Subscription.of([topic])
+    sinks = [kafka.sink(read, number, partition_assignment_strategy=strategy) for number in range(3)]
+    openings = Openings(*sinks)
+    closing = threading.Event()
+
+    def pre_commit(_: object) -> None:
+        if sinks[0].task.context.is_closing and not closing.is_set():
+            closing.set()
+            # Several times as long as clients take to look for partitions, topics and members.
+            threading.Event().wait(2)
+
+    sinks[0].task.hooks["pre_commit"] = pre_commit
+    sinks[0].start()
+    eventually(lambda: len(sinks[0].values) == 30, "delivery")
+    sinks[1].start()
+    assert closing.wait(WAIT_S)
+    new = TopicPartition(topic, 3)
+    if change == "partitions":
+        kafka.grow(topic, 5)
+    elif change == "topic":
+        new = TopicPartition(kafka.topic("new"), 0)
+    else:
+        new = TopicPartition(topic, 0)
+        sinks[2].start()
+    kafka.write(new.topic, "new", partition=new.partition)
+    eventually(lambda: "new" in [value for sink in sinks for value in sink.values], "the record that came last")
+    count = {"partitions": 5, "topic": 4, "member": 3}[change]
+    eventually(lambda: sum(map(len, openings.owned.values())) == count, "all being open")
+    assert openings.wrong == []
+    assert sorted(value for sink in sinks for value in sink.values) == sorted([*values, "new"])
+    assert [failure for sink in sinks for failure in sink.failures] == []
+
+
+def test_nobody_waits_for_a_task_that_has_left_its_group(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, "a")
+    limits: dict[str, Any] = {"session_timeout_ms": 6000, "max_poll_interval_ms": 6000}
+    stuck = kafka.sink(Subscription.of([topic]), **limits)
+    free = threading.Event()
+    stuck.task.hooks["put"] = lambda records: free.wait(WAIT_S) if records else None
+    stuck.start()
+    stuck.task.diary.wait_for_entry("put")
+    other = kafka.sink(Subscription.of([topic]), 1, **limits).start()
+    try:
+        other.wait_values("a")
+    finally:
+        free.set()
 
 
 def test_records_of_a_paused_partition_come_once_and_in_order_after_resume(kafka: Kafka) -> None:
@@ -367,7 +466,12 @@ class Collector:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
 
-    def on_assigned(self, starts: Mapping[TopicPartition, int], epoch: int) -> Placement:
+    def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        pass
+
+    def on_assigned(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> Placement:
         return Placement(starts)
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -414,4 +518,32 @@ def test_with_latest_only_records_written_after_the_assignment_are_read(kafka: K
     kafka.write(topic, "new")
     sink.wait_values("new")
     sink.stop()
-    assert sink.task.diary.of("pre_commit") == [{TopicPartition(topic, 0): 2}]
+    assert sink.task.diary.of("pre_commit") == [{TopicPartition(topic, 0): 1}, {TopicPartition(topic, 0): 2}]
+
+
+@pytest.mark.parametrize("ending", ["stop", "cancel"])
+def test_with_latest_what_comes_while_a_task_is_away_is_read_even_if_it_had_read_nothing(
+    kafka: Kafka, ending: str
+) -> None:
+    topic = kafka.topic()
+    at = TopicPartition(topic, 0)
+    kafka.write(topic, "old")
+    first = kafka.sink(Subscription.of([topic]), auto_offset_reset="latest").start()
+    first.wait_open(at)
+    if ending == "cancel":
+        # A task that is killed commits nothing at its end.
+        eventually(lambda: kafka.committed(at) == [1], "the offset of the assignment")
+        first.runner.cancel()
+    first.stop()
+    kafka.write(topic, "meanwhile")
+    second = kafka.sink(Subscription.of([topic]), auto_offset_reset="latest").start()
+    second.wait_values("meanwhile")
+    assert kafka.committed(at) == [1]
+
+
+def test_with_earliest_a_task_that_has_read_nothing_commits_nothing(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    sink = kafka.sink(Subscription.of([topic])).start()
+    sink.wait_open(TopicPartition(topic, 0))
+    sink.stop()
+    assert kafka.committed(TopicPartition(topic, 0)) == [ck.OFFSET_INVALID]

@@ -296,6 +296,15 @@ def test_is_closing_is_a_property_of_the_sink_context() -> None:
     assert isinstance(inspect.getattr_static(SinkTaskContext, "is_closing"), property)
 
 
+@pytest.mark.parametrize("closing", [True, False])
+def test_is_closing_may_be_read_and_called(closing: bool) -> None:
+    read = api.Closing(closing)
+    assert bool(read) is closing
+    assert read() is closing
+    assert read == int(closing)
+    assert (str(read), repr(read)) == (str(closing), str(closing))
+
+
 def test_frame_tasks_are_tasks_of_their_kind() -> None:
     assert issubclass(FrameSourceTask, SourceTask)
     assert issubclass(FrameSinkTask, api.AnySinkTask)

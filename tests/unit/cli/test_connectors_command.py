@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.text import Text
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
 from penstock.cli.connectors import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
+from penstock.cli.findings import faults
 from penstock.cli.main import main
-from penstock.errors import ConnectException
-from penstock.testing.control_plane import SINK, SOURCE
+from penstock.cli.output import table
+from penstock.errors import ConnectException, stack_trace
+from penstock.herder import explanation
+from penstock.model import State
+from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
+from penstock.worker.waiting import Waiting
+
+connectors_command = importlib.import_module("penstock.cli.connectors")
 
 
 class Shell:
@@ -71,6 +82,44 @@ def test_a_connector_from_its_file_to_its_end(shell: Shell) -> None:
     assert "Deleted a" in shell.ok("delete", "a")
     assert "There are no connectors" in shell.ok("list")
     assert shell.json("list") == {}
+
+
+PLUGIN = """
+from penstock.testing.probes import ProbeSource
+from edited_helper import TOPIC
+class Edited(ProbeSource):
+    pass
+"""
+
+
+def test_a_restart_says_that_the_code_on_disk_is_not_what_runs(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin, helper = tmp_path / "edited_plugin.py", tmp_path / "edited_helper.py"
+    plugin.write_text(PLUGIN)
+    helper.write_text("TOPIC = 'a'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, cls in (("a", "edited_plugin.Edited"), ("stock", SOURCE)):
+        shell.ok("create", shell.file(f"name={name}\nconnector.class={cls}\n"), "--wait")
+    restarts = (["restart", "a"], ["restart", "a", "--include-tasks"], ["restart", "a", "--task", "0"], ["resume", "a"])
+
+    def told(*words: str) -> str:
+        done = shell.run(*words)
+        assert done.exit_code == 0, done.output
+        shell.api.setup.await_state("a", "RUNNING", ["RUNNING"])
+        return done.stderr
+
+    assert [told(*words) for words in restarts] == [""] * 4
+    assert "has changed on disk" not in caplog.text
+    helper.write_text("TOPIC = 'another'\n")
+    wanted = "Warning: The code of edited_helper has changed on disk since this worker loaded it. The worker goes on "
+    assert all(told(*words).startswith(wanted) for words in restarts)
+    assert "Connector a: The code of edited_helper has changed on disk" in caplog.text
+    plugin.unlink()
+    assert "The code of edited_helper, edited_plugin has changed" in told("restart", "a", "-o", "json")
+    config = "name=b\nconnector.class=edited_plugin.Edited\n"
+    assert "edited_helper" in shell.run("create", shell.file(config)).stderr
+    assert shell.run("restart", "stock").stderr == ""
 
 
 def test_a_file_can_be_json_or_standard_input_and_have_another_name(shell: Shell) -> None:
@@ -156,6 +205,134 @@ def test_a_configuration_is_checked(shell: Shell) -> None:
     assert "Value must be at least 1" in bad.stdout
     assert 'Missing required configuration "topic"' in bad.stdout
     assert shell.run("validate", shell.file(f"name=a\nconnector.class={SOURCE}\n")).exit_code == 0
+
+
+def test_a_configuration_has_one_error_a_setting_with_the_value_that_was_given(shell: Shell) -> None:
+    bad = {
+        "name": "a",
+        "connector.class": "FileStreamSource",
+        "topic": "t",
+        "tasks.max": "many",
+        "value.converter": "JsonConvertr",
+        "errors.tolerance": "some",
+        "producer.override.sasl.jaas.config": "hunter2",
+        "flie": "x",
+    }
+    file = shell.file("".join(f"{name}={value}\n" for name, value in bad.items()))
+    shell.api.create("a")
+    shell.api.setup.validator.strict = True
+    checked = shell.run("validate", file)
+    created = shell.run("create", file)
+    updated = shell.run("update", "a", file)
+    patched = shell.run("update", "a", "--set", "tasks.max=many")
+    assert checked.exit_code == created.exit_code == updated.exit_code == patched.exit_code == EXIT_REFUSED
+    told = {
+        "tasks.max": ("many", "Not a number of type INT"),
+        "value.converter": ("JsonConvertr", "could not be found"),
+        "errors.tolerance": ("some", "must be one of"),
+    }
+    for shown in (checked.stdout, created.stderr, updated.stderr):
+        for name, (value, error) in told.items():
+            [line] = [line for line in shown.splitlines() if line.split()[:1] == [name]]
+            assert value in line
+            assert error in line
+            assert "null" not in line
+        assert "hunter2" not in shown
+    assert "tasks.max = many: " in patched.stderr
+    for done in (checked, created, updated):
+        assert "Did you mean file?" in done.stderr
+        assert "HTTP" not in done.stderr
+        assert "endpoint" not in done.stderr
+
+
+def test_what_a_secret_was_set_to_is_not_shown_with_its_error() -> None:
+    value = {"name": "p", "value": "[hidden]", "errors": ["Invalid value hunter2 for configuration p: too short"]}
+    found = {"configs": [{"definition": {"type": "PASSWORD"}, "value": value}]}
+    [fault] = faults(found, {"p": "hunter2"})
+    assert (fault.value, fault.error) == ("[hidden]", "Invalid value [hidden] for configuration p: too short")
+
+
+def test_a_created_connector_is_warned_of_settings_that_nobody_reads(shell: Shell) -> None:
+    file = shell.file(f"name=a\nconnector.class={SOURCE}\nerrors.tolerence=all\n")
+    created = shell.run("create", file, "-o", "json")
+    assert json.loads(created.stdout)["name"] == "a"
+    assert created.exit_code == 0
+    for done in (created, shell.run("update", "a", file), shell.run("validate", file)):
+        assert done.exit_code == 0
+        assert "Warning: errors.tolerence: " in done.stderr
+        assert "Did you mean errors.tolerance?" in done.stderr
+    assert shell.json("validate", file)["warnings"][0]["name"] == "errors.tolerence"
+
+
+def test_waiting_ends_with_the_root_error_of_a_task_that_fails_after_it_ran(shell: Shell) -> None:
+    def fail_soon() -> None:
+        await_true(lambda: len(shell.api.setup.tasks) == 1)
+        error = ConnectException("the rows cannot be read")
+        error.__cause__ = KeyError("price")
+        shell.api.setup.await_state("a", "RUNNING", ["RUNNING"])
+        shell.api.setup.tasks[0].report(State.FAILED, stack_trace(error))
+
+    failing = threading.Thread(target=fail_soon)
+    failing.start()
+    done = shell.run("create", shell.file(f"name=a\nconnector.class={SOURCE}\n"), "--wait")
+    failing.join()
+    assert done.exit_code == EXIT_REFUSED
+    assert done.stderr.splitlines() == [
+        "a was created, but task 0 has failed: KeyError: 'price'",
+        "Led to: org.apache.kafka.connect.errors.ConnectException: the rows cannot be read",
+        "The whole trace: penstock connectors status a",
+    ]
+
+
+def test_waiting_goes_on_while_tasks_wait_to_begin(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    reasons = iter(["spark_starting", "group_join", "input_missing"])
+
+    def waiting(*args: object, **more: object) -> Waiting:
+        asked.append(next(reasons))
+        return Waiting(asked[-1], f"{asked[-1]}.", cause="no file" if asked[-1] == "input_missing" else None)
+
+    monkeypatch.setattr(explanation, "task_waiting", waiting)
+    monkeypatch.setattr(connectors_command, "_STEADY_S", 0.01)
+    monkeypatch.setattr(connectors_command, "_POLL_S", 0.02)
+    done = shell.run("create", shell.file(f"name=a\nconnector.class={SOURCE}\n"), "--wait")
+    assert (done.exit_code, asked) == (0, ["spark_starting", "group_join", "input_missing"])
+    assert "Warning: task 0 has nothing to do yet. input_missing." in done.stderr
+
+
+def test_errors_name_commands(shell: Shell) -> None:
+    shell.api.create("a b")
+    done = shell.run("offsets", "reset", "a b")
+    assert done.exit_code == EXIT_REFUSED
+    assert "penstock connectors stop 'a b'" in done.stderr
+    assert "PUT" not in done.stderr
+    shell.ok("stop", "a b")
+
+
+class Terminal(io.StringIO):
+    """Text that may be shown on a screen."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal(terminal)
+    monkeypatch.setattr("sys.stdout", out)
+    table(["SETTING", "VALUE", "ERROR"], [["value.converter", "z" * 60, "a long text " * 20]], "")
+    shown = Text.from_ansi(out.getvalue()).plain
+    widest = max(len(line.rstrip()) for line in shown.splitlines())
+    assert (widest <= 60) == terminal
+    # Nothing is cut off.
+    assert shown.count("z") == 60
+    assert shown.split().count("long") == 20
 
 
 def test_offsets_are_shown_changed_and_reset(shell: Shell) -> None:

@@ -16,6 +16,7 @@ from penstock.config import (
     NonEmptyStringWithoutControlChars,
     NonNull,
     Range,
+    SubclassOf,
     Validator,
     ValidList,
     ValidString,
@@ -87,3 +88,24 @@ def test_values_of_another_type_are_refused_and_do_not_crash() -> None:
 
 def test_a_composite_reports_the_first_refusal_only() -> None:
     assert _message(CompositeValidator(NonNull(), Range.at_least(1)), None).endswith("entry must be non null")
+
+
+@pytest.mark.parametrize("value", [None, ValueError, "builtins.ValueError", "builtins:Exception"])
+def test_subclass_of_takes_classes_and_their_paths(value: object) -> None:
+    SubclassOf(Exception).ensure_valid("error.class", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (int, "Invalid value builtins.int for configuration error.class: Class must extend builtins.Exception"),
+        ("builtins.int", "Invalid value builtins.int for configuration error.class: Class must extend"),
+        ("builtins.Nothing", "Class builtins.Nothing could not be found"),
+        ("nowhere.Nothing", "No module named 'nowhere'"),
+        ("Nothing", "expected package.module.Class"),
+        (3, "Class must extend"),
+    ],
+)
+def test_subclass_of_refuses_others(value: object, text: str) -> None:
+    with pytest.raises(ConfigException, match=text):
+        SubclassOf(Exception).ensure_valid("error.class", value)

@@ -228,3 +228,50 @@ def test_a_struct_prints_its_fields_without_the_nulls() -> None:
     struct = Struct(schema).put("p", Struct(PERSON).put("name", "Ada")).put("f", 0.3)
 
     assert str(struct) == "Struct{p=Struct{name=Ada},f=0.3}"
+
+
+INNER = SchemaBuilder.struct().field("n", INT32_SCHEMA).build()
+KEYED = (
+    SchemaBuilder.struct()
+    .field("text", OPTIONAL_STRING_SCHEMA)
+    .field("inner", INNER)
+    .field("items", SchemaBuilder.array(INNER).build())
+    .field("map", SchemaBuilder.map(STRING_SCHEMA, SchemaBuilder.array(INT32_SCHEMA).build()).build())
+    .field("data", BYTES_SCHEMA)
+    .field("number", FLOAT64_SCHEMA)
+    .field("amount", Decimal.schema(1))
+    .field("day", Date.SCHEMA)
+    .build()
+)
+
+
+def keyed(text: str | None = "a", *, data: object = b"\x00", turned: bool = False) -> Struct:
+    inner = Struct(INNER).put("n", 1)
+    entries: list[tuple[str, object]] = [("x", [1]), ("y", [2, 3])]
+    return (
+        Struct(KEYED)
+        .put("text", text)
+        .put("inner", inner)
+        .put("items", [inner, Struct(INNER).put("n", 2)])
+        .put("map", dict(reversed(entries) if turned else entries))
+        .put("data", data)
+        .put("number", 1.5)
+        .put("amount", decimal.Decimal("1.5"))
+        .put("day", date(2026, 1, 1))
+    )
+
+
+def test_structs_that_are_equal_hash_alike_and_are_one_key() -> None:
+    same = [keyed(), keyed(turned=True), keyed(data=bytearray(b"\x00")), keyed(data=memoryview(b"\x00"))]
+    assert all(one == same[0] for one in same)
+    assert len({hash(one) for one in same}) == 1
+    assert {same[0]: "first"} | dict.fromkeys(same, "last") == {keyed(): "last"}
+    assert len({keyed(), keyed("b"), keyed(None)}) == 3
+
+
+def test_structs_and_arrays_are_keys_of_a_valid_map() -> None:
+    arrays = SchemaBuilder.array(SchemaBuilder.array(INT32_SCHEMA).build()).build()
+    validate_value(SchemaBuilder.map(KEYED, INT32_SCHEMA).build(), {keyed(): 1})
+    validate_value(SchemaBuilder.map(arrays, INT32_SCHEMA).build(), {((1, 2), ()): 1})
+    with pytest.raises(DataException, match="a Python str for element of array"):
+        validate_value(SchemaBuilder.map(arrays, INT32_SCHEMA).build(), {(("a",),): 1})

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
-from tests.unit.docs.pages import PAGES, ROOT, Block, blocks
+from tests.unit.docs.pages import PAGES, ROOT, blocks
 
 from penstock.config import parse_properties
+from penstock.herder.setting_warnings import worker_warnings
 from penstock.herder.validation import ConnectorValidator
+from penstock.kafka.client_settings import ClientKind, refused_for_all
 from penstock.plugins import Plugins
+from penstock.settings import StandaloneSettings
+from penstock.testing.reference.blocks import Block
+from penstock.testing.reference.consoles import commands
 from penstock.testing.reference.examples import converter_examples, transform_examples
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -20,12 +26,22 @@ def marked(mark: str) -> list[Block]:
     return [block for block in BLOCKS if block.mark is not None and block.mark.startswith(mark)]
 
 
-def test_every_program_is_marked_and_so_checked() -> None:
+def test_every_program_and_file_of_settings_is_marked_and_so_checked() -> None:
     run = {one.config + "\n" for one in transform_examples()} | {one.config + "\n" for one in converter_examples()}
     examples = [block for block in marked("example") if block.text in run]
-    checked = {*marked("from: "), *marked("run"), *marked("connector settings"), *examples}
+    by_commands = [*marked("file: "), *marked("more of: ")]
+    settings = [*marked("connector settings"), *marked("worker settings")]
+    checked = {*marked("from: "), *marked("run"), *settings, *by_commands, *examples}
 
     assert [str(block) for block in BLOCKS if block.language in ("python", "properties") and block not in checked] == []
+
+
+def test_every_command_is_run_or_says_why_not() -> None:
+    consoles = [block for block in BLOCKS if block.language == "console"]
+    kinds = ("background: ", "not run: ")
+
+    assert [str(one) for one in consoles if one.mark is not None and not one.mark.startswith(kinds)] == []
+    assert all(commands(block.text) for block in consoles)
 
 
 @pytest.mark.parametrize("block", marked("from: "), ids=str)
@@ -47,7 +63,25 @@ def test_a_program_runs(block: Block) -> None:
 def test_settings_of_a_connector_are_valid(block: Block) -> None:
     config: Mapping[str, str] = parse_properties(block.text)
 
-    ConnectorValidator(Plugins())(config, config)
+    assert ConnectorValidator(Plugins())(config, config).warnings == ()
+
+
+@pytest.mark.parametrize("block", marked("worker settings"), ids=str)
+def test_settings_of_a_worker_are_valid(block: Block) -> None:
+    raw = parse_properties(block.text)
+
+    StandaloneSettings.parse(raw)
+    assert [fault for kind in ClientKind for fault in refused_for_all(kind, raw)] == []
+    assert worker_warnings(raw, Plugins()) == []
+
+
+@pytest.mark.parametrize(
+    "example", [*transform_examples(), *converter_examples()], ids=lambda one: f"{one.of}: {one.title}"
+)
+def test_no_setting_of_an_example_is_told_as_unread(example: Any) -> None:
+    config = {"name": "a", "connector.class": "FileStreamSource", "topic": "t", **parse_properties(example.config)}
+
+    assert ConnectorValidator(Plugins()).infos(config, config).warnings == ()
 
 
 def test_every_example_is_on_a_page() -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TOP = ["README.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".importlinter", ".gitignore", ".ci"]
-TREES = ["src", "tests", "docs", "examples", "config", "benchmarks", "differential", "bin"]
+TOP = [
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
+    *("pyproject.toml", ".importlinter", ".gitignore", ".ci"),
+]
+TREES = ["src", "tests", "docs", "examples", "config", "deploy", "benchmarks", "differential", "bin"]
 SKIPPED = {"__pycache__", ".pytest_cache"}
 # Recorded answers of Java Connect hold whatever text the recording was made with.
 RECORDED = ROOT / "tests/data"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from penstock.api import SourceConnectorContext
 from penstock.errors import AlreadyExistsException, ConnectException, IllegalWorkerStateException, NotFoundException
 from penstock.herder import Health
+from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.standalone import StandaloneHerder
 from penstock.model import ConnectorTaskId, State, TargetState
+from penstock.stores.offsets import OffsetReader
 from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true, running
 from penstock.testing.probes import BOARD
 
@@ -339,3 +344,73 @@ def test_requests_wait_until_the_worker_is_there() -> None:
         assert setup.herder.kafka_cluster_id == "cluster"
     finally:
         setup.herder.stop(10)
+
+
+def offset_request() -> AlterRequest:
+    return AlterRequest([OffsetEntry({"file": "f"}, {"position": 4})])
+
+
+CHANGES: dict[str, Callable[[StandaloneHerder], Future[Any]]] = {
+    "resume": lambda herder: herder.resume_connector("a"),
+    "pause": lambda herder: herder.pause_connector("a"),
+    "stop": lambda herder: herder.stop_connector("a"),
+    "restart": lambda herder: herder.restart_connector("a"),
+    "restart with tasks": lambda herder: herder.restart_connector_and_tasks("a", include_tasks=True, only_failed=False),
+    "delete": lambda herder: herder.delete_connector("a"),
+    "config": lambda herder: herder.put_connector("a", {"connector.class": SOURCE, "x": "y"}, replace=True),
+    "patch": lambda herder: herder.patch_connector("a", {"x": "y"}),
+    "more offsets": lambda herder: herder.reset_offsets("a", dry_run=False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_of_a_connector_wait_for_a_request_about_its_offsets(setup: Setup, change: str) -> None:
+    setup.put("a")
+    setup.herder.stop_connector("a").result(10)
+    free = BOARD.block["a", "alter_offsets"] = threading.Event()
+    altering = setup.herder.alter_offsets("a", offset_request())
+    await_true(lambda: len(BOARD.altered) == 1)
+
+    changing = CHANGES[change](setup.herder)
+    # Another connector's requests go the whole way meanwhile.
+    setup.put("b")
+    setup.herder.pause_connector("b").result(10)
+    assert not changing.done()
+    assert setup.herder.connectors()["a"].target is TargetState.STOPPED
+    free.set()
+
+    assert "altered successfully" in str(altering.result(10)["message"])
+    changing.result(10)
+    offset = None if change == "more offsets" else {"position": 4}
+    assert OffsetReader(setup.store, "a").offset({"file": "f"}) == offset
+
+
+def test_a_connector_that_says_nothing_to_a_change_of_offsets_does_not_keep_others_waiting(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup.herder._questions, "_hook_timeout_s", 0.2)
+    setup.put("a")
+    setup.herder.stop_connector("a").result(10)
+    free = BOARD.block["a", "alter_offsets"] = threading.Event()
+    altering = setup.herder.alter_offsets("a", offset_request())
+    await_true(lambda: len(BOARD.altered) == 1)
+
+    setup.herder.resume_connector("a").result(10)
+
+    with pytest.raises(ConnectException, match=r"did not answer within 0\.2 s .* nothing was changed"):
+        altering.result(10)
+    free.set()
+    setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert OffsetReader(setup.store, "a").offset({"file": "f"}) is None
+
+
+def test_a_worker_stops_while_a_request_about_offsets_is_under_way(setup: Setup) -> None:
+    setup.put("a")
+    setup.herder.stop_connector("a").result(10)
+    free = BOARD.block["a", "alter_offsets"] = threading.Event()
+    setup.herder.alter_offsets("a", offset_request())
+    await_true(lambda: len(BOARD.altered) == 1)
+    try:
+        assert setup.herder.stop(10)
+    finally:
+        free.set()

@@ -1,12 +1,16 @@
 """Which connector configurations are refused, and with what words."""
 
+from pathlib import Path
+
 import pytest
 
+from penstock.config import ConfigDef, ConfigType, SubclassOf
 from penstock.errors import BadRequestException, ConnectException
 from penstock.herder.validation import Checked, ConnectorValidator
 from penstock.model import ConnectorType
 from penstock.plugins import Plugins
 from penstock.testing.control_plane import SINK, SOURCE
+from penstock.testing.probes import ProbeSource
 
 
 def check(**config: str | None) -> Checked:
@@ -78,8 +82,6 @@ def test_a_null_is_a_fault() -> None:
 
 
 def test_a_connector_that_cannot_be_made_or_checked_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.testing.probes import ProbeSource
-
     def broken(self: object, *args: object) -> object:
         raise ValueError("no licence")
 
@@ -93,6 +95,38 @@ def test_a_connector_that_cannot_be_made_or_checked_says_why(monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(ProbeSource, "validate", lambda self, config: None)
         assert "must return a Config" in refusal(connector_class=SOURCE)
+
+
+class Choosy(ProbeSource):
+    """Has two settings of type CLASS, one of which wants a certain base."""
+
+    def config(self) -> ConfigDef:
+        return (
+            ConfigDef()
+            .define("any.class", ConfigType.CLASS, default=None, doc="Any class.")
+            .define("error.class", ConfigType.CLASS, default=None, validator=SubclassOf(Exception), doc="An error.")
+        )
+
+
+def test_a_connectors_own_classes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "not_python.py").write_text("class :\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    choosy = f"{__name__}.Choosy"
+
+    def refused(any_class: str, error_class: str | None = None) -> str:
+        return refusal(connector_class=choosy, any_class=any_class, error_class=error_class)
+
+    check(connector_class=choosy, any_class="collections.OrderedDict", error_class="builtins:ValueError")
+    assert "Invalid value collections.Nothing for configuration any.class: Class collections.Nothing could not" in (
+        refused("collections.Nothing")
+    )
+    assert "for configuration any.class: Class nowhere.Nothing could not be found: No module named" in (
+        refused("nowhere.Nothing")
+    )
+    assert "Class not_python.Mine cannot be loaded: SyntaxError" in refused("not_python.Mine")
+    both = refused("Nothing", "collections.OrderedDict")
+    assert "expected package.module.Class" in both
+    assert "for configuration error.class: Class must extend builtins.Exception" in both
 
 
 def test_settings_of_a_converter_with_a_schema_registry_are_checked_and_its_secrets_hidden() -> None:

@@ -74,6 +74,18 @@ def test_a_topic_that_vanishes_is_known_until_it_has_been_unknown_for_a_while() 
     assert found.fault("t") is not None
 
 
+def test_a_partition_that_its_topic_has_lost_is_gone_after_a_while() -> None:
+    found = view()
+    found.want("t", 0.0)
+    found.learn(told(leaders={0: 1, 1: 1, 2: 1}), 1.0)
+    found.learn(told(leaders={0: 1}), 10.0)
+    assert (found.is_gone("t", 2, 39.9), found.is_gone("t", 2, 40.0)) == (False, True)
+    assert not found.is_gone("t", 0, 40.0)
+    found.learn(told(leaders={0: 1, 1: 1, 2: 1}), 41.0)
+    assert not found.is_gone("t", 2, 80.0)
+    assert not found.is_gone("u", 0, 80.0), "nothing is known of it"
+
+
 def test_what_will_not_change_is_said_at_once() -> None:
     found = view()
     found.want("t", 0.0)

@@ -95,6 +95,22 @@ def test_metadata_tells_where_each_row_is(each_row: RecordProducer) -> None:
     assert {answers.places[row].topic for row in range(3)} == {"t"}
 
 
+@pytest.mark.parametrize("setting", ["acks", "request.required.acks"])
+def test_without_acknowledgements_no_row_has_an_offset(setting: str) -> None:
+    # More than a thousand in one request: librdkafka counts up from -1001.
+    rows = 3000
+    client = {**MOCK, "enable.idempotence": False, "linger.ms": 200, setting: "0"}
+    producer = RecordProducer(client, name="c-0", each_row=True)
+    try:
+        answers = Answers()
+        producer.send(batch(["a"] * rows), answers)
+        assert producer.wait_delivered(WAIT_S)
+    finally:
+        producer.close(0)
+    assert {answers.places[row].offset for row in range(rows)} == {-1}
+    assert answers.failures == []
+
+
 def test_only_the_chosen_rows_are_sent(each_row: RecordProducer) -> None:
     answers = Answers()
     each_row.send(batch(["a", "b", "c", "d"]), answers, rows=pa.array([1, 3]))

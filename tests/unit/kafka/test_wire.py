@@ -452,3 +452,16 @@ def test_a_scripted_cluster_stores_at_leaders_alone_and_names_them(connect: Call
         second.stop()
         metadata = wire.metadata_response(connect(first.port).ask(wire.metadata_request(1, "c", ["t"])))
         assert metadata.topics["t"].leaders == {0: 1, 1: -1}
+
+
+def test_a_topic_that_is_refused_has_a_wrong_name_or_is_kafkas_own() -> None:
+    refused = wire.error_of(17)
+    own = refused.about("__consumer_offsets").text
+    assert own == "The topic __consumer_offsets is one of Kafka's own: nobody may write to it"
+    for name in ("a b", "ä", "", ".", "..", "x" * 250):
+        text = refused.about(name).text
+        assert "is no name of a topic" in text
+        assert "nobody" not in text
+        assert len(text) < 450
+    assert refused.saying("the broker's words").about("a b").text == "the broker's words"
+    assert wire.error_of(29).about("a b") is wire.error_of(29)

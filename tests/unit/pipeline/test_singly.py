@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 
 from penstock.api import SinkRecord
-from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder
+from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.nesting import PLAN_LEVELS
-from penstock.pipeline.singly import MIN_SCHEMAS, ROWS_EACH, many_schemas, not_for_plans
+from penstock.pipeline.singly import HUGE_BYTES, MIN_SCHEMAS, ROWS_EACH, is_huge, many_schemas, not_for_plans
 
 
 def schema(number: int) -> Schema:
@@ -54,3 +55,17 @@ def test_a_batch_with_a_schema_that_is_nested_deeply_does(side: str, levels: int
     deep = nested(levels)
     key, value = (deep, None) if side == "key" else (None, deep)
     assert not_for_plans([TEXT, SinkRecord("t", 0, 1, None, key_schema=key, value_schema=value)]) is expected
+
+
+HUGE = "x" * (HUGE_BYTES + 1)
+FIELD = SchemaBuilder.struct().field("a", Schema(Type.STRING)).build()
+
+
+@pytest.mark.parametrize(
+    "value", [HUGE, HUGE.encode(), {"a": [HUGE]}, Struct(FIELD).put("a", HUGE)], ids=["text", "bytes", "map", "struct"]
+)
+def test_a_batch_with_a_huge_value_does_and_one_with_many_small_ones_does_not(value: object) -> None:
+    assert not_for_plans([TEXT, SinkRecord("t", 0, 0, value)])
+    assert not not_for_plans([TEXT] * 5)
+    assert is_huge(pa.table({"value": ["a", HUGE]}))
+    assert not is_huge(pa.table({"value": ["x" * 1000] * 20_000, "n": range(20_000)}))

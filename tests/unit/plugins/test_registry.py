@@ -118,8 +118,25 @@ def test_an_unknown_class_is_answered_with_what_is_there_and_the_closest_name() 
         "Failed to find any class that implements Connector and which name matches FileStreemSource, "
         "available connectors are: "
     )
-    assert "org.apache.kafka.connect.file.FileStreamSinkConnector (sink)" in message
     assert message.endswith("Did you mean FileStreamSource?")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "near"),
+    [
+        (PluginKind.TRANSFORMATION, "HoistFild$Value", "org.apache.kafka.connect.transforms.HoistField$Value"),
+        (PluginKind.CONVERTER, "JsonConvertr", "org.apache.kafka.connect.json.JsonConverter"),
+        (PluginKind.SOURCE, "Nonsense", None),
+    ],
+)
+def test_a_list_of_classes_ends_after_the_closest(kind: PluginKind, text: str, near: str | None) -> None:
+    message = Plugins().choice(kind, text)
+    there = Plugins().descriptors([kind])
+    listed = message.partition("are: ")[2].partition(" and ")[0].partition(". Did")[0].split(", ")
+    assert len(listed) == min(3, len(there))
+    assert near is None or listed[0].startswith(near)
+    if len(there) > 3:
+        assert f" and {len(there) - 3} more, which `penstock plugins` lists" in message
 
 
 def test_a_class_of_another_kind_is_refused(plugin_path: Path, request: pytest.FixtureRequest) -> None:

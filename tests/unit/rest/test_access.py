@@ -17,7 +17,7 @@ from penstock.errors import ConfigException, ConnectException
 from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions
-from penstock.rest.basic_auth import BasicAuthExtension, login_file, read_users
+from penstock.rest.basic_auth import BasicAuthExtension, login_file, read_users, users_file
 from penstock.rest.extensions import Extensions, HerderState
 from penstock.rest.listeners import Listener
 from penstock.rest.middleware import ResponseHeaders, parse_header_rules
@@ -273,15 +273,51 @@ def test_basic_authentication_lets_known_users_pass_on_every_path(
 
 
 def test_login_files_that_cannot_be_used_say_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigException, match="set KAFKA_OPTS"):
+    with pytest.raises(ConfigException, match=r"name it in rest\.basic\.auth\.file, or as Java does, with KAFKA_OPTS="):
         BasicAuthExtension({}).configure({})
     with pytest.raises(ConfigException, match="has no user"):
-        read_users(login_file(jaas(tmp_path, "# nobody\n")))
+        read_users(users_file(login_file(jaas(tmp_path, "# nobody\n"))))
     (tmp_path / "jaas.conf").write_text("Other { x required; };")
     with pytest.raises(ConfigException, match="no entry KafkaConnect"):
-        read_users(str(tmp_path / "jaas.conf"))
+        users_file(str(tmp_path / "jaas.conf"))
     with pytest.raises(ConfigException, match="cannot be read"):
         read_users(str(tmp_path / "gone"))
+
+
+@pytest.mark.parametrize("classes", [[], ["BasicAuthSecurityRestExtension"], ["tests.unit.rest.test_access.Greeter"]])
+def test_a_file_of_users_in_the_workers_settings_is_enough(
+    classes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KAFKA_OPTS", jaas(tmp_path)["KAFKA_OPTS"])
+    users = tmp_path / "of-the-worker"
+    users.write_text("bob=other\n")
+    users.chmod(0o644)
+    settings = RestSettings(
+        [Listener("127.0.0.1", 0)],
+        extension_classes=classes,
+        raw={"rest.basic.auth.file": str(users), "greeting": "hi"},
+    )
+    with worker_rest(settings) as (_, _, (main,)), httpx.Client() as client:
+        url = f"http://127.0.0.1:{main}/connectors"
+        assert client.get(url, auth=("bob", "other")).json() == []
+        for answer in (client.get(url), client.get(url, auth=("amy", "secret"))):
+            assert answer.status_code == 401
+    assert f"Everybody on this machine may read {users}" in caplog.text
+
+
+def test_a_file_that_its_owner_alone_may_read_is_nothing_to_warn_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = tmp_path / "users"
+    users.write_text("bob=other\n")
+    users.chmod(0o600)
+    assert read_users(str(users)) == {"bob": "other"}
+    assert caplog.text == ""
+
+
+def test_a_setting_that_names_no_usable_file_ends_the_start(tmp_path: Path) -> None:
+    with running() as setup, pytest.raises(ConfigException, match="cannot be read"):
+        Extensions([], {"rest.basic.auth.file": str(tmp_path / "gone")}, HerderState(setup.herder))
 
 
 class Greeter(RestExtension):

@@ -56,6 +56,29 @@ def test_a_thousand_connections_without_a_whole_request_end_by_themselves(monkey
         await_true(lambda: open_sockets() <= before + 1000)
 
 
+def test_without_file_descriptors_the_log_gets_one_line_and_clients_are_served_afterwards(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving() as api, ExitStack() as taken:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        client = taken.enter_context(socket.socket())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 20, hard))
+        try:
+            with ExitStack() as used_up:
+                with suppress(OSError):
+                    while True:
+                        used_up.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+                client.connect(("127.0.0.1", api.http.base_url.port or 0))
+                client.sendall(b"GET /connectors HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                await_true(lambda: "The REST server can take no connection" in caplog.text)
+                threading.Event().wait(1.2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        client.settimeout(10)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+    assert [line for line in caplog.messages if "connection" in line or "resource" in line] == [caplog.messages[0]]
+
+
 def broken_clients(api: Api, opened: ExitStack) -> list[socket.socket]:
     """A thousand connections that send something broken, or half of a request, or nothing."""
     address = ("127.0.0.1", api.http.base_url.port or 0)
@@ -126,6 +149,11 @@ def many_files() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def open_files() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
 
 
 def open_sockets() -> int:

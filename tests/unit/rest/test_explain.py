@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.rest.api_client import Api, serving
 
+import penstock
 from penstock.api import TopicPartition
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, stack_trace
+from penstock.herder import explanation
 from penstock.model import State
 from penstock.testing.control_plane import SINK, SOURCE, await_true
-from penstock.testing.probes import BOARD
+from penstock.testing.probes import BOARD, ProbeSource
+from penstock.worker.waiting import Frame, Hints
+
+FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"
+
+
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets tasks stand where those stand that have nothing to do: the doubles have no threads."""
+    polling = [Frame(f"{Path(penstock.__file__).parent}/worker/source_task.py", 1, "_poll")]
+    names = ("task-f-0", "task-a-0", "task-thread-s-0")
+    monkeypatch.setattr(explanation, "stacks", lambda: dict.fromkeys(names, polling))
 
 
 @pytest.fixture
@@ -70,6 +84,128 @@ def test_a_sink_is_explained_while_kafka_does_not_answer(api: Api) -> None:
     api.setup.groups.away = True
     status, found = api.call("GET", "/connectors/s/explain")
     assert (status, found["offsets"], found["offsets_error"]) == (200, [], "No broker answers")
+
+
+def waiting_of(api: Api, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a connector and its tasks wait for."""
+    found = api.call("GET", f"/connectors/{name}/explain")[1]
+    return found["waiting_for"], [task["waiting_for"] for task in found["tasks"]]
+
+
+def failed_with(outer: Exception, inner: Exception) -> str:
+    """The trace of an error that was made of another."""
+    outer.__cause__ = inner
+    return stack_trace(outer)
+
+
+def test_a_failed_task_names_its_root_error_and_what_to_do(api: Api) -> None:
+    api.create("a b")
+    api.setup.await_state("a b", "RUNNING", ["RUNNING"])
+    api.setup.tasks[-1].report(
+        State.FAILED, failed_with(ConnectException("the rows cannot be read"), KeyError("price"))
+    )
+    api.setup.await_state("a b", "RUNNING", ["FAILED"])
+    found = waiting_of(api, "a%20b")[1][0]
+    assert found["reason"] == "failed"
+    assert found["cause"].splitlines()[0] == "KeyError: 'price'"
+    assert found["text"] == (
+        "It has failed: KeyError: 'price', which led to org.apache.kafka.connect.errors.ConnectException: the rows "
+        "cannot be read. Fix the cause, then restart it: penstock connectors restart 'a b' --task 0"
+    )
+
+
+def test_a_connector_that_failed_in_start_names_the_error(api: Api) -> None:
+    BOARD.fail["a", "start"] = ConnectException("no such database")
+    assert api.create("a")[0] == 500
+    connector, tasks = waiting_of(api, "a")
+    assert (connector["reason"], tasks) == ("failed", [])
+    assert "It has failed: org.apache.kafka.connect.errors.ConnectException: no such database." in connector["text"]
+    assert connector["text"].endswith("restart it: penstock connectors restart a")
+
+
+@pytest.mark.parametrize(
+    ("config", "cause"),
+    [
+        ({"topics": "t"}, None),
+        ({"topics": "gone, t, gone-too"}, "the topic gone does not exist; the topic gone-too does not exist"),
+        ({"topics.regex": "t.*"}, None),
+        ({"topics.regex": "orders-.*"}, "no topic that this worker may see matches topics.regex=orders-.*"),
+        (
+            {"topics": "secret"},
+            "the topic secret cannot be looked at: describing the topic secret failed: Topic authorization failed",
+        ),
+    ],
+)
+def test_a_sink_names_the_topics_that_are_missing(
+    api: Api, monkeypatch: pytest.MonkeyPatch, config: dict[str, str], cause: str | None
+) -> None:
+    idle(monkeypatch)
+    api.setup.groups.forbidden = {"secret"}
+    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, **config}})
+    api.setup.await_state("s", "RUNNING", ["RUNNING"])
+    found = waiting_of(api, "s")[1][0]
+    assert found.get("cause") == cause
+    assert found["reason"] == ("no_data" if cause is None else "topic_missing")
+    assert cause is None or found["text"] == f"What it reads from Kafka is not there: {cause}."
+
+
+@pytest.mark.parametrize(("joined", "reason"), [(False, "group_join"), (True, "no_partitions")])
+def test_a_sink_without_partitions_says_whether_it_joins_its_group(
+    api: Api, monkeypatch: pytest.MonkeyPatch, joined: bool, reason: str
+) -> None:
+    idle(monkeypatch)
+    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
+    api.setup.await_state("s", "RUNNING", ["RUNNING"])
+    api.setup.tasks[-1].hints = Hints(joined=joined, assigned=0)
+    assert waiting_of(api, "s")[1][0]["reason"] == reason
+
+
+def test_a_sink_names_what_keeps_kafka_from_answering(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle(monkeypatch)
+    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
+    api.setup.await_state("s", "RUNNING", ["RUNNING"])
+    api.setup.groups.away = True
+    found = waiting_of(api, "s")[1][0]
+    assert (found["reason"], found["cause"]) == ("broker", "No broker answers")
+
+
+def test_a_source_names_the_file_that_is_missing(api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    idle(monkeypatch)
+    path = tmp_path / "in.txt"
+    config = {"connector.class": FILE_SOURCE, "file": str(path), "topic": "t"}
+    api.call("POST", "/connectors", {"name": "f", "config": config})
+    api.setup.await_state("f", "RUNNING", ["RUNNING"])
+    found = waiting_of(api, "f")[1][0]
+    assert found["reason"] == "input_missing"
+    assert found["cause"] == f"the file {path} does not exist; it is read as soon as it does"
+    path.write_text("a\n")
+    assert waiting_of(api, "f")[1][0]["reason"] == "no_data"
+
+
+def test_a_source_without_tasks_names_the_directory_that_is_missing(api: Api, tmp_path: Path) -> None:
+    cls = "penstock.connectors.directory.DirectorySourceConnector"
+    config = {"connector.class": cls, "directories": str(tmp_path / "gone"), "topic": "t"}
+    api.call("POST", "/connectors", {"name": "d", "config": config})
+    api.setup.await_state("d", "RUNNING", [])
+    connector = waiting_of(api, "d")[0]
+    assert connector["reason"] == "input_missing"
+    assert connector["cause"] == f"Cannot list directory {tmp_path / 'gone'}: No such file or directory"
+    (tmp_path / "gone").mkdir()
+    assert waiting_of(api, "d")[0]["cause"] == f"no file in {tmp_path / 'gone'} matches file.pattern=*"
+
+
+def test_a_connector_that_cannot_say_what_it_lacks_is_explained_all_the_same(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle(monkeypatch)
+
+    def broken(self: object, props: object) -> list[str]:
+        raise ValueError("no")
+
+    monkeypatch.setattr(ProbeSource, "obstacles", broken, raising=False)
+    api.create("a")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert waiting_of(api, "a")[1][0]["reason"] == "no_data"
 
 
 def test_a_connector_blocked_in_start_says_where_and_since_when(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import sys
 import threading
 
 from penstock.telemetry import ContextFormatter, current_log_context, log_context
@@ -41,3 +42,22 @@ def test_the_context_belongs_to_its_thread() -> None:
         thread.start()
         thread.join()
     assert seen == [""]
+
+
+def test_a_logged_error_is_told_as_in_a_status_and_at_debug_with_all_frames() -> None:
+    def logged() -> str:
+        try:
+            try:
+                raise KeyError("inner")
+            except KeyError as error:
+                raise ValueError("outer") from error
+        except ValueError:
+            return ContextFormatter().formatException(sys.exc_info())
+
+    assert logged().splitlines()[:2] == ["KeyError: 'inner'", "Led to: ValueError: outer"]
+    level = logging.getLogger("penstock").level
+    logging.getLogger("penstock").setLevel(logging.DEBUG)
+    try:
+        assert logged().startswith("Traceback (most recent call last):")
+    finally:
+        logging.getLogger("penstock").setLevel(level)

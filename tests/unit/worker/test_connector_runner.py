@@ -8,11 +8,13 @@ import pytest
 from penstock.api import Connector, ConnectorContext
 from penstock.errors import ConnectException
 from penstock.model import State, TargetState
+from penstock.testing.chaos.troublemakers import no_more_threads
 from penstock.testing.control_plane import await_true
 from penstock.testing.probes import BOARD, ProbeSink
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec
 from penstock.worker.contexts import RunnerSinkContext
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.threads import NoThreadException
 
 
 class NoRequests:
@@ -105,6 +107,16 @@ def test_a_constructor_that_raises_fails_the_connector() -> None:
         made.runner.start().result(30)
     assert made.states == [State.FAILED]
     made.runner.shut_down().result(30)
+
+
+def test_a_connector_that_gets_no_thread_fails_and_is_at_its_end() -> None:
+    made = Run()
+    with no_more_threads():
+        started = made.runner.start()
+        with pytest.raises(NoThreadException, match=r"the thread connector-a: .* Raise the limit"):
+            started.result(0)
+    assert made.states == [State.FAILED]
+    made.runner.shut_down().result(0)
 
 
 def test_a_connector_that_failed_to_initialize_is_initialized_again_when_stopped_and_resumed() -> None:

@@ -47,6 +47,19 @@ def test_frames_of_different_moments_keep_their_timestamps() -> None:
     assert rows(joined) == {"value": ["a", "b", "c"], "timestamp": [5, 5, 7]}
 
 
+def test_a_plain_table_with_timestamps_says_which_columns_are_fields() -> None:
+    first = replace(frame("a", timestamp=5), data=pa.table({"id": [1], "name": ["x"]}))
+    second = replace(first, timestamp=7)
+    joined = join([first, second])
+    assert rows(joined) == {"id": [1, 1], "name": ["x", "x"], "timestamp": [5, 7]}
+    assert joined.value_fields == ["id", "name"]
+    assert join([first, first]).value_fields is None
+
+    named = replace(first, data=pa.table({"timestamp": [1]}), value_fields=("timestamp",))
+    assert can_join(named, named)
+    assert not can_join(named, replace(named, timestamp=7))
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -58,8 +71,9 @@ def test_frames_of_different_moments_keep_their_timestamps() -> None:
         replace(frame("b"), offset_after=None),
         replace(frame("b"), data=pa.table({"value": ["b"], "key": ["k"]})),
         replace(frame("b"), data=object()),
+        replace(frame("b"), value_fields=("value",)),
     ],
-    ids=["topic", "source partition", "partition", "schema", "timestamp", "positions", "columns", "Spark"],
+    ids=["topic", "source partition", "partition", "schema", "timestamp", "positions", "columns", "Spark", "fields"],
 )
 def test_frames_that_differ_in_more_than_their_rows_are_not_joined(other: SourceFrame) -> None:
     assert can_join(frame("a"), frame("b"))

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
 
+import pyarrow as pa
 import pytest
+from examples.prices_source import PRICE, PricesSource
 from tests.unit.worker.counting_source import Counting
 
+from penstock.api import SourceFrame
 from penstock.connectors.file import FileStreamSourceConnector
 from penstock.model.preview import PreviewLimits
+from penstock.pipeline.frame import frame_to_records
 from penstock.testing.control_plane import await_true
 from penstock.worker.preview_server import NICENESS
 from penstock.worker.preview_source import FirstRecords, SourceReaders
@@ -31,6 +35,26 @@ def test_reading_ends_with_the_number_of_records(readers: SourceReaders) -> None
     read = readers.first_records(Counting, {"do": "count"}, PreviewLimits(records=7, seconds=30))
     assert [record.value for record in read.records] == [{"number": n} for n in (1, 1, 1, 2, 2, 2, 3)]
     assert (read.ended, read.error) == ("records", None)
+
+
+def test_the_rows_of_a_plain_table_are_the_records_of_its_run(readers: SourceReaders, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text("id,name,price,changed\n1,pen,1.5,2026-01-01T12:00:00.123456\n2,,20,2026-01-02T00:00:00.000000\n")
+    read = readers.first_records(PricesSource, {"topic": "p", "file": str(file)}, PreviewLimits(records=2, seconds=30))
+    columns = {"id": [1, 2], "name": ["pen", None], "price": [1.5, 20.0], "changed": [1767268800123, 1767312000000]}
+    wanted = frame_to_records(SourceFrame(pa.table(columns), "p", PRICE, {}, {}), pa.table(columns))
+    assert (read.records, read.ended) == (wanted, "records")
+
+
+def test_rows_that_would_end_the_task_are_the_error(readers: SourceReaders, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text("id,name,price,changed\n3000000000,pen,1.5,2026-01-01\n")
+    read = readers.first_records(PricesSource, {"topic": "p", "file": str(file)}, PreviewLimits(records=2, seconds=30))
+    assert (read.records, read.ended) == ([], "error")
+    assert read.error is not None
+    assert read.error.startswith(
+        'The column "id" of a SourceFrame has the type int64, which does not fit Schema{INT32}'
+    )
 
 
 def test_reading_ends_with_the_bytes(readers: SourceReaders) -> None:

@@ -646,7 +646,7 @@ class TestCommits:
         sink = run(Sink())
         seen: list[tuple[str, bool]] = []
         for name in ("put", "pre_commit", "close", "stop", "open", "empty put"):
-            sink.task.hooks[name] = lambda *_, name=name: seen.append((name, sink.task.context.is_closing))
+            sink.task.hooks[name] = lambda *_, name=name: seen.append((name, sink.task.context.is_closing()))
         sink.start({T0: 0, T1: 0})
         sink.consumer.add(T0, "a")
         sink.wait_values("a")
@@ -663,7 +663,7 @@ class TestCommits:
         sink = run(Sink()).start({T0: 0})
         closing: list[bool] = []
         sink.task.hooks["pre_commit"] = once(OSError("x"))
-        sink.task.hooks["close"] = lambda _: closing.append(sink.task.context.is_closing)
+        sink.task.hooks["close"] = lambda _: closing.append(bool(sink.task.context.is_closing))
         sink.stop()
         assert closing == [False]
         assert sink.consumer.sync_commits == []

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.api import SourceFrame, SourceRecord
+from penstock.api import RecordMetadata, SourceFrame, SourceRecord
 from penstock.errors import (
     AlreadyExistsException,
     ConnectException,
@@ -353,6 +353,36 @@ def test_only_a_task_with_that_hook_wants_metadata() -> None:
     assert not wants_metadata(ScriptedTask())
 
 
+def noted(self: Any, *given: Any) -> bool:
+    self.told.append(tuple(one.value if isinstance(one, SourceRecord) else one for one in given))
+    return True
+
+
+@pytest.mark.parametrize(
+    ("written", "with_metadata"),
+    [
+        # Two arguments under whatever names, as in Java.
+        (lambda self, one, two: noted(self, one, two) and None, True),
+        (lambda self, record, metadata=None: noted(self, record, metadata), True),
+        (lambda self, record, record_metadata=None: noted(self, record, record_metadata), True),
+        (lambda self, record, m, more=1: noted(self, record, m), True),
+        (lambda self, one: noted(self, one) and None, False),
+        (lambda self, record, retries=3: noted(self, record), False),
+        (lambda *given: noted(*given) and None, False),
+    ],
+)
+def test_commit_record_is_called_as_it_is_written(rigs: list[Rig], written: Any, with_metadata: bool) -> None:
+    task = type("Own", (ScriptedTask,), {"commit_record": written, "told": []})()
+    assert wants_metadata(task) is with_metadata
+    rig = started(rigs, Rig(task=task, tolerance_all=True))
+    task.give([record(1, "a"), record(2, "drop"), record(3, "bad"), record(4, "b")])
+    rig.producer.wait_sent(1)
+    rig.stop()
+    places = {"a": RecordMetadata("t", 0, 0), "b": RecordMetadata("t", 0, 1)}
+    values = ("a", "drop", "bad", "b")
+    assert task.told == [(value, places.get(value)) if with_metadata else (value,) for value in values]
+
+
 def test_a_batch_that_is_dropped_as_a_whole_advances_offsets_and_hooks(rigs: list[Rig]) -> None:
     task = HookedTask()
     rig = started(rigs, Rig(task=task, interval_s=0.01))
@@ -561,7 +591,7 @@ def test_a_dataframe_that_died_with_its_session_is_not_committed_and_the_task_st
     rig.task.give(values(2))
     rig.producer.wait_sent(1)
     rig.pipeline.error = SparkSessionLostException("the session was lost")
-    lazy: Any = object()
+    lazy: Any = lambda session: session  # noqa: E731
     rig.task.give(SourceFrame(lazy, "t", None, {"file": "f"}, {"position": 9}), values(1, 10))
     rig.wait_state(State.RESTARTING)
     assert rig.runner.join(WAIT_S)
@@ -575,7 +605,7 @@ def test_a_query_that_fails_on_a_new_session_because_of_what_the_task_kept_makes
     rig = started(rigs, Rig())
     rig.wait_state(State.RUNNING)
     rig.pipeline.hold.clear()
-    lazy: Any = object()
+    lazy: Any = lambda session: session  # noqa: E731
     rig.task.give(SourceFrame(lazy, "t", None, {"file": "f"}, {"position": 9}))
     assert rig.pipeline.entered.wait(WAIT_S)
     rig.sessions.replace()
@@ -684,6 +714,121 @@ def test_wakeup_is_called_once_on_another_thread_when_stop_is_asked(rigs: list[R
     assert rig.committed() == {"f": 1}
 
 
+class Blocking(ScriptedTask):
+    """Waits in `poll` for its stream alone, as the documentation's first source: only `stop` ends that."""
+
+    def __init__(self, ending: object = None) -> None:
+        super().__init__()
+        self.ending = ending
+        self.stream_closed = threading.Event()
+        self.threads: list[str] = []
+        self.stop_may_return = threading.Event()
+        self.stop_may_return.set()
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        self.polled.release()
+        assert self.stream_closed.wait(WAIT_S)
+        if isinstance(self.ending, Exception):
+            raise self.ending
+        return self.ending  # type: ignore[return-value]
+
+    def stop(self) -> None:
+        super().stop()
+        self.threads.append(threading.current_thread().name)
+        self.stream_closed.set()
+        assert self.stop_may_return.wait(WAIT_S)
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_task, "POLL_GRACE_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize(
+    "ending",
+    [None, values(2), RetriableException("closed"), ValueError("I/O operation on closed file"), OSError("closed")],
+)
+def test_a_poll_that_does_not_return_is_ended_by_stop_from_another_thread_once(
+    rigs: list[Rig], ending: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = Blocking(ending)
+    rig = started(rigs, Rig(task=task))
+    assert task.polled.acquire(timeout=WAIT_S)
+    rig.stop()
+    rig.runner.stop()
+    rig.runner.cancel()
+    assert task.threads == ["wakeup-c-0"]
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+    assert rig.committed() == ({"f": 2} if isinstance(ending, list) else {})
+    assert not task.polled.acquire(blocking=False), "it is not polled again"
+    assert not [line for line in caplog.records if line.levelname in ("ERROR", "WARNING")]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_blocked_poll_does_not_keep_a_task_from_failing(rigs: list[Rig]) -> None:
+    task = Blocking()
+    rig = started(rigs, Rig(task=task))
+    assert task.polled.acquire(timeout=WAIT_S)
+    rig.runner.fail(ConnectException("no Spark session"))
+    assert "no Spark session" in str(rig.wait_state(State.FAILED))
+    assert rig.runner.join(WAIT_S)
+    assert task.threads == ["wakeup-c-0"]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_blocked_poll_of_an_abandoned_task_is_ended_too(rigs: list[Rig]) -> None:
+    task = Blocking(values(1))
+    rig = started(rigs, Rig(task=task))
+    assert task.polled.acquire(timeout=WAIT_S)
+    rig.runner.cancel()
+    assert rig.runner.join(WAIT_S)
+    assert task.threads == ["wakeup-c-0"]
+    assert rig.committed() == {}
+    assert rig.state_names() == ["RUNNING"]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_task_has_not_ended_while_its_stop_runs_on_the_other_thread(rigs: list[Rig]) -> None:
+    task = Blocking()
+    task.stop_may_return.clear()
+    rig = started(rigs, Rig(task=task))
+    assert task.polled.acquire(timeout=WAIT_S)
+    rig.runner.stop()
+    assert task.stopped.wait(WAIT_S)
+    assert not rig.runner.join(0.1)
+    task.stop_may_return.set()
+    assert rig.runner.join(WAIT_S)
+    assert task.threads == ["wakeup-c-0"]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_start_and_a_rest_are_not_taken_for_a_poll(rigs: list[Rig]) -> None:
+    class Starting(Blocking):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun, self.go_on = threading.Event(), threading.Event()
+
+        def start(self, props: object) -> None:
+            self.begun.set()
+            assert self.go_on.wait(WAIT_S)
+
+    starting = Starting()
+    rig = started(rigs, Rig(task=starting))
+    assert starting.begun.wait(WAIT_S)
+    rig.runner.stop()
+    assert not starting.stopped.wait(0.2)
+    starting.go_on.set()
+    assert rig.runner.join(WAIT_S)
+    resting = started(rigs, Rig())
+    resting.wait_state(State.RUNNING)
+    resting.runner.pause()
+    resting.wait_state(State.PAUSED)
+    resting.stop()
+    assert starting.threads == ["task-c-0"]
+    assert resting.task.calls == ["start", "stop"]
+
+
 @pytest.mark.parametrize("end", ["stop", "failure", "cancel"])
 def test_metrics_that_the_task_adds_go_with_it(rigs: list[Rig], end: str) -> None:
     registry = Metrics()
@@ -722,7 +867,7 @@ def test_a_cancelled_task_commits_and_reports_nothing_more(rigs: list[Rig]) -> N
         reader.offset({"file": "f"})
 
 
-def test_frames_are_committed_and_told(rigs: list[Rig]) -> None:
+def test_frames_are_committed_andnoted(rigs: list[Rig]) -> None:
     task = HookedTask()
     rig = started(rigs, Rig(task=task))
     task.give(
@@ -750,7 +895,7 @@ def test_a_frame_is_committed_up_to_its_failed_row(rigs: list[Rig]) -> None:
     assert [failed.origin for failed in rig.reports.failed] == [place]
 
 
-def test_the_named_points_of_the_data_path_are_told(rigs: list[Rig]) -> None:
+def test_the_named_points_of_the_data_path_arenoted(rigs: list[Rig]) -> None:
     rig = started(rigs, Rig())
     rig.task.give(values(1))
     rig.producer.wait_sent(1)

@@ -5,14 +5,24 @@ from contextlib import ExitStack
 
 import pytest
 
-from penstock.api import Converter, HeaderConverter, Monitorable, PluginMetrics, Predicate, Transformation
+from penstock.api import (
+    Converter,
+    FrameSinkTask,
+    HeaderConverter,
+    Monitorable,
+    PluginMetrics,
+    Predicate,
+    Transformation,
+)
 from penstock.config import ConfigDef, ConfigType
 from penstock.errors import ConnectException
+from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, InstalledPlugins, InvalidSettingsError, StandaloneSettings
 from penstock.telemetry import Metrics
 from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.task_parts import TaskParts, check_worker_converters, make_parts
+from penstock.worker.task_parts import TaskParts, check_worker_converters, make_parts, new_task
+from penstock.worker.worker import TaskRequest
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 MINIMUM = {
@@ -137,3 +147,22 @@ def test_parts_of_a_preview_get_metrics_that_nobody_sees() -> None:
 def test_a_part_that_refuses_its_metrics_is_named() -> None:
     with ExitStack() as made, pytest.raises(ConnectException, match=r"transforms\.one cannot add its metrics: not now"):
         parts(made, None, {**CHAIN, "transforms.one.how": "refuse"})
+
+
+class WrongTask(FrameSinkTask):
+    def start(self, props: object) -> None: ...
+
+    def put(self, frame, partition): ...  # type: ignore[override]
+
+    def stop(self) -> None: ...
+
+
+def test_a_task_with_a_method_that_cannot_be_called_is_not_made() -> None:
+    path = {"task.class": f"{__name__}.WrongTask"}
+    request = TaskRequest(ConnectorTaskId("c", 0), ConnectorType.SINK, {}, path, dict, False, 1)
+    with pytest.raises(ConnectException) as refused:
+        new_task(request, FrameSinkTask)  # type: ignore[type-abstract]
+    assert str(refused.value) == (
+        f"task c-0 cannot be used: {__name__}.WrongTask.put(self, frame, partition) "
+        "cannot be called: the worker calls put(frame) (missing a required argument: 'partition')"
+    )

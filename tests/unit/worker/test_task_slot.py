@@ -9,8 +9,10 @@ import pytest
 
 from penstock.model import ConnectorTaskId, State
 from penstock.model.task_life import TaskPhase
+from penstock.testing.chaos.troublemakers import no_more_threads
 from penstock.testing.control_plane import await_true
 from penstock.worker.task_slot import MAX_VAIN, StateReport, TaskRunner, TaskSlot
+from penstock.worker.waiting import Hints
 
 TASK = ConnectorTaskId("c", 0)
 WAIT_S = 10.0
@@ -25,6 +27,7 @@ class Runner:
         self.has_delivered = False
         self.retry_at_ms: int | None = None
         self.round_began = time.monotonic()
+        self.hints = Hints()
         self.calls: list[str] = []
         self.started = threading.Event()
         self.ended = threading.Event()
@@ -144,3 +147,16 @@ def test_a_task_that_has_delivered_something_may_lose_its_session_again(rig: Rig
 
     assert rig.runner(2 * MAX_VAIN).calls == ["start"]
     assert State.FAILED not in rig.states
+
+
+def test_a_task_that_gets_no_thread_fails_and_one_whose_end_nobody_can_wait_for_is_abandoned(rig: Rig) -> None:
+    rig.runner(0)
+    other = Rig()
+    with no_more_threads():
+        rig.slot.stop().result(0)
+        other.slot.start()
+        other.slot.stop().result(0)
+
+    assert rig.runners[0].calls[-1] == "cancel"
+    assert rig.slot.phase is TaskPhase.CANCELLED
+    assert (other.states, other.runners) == ([State.FAILED], [])

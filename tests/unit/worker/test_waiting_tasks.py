@@ -20,7 +20,7 @@ from penstock.pipeline.session import SparkRuntime
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
 from penstock.worker.source_task import SourceTaskRunner, SourceTaskSettings
-from penstock.worker.waiting import Waiting, stacks, task_waiting
+from penstock.worker.waiting import Hints, Waiting, stacks, task_waiting
 
 REGISTRY_CLIENT = """
 def get_schema():
@@ -116,6 +116,10 @@ def test_a_kafka_that_does_not_answer_is_the_broker(run: Run, columns: bool) -> 
     try:
         run(one_record, producer=producer)
         becomes("broker")
+        await_true(lambda: producer.trouble is not None)
+        found = task_waiting("c-0", State.RUNNING, stacks(), spark_up=True, hints=Hints(kafka=producer.trouble))
+        assert "127.0.0.1:1" in found.text
+        assert "refused" in found.text
     finally:
         producer.abort()
 
@@ -133,6 +137,11 @@ def test_a_record_that_fails_for_now_is_a_retry(run: Run) -> None:
     assert isinstance(rig.task, Polled)
     rig.task.do = lambda: next(given, None)
     becomes("record_retry")
+    error = rig.services.errors.retried
+    assert error is not None
+    found = task_waiting("c-0", State.RUNNING, stacks(), spark_up=True, hints=Hints(retried=error))
+    assert found.cause == error
+    assert found.text.startswith("A record failed with an error that may pass, and is tried again")
 
 
 def test_a_batch_waits_for_a_session_that_is_not_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

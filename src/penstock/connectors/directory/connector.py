@@ -6,7 +6,7 @@ Main type: `DirectorySourceConnector`. The worker calls it on the connector's th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.api import ExactlyOnceSupport, SourceConnector, Task
 from penstock.config import Config, ConfigDef
@@ -18,8 +18,10 @@ from penstock.connectors.directory.planning import (
     SIZE_FIELD,
     is_count,
 )
+from penstock.connectors.directory.scanning import scan_directories
 from penstock.connectors.directory.settings import (
     CONFIG,
+    FILE_PATTERN_CONFIG,
     IDLE_CONFIG,
     STALL_TIMEOUT_CONFIG,
     TASK_FILES_CONFIG,
@@ -92,6 +94,15 @@ class DirectorySourceConnector(SourceConnector):
         if fault is not None:
             values[STALL_TIMEOUT_CONFIG].add_error_message(f"{STALL_TIMEOUT_CONFIG} {fault}")
         return checked
+
+    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
+        """Says which directories are missing or cannot be read, and that none of them has a file."""
+        settings, complaints = Settings.parse(props), dict[str, str]()
+        scan = scan_directories(settings, complaints.__setitem__)
+        if complaints:
+            return [text.partition(". ")[0] for text in complaints.values()]
+        none = f"no file in {', '.join(settings.directories)} matches {FILE_PATTERN_CONFIG}={settings.pattern}"
+        return [] if scan.files else [none]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """Positions in files can be found again."""

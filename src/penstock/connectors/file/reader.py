@@ -224,3 +224,16 @@ class LineReader:
         # A named pipe is at its end while nobody has it open for writing; somebody may open it again.
         self._at_end = self._path is None
         return self._emit(final=True) if self._held else None
+
+
+def unreadable(path: str) -> list[str]:
+    """Why a file cannot be read now, as clauses; nothing where it can."""
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.path.exists(path):
+        if os.path.isdir(directory) and os.access(directory, os.X_OK):
+            return [f"the file {path} does not exist; it is read as soon as it does"]
+        why = "cannot be entered by the worker's user" if os.path.isdir(directory) else "does not exist"
+        return [f"the file {path} cannot be found: the directory {directory} {why}"]
+    if os.path.isdir(path):
+        return [f"{path} is a directory and no file"]
+    return [] if os.access(path, os.R_OK) else [f"the file {path} may not be read by the worker's user"]

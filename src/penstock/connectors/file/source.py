@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from penstock.api import (
     Task,
 )
 from penstock.config import ConfigDef, ConfigType, Importance, NonEmptyString
-from penstock.connectors.file.reader import Chunk, LineReader
+from penstock.connectors.file.reader import Chunk, LineReader, unreadable
 from penstock.connectors.file.watch import FileWatch, mark_of
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException
@@ -91,6 +91,11 @@ class FileStreamSourceConnector(SourceConnector):
     def config(self) -> ConfigDef:
         """`file`, `topic`, `batch.size`."""
         return CONFIG
+
+    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
+        """Says that the file is missing, or cannot be read."""
+        path = props.get(FILE_CONFIG)
+        return [] if not path else unreadable(path)
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """Positions in a file can be found again, those of standard input can not."""

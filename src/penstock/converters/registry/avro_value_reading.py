@@ -16,7 +16,7 @@ from penstock.converters.registry.avro_forms import FROM_CARRIED, entry_types, l
 from penstock.converters.registry.avro_names import KEY_FIELD, VALUE_FIELD, AvroOptions
 from penstock.converters.registry.avro_types import ALIKE, AvroType
 from penstock.data import Schema, Struct, Type
-from penstock.errors import DataException
+from penstock.data.validate import map_key
 
 Convert = Callable[[Any], Any]
 
@@ -84,12 +84,7 @@ def _entries_reader(entry: AvroType, schema: Schema, options: AvroOptions) -> Co
     value_of = reader(values, schema.value_schema, options) or _same
 
     def read(value: Any) -> Any:
-        try:
-            return {key_of(one[KEY_FIELD]): value_of(one[VALUE_FIELD]) for one in value}
-        except TypeError as error:
-            raise DataException(
-                f"A map of Avro type {entry.name} has keys that cannot be keys here: {error}"
-            ) from error
+        return {map_key(key_of(one[KEY_FIELD])): value_of(one[VALUE_FIELD]) for one in value}
 
     return read
 

@@ -12,11 +12,12 @@ Source: io.confluent.kafka.schemaregistry.client.CachedSchemaRegistryClient, res
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.converters.registry.memory import LASTING, Memory
@@ -26,6 +27,8 @@ from penstock.errors import ConfigException, DataException, RetriableException
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema as WireSchema
     from confluent_kafka.schema_registry import SchemaRegistryClient
+
+_log = logging.getLogger(__name__)
 
 #: Answers that say nothing about the request itself.
 _PASSING: Final = frozenset({408, 425, 429})
@@ -118,7 +121,7 @@ class _Outage:
     """What the client does after it got no answer."""
 
     asked_again_at: float
-    error: RegistryUnavailableException = field(repr=False)
+    reason: str
 
 
 class RegistryClient:
@@ -274,7 +277,7 @@ class RegistryClient:
 
         outage = self._outage
         if outage is not None and self._clock() < outage.asked_again_at:
-            raise self._unavailable(what, outage.error.__cause__)
+            raise self._unavailable(what, outage.reason)
         tries = self._settings.tries if outage is None else 1
         for attempt in range(1, tries + 1):
             began = self._clock()
@@ -283,35 +286,39 @@ class RegistryClient:
             except SchemaRegistryError as error:
                 if error.http_status_code < 500 and error.http_status_code not in _PASSING:
                     self._outage = None
-                    raise self._refused(what, error) from error
-                cause: Exception = error
+                    refused = self._refused(what, error)
+                    if isinstance(refused, RegistryDeniedException):
+                        _log.warning("%s", refused)
+                    # The message says all that the answer did; where the client's library found it helps nobody.
+                    raise refused from None
+                reason = _reason(error)
             except UnicodeEncodeError as error:
                 raise DataException(f"Asked for {what}: its text cannot be sent, {error}") from error
             except Exception as error:  # no answer, or one that no registry gives, such as a proxy's page
-                cause = error
+                reason = _reason(error)
             else:
                 self._outage = None
                 return answer
             took = self._clock() - began
+            _log.warning(
+                "The schema registry at %s does not answer, asked for %s: %s", self._settings.shown_urls, what, reason
+            )
             if attempt == tries or not self._pause(attempt):
                 break
-        failed = self._unavailable(what, cause)
-        self._outage = _Outage(self._clock() + max(took, _LEAST_PAUSE_S), failed)
-        raise failed
+        self._outage = _Outage(self._clock() + max(took, _LEAST_PAUSE_S), reason)
+        raise self._unavailable(what, reason) from None
 
     def _pause(self, attempt: int) -> bool:
         """Waits before the next try, for a random part of a time that doubles; False when the converter is closed."""
         longest = min(self._settings.first_wait_s * 2 ** (attempt - 1), self._settings.longest_wait_s)
         return not self._closed.wait(longest * self._jitter())
 
-    def _unavailable(self, what: str, cause: BaseException | None) -> RegistryUnavailableException:
-        error = RegistryUnavailableException(
-            f"The schema registry at {self._settings.shown_urls} does not answer, asked for {what}: "
-            f"{_reason(cause)}. Check schema.registry.url and that the registry runs; errors.retry.timeout says for "
-            "how long this record is tried again"
+    def _unavailable(self, what: str, reason: str) -> RegistryUnavailableException:
+        return RegistryUnavailableException(
+            f"The schema registry at {self._settings.shown_urls} does not answer, asked for {what}: {reason}. Check "
+            "schema.registry.url and that the registry runs; errors.retry.timeout says for how long this record is "
+            "tried again"
         )
-        error.__cause__ = cause
-        return error
 
     def _refused(self, what: str, error: Any) -> DataException | ConfigException:
         said = f"the schema registry at {self._settings.shown_urls} answers {error.http_status_code}"
@@ -329,8 +336,8 @@ class RegistryClient:
         return DataException(text)
 
 
-def _reason(cause: BaseException | None) -> str:
-    return "no reason is known" if cause is None else f"{type(cause).__name__}: {cause}"
+def _reason(cause: BaseException) -> str:
+    return f"{type(cause).__name__}: {cause}"
 
 
 def _to_wire(schema: SchemaText) -> WireSchema:

@@ -30,6 +30,7 @@ from penstock.data import (
     Type,
     round_to_float32,
 )
+from penstock.data.validate import map_key
 from penstock.errors import DataException
 
 Convert = Callable[[Any], Any]
@@ -194,9 +195,7 @@ def _map_reader(schema: Schema) -> Convert:
                 raise DataException(f"Found invalid map entry instead of object: {node_kind(_exact(entry))}")
             if len(entry) != 2:
                 raise DataException(f"Found invalid map entry, expected length 2 but found :{len(entry)}")
-            key = read_key(entry.get(KEY_FIELD))
-            if isinstance(key, (list, dict, Struct)):
-                raise DataException("A map has arrays, maps or structs as keys, which Python has no map for")
+            key = map_key(read_key(entry.get(KEY_FIELD)))
             found[key] = read_value(entry.get(VALUE_FIELD))
         return found
 

@@ -25,6 +25,7 @@ from penstock.converters.registry.protobuf_descriptors import (
 from penstock.converters.registry.protobuf_logical import LOGICAL_READERS
 from penstock.converters.registry.protobuf_names import WRAPPED, ProtobufOptions
 from penstock.data import Schema, Struct, Type
+from penstock.data.validate import map_key
 from penstock.errors import DataException
 
 Read = Callable[[Any], Any]
@@ -140,9 +141,7 @@ def _map_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions
         found = {}
         for entry in entries:
             one_key, one = get_key(entry), get_value(entry)
-            name = None if one_key is None else read_key(one_key)
-            if isinstance(name, (Struct, dict, list)):
-                raise DataException("A map has structs as keys, which Python has no map for")
+            name = None if one_key is None else map_key(read_key(one_key))
             found[name] = None if one is None else read_value(one)
         return found
 

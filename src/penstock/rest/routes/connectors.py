@@ -45,6 +45,16 @@ def _location(request: Request, name: str) -> dict[str, str]:
     return {"Location": f"{str(request.base_url).rstrip('/')}/connectors/{quote(name, safe='')}"}
 
 
+async def _warnings(request: Request, name: str) -> dict[str, str]:
+    """The header of an answer about a connector that was begun anew, where that did not take its newest code."""
+    s = services(request)
+    view = s.herder.connectors().get(name)
+    told = None if view is None else await s.on_thread("plugin-code", lambda: s.plugins.changed_code(view.config))
+    if told is None:
+        return {}
+    return {"Warning": f'299 penstock "{told.encode("ascii", "backslashreplace").decode()}"'}
+
+
 async def list_connectors(request: Request) -> Response:
     """Names, or with ``expand`` their info and status."""
     views = services(request).herder.connectors()
@@ -68,7 +78,8 @@ async def create_connector(request: Request) -> Response:
     created = await s.answer(
         s.herder.put_connector(wanted.name, wanted.config, target=wanted.target, replace=False), wanted.name
     )
-    return json_response(created.info.to_json(), 201, _location(request, wanted.name))
+    headers = _location(request, wanted.name) | await _warnings(request, wanted.name)
+    return json_response(created.info.to_json(), 201, headers)
 
 
 async def get_connector(request: Request) -> Response:
@@ -95,7 +106,7 @@ async def put_config(request: Request) -> Response:
     same_name(name, config)
     s = services(request)
     done = await s.answer(s.herder.put_connector(name, config, target=None, replace=True), name)
-    headers = _location(request, name) if done.created else None
+    headers = (_location(request, name) if done.created else {}) | await _warnings(request, name)
     return json_response(done.info.to_json(), 201 if done.created else 200, headers)
 
 
@@ -105,7 +116,7 @@ async def patch_config(request: Request) -> Response:
     patch = config_map(await read_json(request, as_written=True))
     s = services(request)
     done = await s.answer(s.herder.patch_connector(name, patch), name)
-    return json_response(done.info.to_json())
+    return json_response(done.info.to_json(), headers=await _warnings(request, name))
 
 
 async def get_status(request: Request) -> Response:
@@ -143,7 +154,7 @@ async def restart_task(request: Request) -> Response:
     """Restarts one task."""
     s, name = services(request), request.path_params["name"]
     await s.answer(s.herder.restart_task(name, _task_number(request)), name)
-    return Response(status_code=204)
+    return Response(status_code=204, headers=await _warnings(request, name))
 
 
 async def restart_connector(request: Request) -> Response:
@@ -152,11 +163,11 @@ async def restart_connector(request: Request) -> Response:
     include_tasks, only_failed = flag(request, "includeTasks", False), flag(request, "onlyFailed", False)
     if not include_tasks and not only_failed:
         await s.answer(s.herder.restart_connector(name), name)
-        return Response(status_code=204)
+        return Response(status_code=204, headers=await _warnings(request, name))
     plan = await s.answer(
         s.herder.restart_connector_and_tasks(name, include_tasks=include_tasks, only_failed=only_failed), name
     )
-    return json_response(plan, 202)
+    return json_response(plan, 202, await _warnings(request, name))
 
 
 async def pause_connector(request: Request) -> Response:
@@ -170,7 +181,7 @@ async def resume_connector(request: Request) -> Response:
     """Resumes the connector and its tasks."""
     s, name = services(request), request.path_params["name"]
     await s.answer(s.herder.resume_connector(name), name)
-    return Response(status_code=202)
+    return Response(status_code=202, headers=await _warnings(request, name))
 
 
 async def stop_connector(request: Request) -> Response:

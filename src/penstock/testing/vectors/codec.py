@@ -33,6 +33,7 @@ from penstock.data import (
     java_float,
     round_to_float32,
 )
+from penstock.data.validate import map_key
 
 __all__ = [
     "BigInteger",
@@ -241,7 +242,7 @@ def _decode_tagged(tag: str, data: dict[str, Any], schema: Schema | None) -> obj
         case "$map":
             keys = schema.key_schema if schema is not None and schema.type is Type.MAP else None
             items = schema.value_schema if schema is not None and schema.type is Type.MAP else None
-            return {_as_key(decode_value(key, keys)): decode_value(item, items) for key, item in content}
+            return {map_key(decode_value(key, keys)): decode_value(item, items) for key, item in content}
         case "$struct":
             return decode_value(content["fields"], decode_schema(content["schema"]))
         case _:
@@ -287,11 +288,6 @@ def _decode_temporal(tag: str, millis: int, schema: Schema | None) -> object:
 
 def _is_temporal(schema: Schema | None) -> bool:
     return schema is not None and _TEMPORAL.get(schema.name or "") is schema.type
-
-
-def _as_key(key: object) -> Any:
-    """Keys that Python cannot hash become what it can: a list becomes a tuple."""
-    return tuple(_as_key(item) for item in key) if isinstance(key, list) else key
 
 
 # -- values, to vectors

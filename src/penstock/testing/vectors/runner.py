@@ -17,15 +17,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, cast
 
 from penstock.testing.vectors import data_kind
 from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter, decode_record
 from penstock.testing.vectors.codec import decode_schema, decode_value
 from penstock.testing.vectors.compare import judge
 from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, Verdict
-
-T = TypeVar("T")
 
 #: Kinds that need no Spark.
 PLAIN_KINDS: Final = frozenset({"data", "config"})
@@ -157,11 +155,27 @@ def _outcomes(vectors: Sequence[Vector], adapter: PipelineAdapter | None) -> lis
     if first.kind in PLAIN_KINDS:
         return [_plain(first.kind)(vector) for vector in vectors]
     assert adapter is not None, f"{first.kind} needs a pipeline"
+    # Decoded once for all copies of a vector in a batch.
+    given = {id(vector): _decoded(vector) for vector in {id(one): one for one in vectors}.values()}
+    inputs = [one for vector in vectors if not isinstance(one := given[id(vector)], Failure)]
     try:
-        return _RUNNERS[first.kind](vectors, adapter, first)
+        answers = iter(_RUNNERS[first.kind](inputs, adapter, first) if inputs else ())
     except ValueError as error:
-        unusable = f"the vector cannot be given to our code: {error}"
-        return [Failure("apply", "ValueError", str(error), unusable)] * len(vectors)
+        answers = iter([_unusable(error)] * len(inputs))
+    return [next(answers) if not isinstance(one := given[id(vector)], Failure) else one for vector in vectors]
+
+
+def _decoded(vector: Vector) -> Any:
+    """The input of a vector; a failure where it cannot be read, which is that of this vector alone."""
+    try:
+        return _DECODERS[vector.kind](vector.input)
+    except Exception as error:
+        return _unusable(error)
+
+
+def _unusable(error: Exception) -> Failure:
+    unusable = f"the vector cannot be given to our code: {error}"
+    return Failure("apply", type(error).__qualname__, str(error), unusable)
 
 
 def _plain(kind: str) -> Callable[[Vector], Outcome]:
@@ -170,39 +184,29 @@ def _plain(kind: str) -> Callable[[Vector], Outcome]:
     return cast("_PlainKind", importlib.import_module("penstock.testing.vectors.config_kind")).run
 
 
-def _decoded(vectors: Sequence[Vector], decode: Callable[[Mapping[str, Any]], T]) -> list[T]:
-    """The input of each vector, decoded once for all its copies in a batch."""
-    made = {id(vector): decode(vector.input) for vector in {id(one): one for one in vectors}.values()}
-    return [made[id(vector)] for vector in vectors]
-
-
-def _transform(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
-    records = _decoded([vector for vector in vectors if vector.input is not None], decode_record)
+def _transform(inputs: Sequence[Any], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    records = [record for record in inputs if record is not None]
     return adapter.apply_transform(records, first.cls, first.config)
 
 
-def _predicate(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
-    records = _decoded(vectors, lambda given: decode_record(given["record"]))
-    return adapter.test_predicate(records, first.cls, first.config, negate=first.input["negate"])
+def _predicate(inputs: Sequence[Any], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    return adapter.test_predicate(inputs, first.cls, first.config, negate=first.input["negate"])
 
 
-def _from_connect(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
-    inputs = _decoded(vectors, _value_input)
+def _from_connect(inputs: Sequence[Any], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
     return adapter.from_connect(inputs, first.cls, first.config, is_key=bool(first.input.get("isKey")))
 
 
-def _to_connect(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
-    inputs = _decoded(vectors, _bytes_input)
+def _to_connect(inputs: Sequence[Any], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
     return adapter.to_connect(inputs, first.cls, first.config, is_key=bool(first.input.get("isKey")))
 
 
-def _header(vectors: Sequence[Vector], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
-    if first.input["op"] == "toConnectHeader":
-        return adapter.to_header(_decoded(vectors, _bytes_input), first.cls, first.config)
-    return adapter.from_header(_decoded(vectors, _value_input), first.cls, first.config)
+def _header(inputs: Sequence[Any], adapter: PipelineAdapter, first: Vector) -> list[Outcome]:
+    run = adapter.to_header if first.input["op"] == "toConnectHeader" else adapter.from_header
+    return run(inputs, first.cls, first.config)
 
 
-_RUNNERS: Final[Mapping[str, Callable[[Sequence[Vector], PipelineAdapter, Vector], list[Outcome]]]] = {
+_RUNNERS: Final[Mapping[str, Callable[[Sequence[Any], PipelineAdapter, Vector], list[Outcome]]]] = {
     "transform": _transform,
     "predicate": _predicate,
     "from_connect": _from_connect,
@@ -223,3 +227,12 @@ def _bytes_input(given: Mapping[str, Any]) -> ConverterInput:
     else:
         data = None if given["base64"] is None else base64.b64decode(given["base64"])
     return ConverterInput(data=data, topic=given.get("topic", "t"), key=given.get("key", "h"))
+
+
+_DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "transform": lambda given: None if given is None else decode_record(given),
+    "predicate": lambda given: decode_record(given["record"]),
+    "from_connect": _value_input,
+    "to_connect": _bytes_input,
+    "header": lambda given: (_bytes_input if given["op"] == "toConnectHeader" else _value_input)(given),
+}

@@ -28,7 +28,7 @@ from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.converters.registry.settings import define_registry, read_settings
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
-from penstock.errors import ConfigException, DataException, RetriableException
+from penstock.errors import ConfigException, DataException, RetriableException, stack_trace
 from penstock.testing.schema_registry import RegistryStandIn
 
 TLS = Path(__file__).parents[3] / "data" / "tls"
@@ -258,6 +258,34 @@ def test_server_errors_are_tried_again_and_then_cost_the_rest_of_a_batch_nothing
             made.to_connect_data("t", b"\0\0\0\0\1" + bytes([value]))
 
     assert registry.requests == ["GET /schemas/ids/1"] * 3
+
+
+@pytest.mark.parametrize(("status", "tries"), [(None, 3), (500, 3), (503, 3), (401, 1), (403, 1)])
+def test_a_registry_that_refuses_writes_one_line_an_attempt(
+    registry: RegistryStandIn,
+    converter: Make,
+    caplog: pytest.LogCaptureFixture,
+    status: int | None,
+    tries: int,
+) -> None:
+    made = converter({"max.retries": 2})
+    if status is None:
+        registry.stop()
+    registry.status = status
+
+    with pytest.raises((RegistryUnavailableException, RegistryDeniedException)) as found:
+        made.to_connect_data("t", b"\0\0\0\0\1a")
+
+    lines = [one for one in caplog.records if one.name.startswith("penstock.")]
+    assert [one.levelname for one in lines] == ["WARNING"] * tries
+    for line in lines:
+        assert registry.url in line.getMessage()
+        assert "schema 1 of the value of topic t" in line.getMessage()
+        assert line.exc_info is None
+    trace = stack_trace(found.value)
+    assert trace.count("Traceback") == 1
+    assert "httpx" not in trace
+    assert len(trace.splitlines()) < 12
 
 
 def test_another_address_is_asked_when_one_does_not_answer(registry: RegistryStandIn, converter: Make) -> None:

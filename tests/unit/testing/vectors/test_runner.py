@@ -296,3 +296,30 @@ def test_the_command_prints_json_lines_and_succeeds_when_nothing_fails(
 
     assert main([str(lines(tmp_path, BAD)), "--json"]) == 1
     assert json.loads(capsys.readouterr().out.splitlines()[0])["id"] == "bad"
+
+
+class EveryRecordPasses:
+    """Stands for the pipeline: gives back what it was given."""
+
+    def apply_transform(self, records: Sequence[ConnectRecord], cls: str, config: Mapping[str, Any]) -> list[Outcome]:
+        return [Success({"record": encode_record(record)}) for record in records]
+
+
+@pytest.mark.parametrize("value", [{"$map": [[{"$map": []}, 1]]}, {"$no": 1}, {"$bytes": 5}])
+def test_a_vector_that_cannot_be_read_fails_alone(value: Any) -> None:
+    adapter = cast("PipelineAdapter", EveryRecordPasses())
+    expected = {"record": encode_record(decode_record(RECORD))}
+    good = vector(expected, given=RECORD, id="good")
+    unread = vector(expected, given={**RECORD, "valueSchema": None, "value": value}, id="unread")
+    alike = [good, unread, vector(expected, given=RECORD, id="good too")]
+
+    one_by_one = run_one_by_one(alike, adapter, seen=lambda _: None)
+    shuffled = run_shuffled(alike, adapter, rows=50, seen=lambda _: None)
+
+    for verdicts in (one_by_one, shuffled):
+        assert [(one.vector.id, one.passed, one.unusable) for one in verdicts] == [
+            ("good", True, False),
+            ("unread", False, True),
+            ("good too", True, False),
+        ]
+        assert "cannot be given to our code" in str(verdicts[1].reason)

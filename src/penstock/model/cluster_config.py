@@ -1,0 +1,357 @@
+"""What a cluster is configured to run, as the records of its config topic say.
+
+Main types: ``ClusterConfig``, an immutable snapshot; ``ConfigRecord``, one record of the topic. Main function:
+``fold``, which takes a snapshot and the records behind it to the next snapshot, with what has changed: ``Change`` and
+its kinds.
+
+Task configurations count only from their commit record on, and only as a whole set: a connector whose set is not
+whole is ``inconsistent`` and has no tasks until its owner writes them again. So a snapshot never holds a task without
+a configuration, whatever records compaction has left.
+
+Values and pure functions; any thread.
+Source: internal-topics.md section 1; org.apache.kafka.connect.storage.KafkaConfigBackingStore, ClusterConfigState.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from penstock.model.ids import ConnectorTaskId
+from penstock.model.states import TargetState
+
+Properties: TypeAlias = Mapping[str, "str | None"]
+
+_NONE: Final[Mapping[str, str | None]] = MappingProxyType({})
+
+
+class ConfigRecord(NamedTuple):
+    """A record of the config topic: where it is, its key, and its value; None is a tombstone."""
+
+    offset: int
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class SessionKey:
+    """What workers sign internal requests with; its text never shows the key."""
+
+    key: bytes = field(repr=False)
+    algorithm: str
+    created_ms: int
+
+
+@dataclass(frozen=True)
+class ConfiguredConnector:
+    """One connector.
+
+    Attributes:
+        config: Its settings, placeholders unresolved.
+        tasks: The task configurations in force, by number.
+        applied: The connector's settings when these came into force; None before the first commit.
+        generation: Counts the commits that had task configurations with them.
+        inconsistent: The last commit did not find all task configurations that it counts.
+    """
+
+    config: Properties
+    tasks: tuple[Properties, ...] = ()
+    applied: Properties | None = None
+    generation: int = 0
+    inconsistent: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Everything that the records up to an offset say.
+
+    Attributes:
+        offset: The offset of the last record, plus one; -1 when none was read. Members of the group compare it.
+        connectors: The connectors, by name.
+        targets: What users asked of connectors. A target state may come before the connector that it is for.
+        fenced: How many task producers of a connector there were when all of them were last fenced.
+        unfenced: Connectors with a commit that is newer than their last fencing round.
+        session_key: What internal requests are signed with; None before there was one.
+        uncommitted: Task configurations that wait for their commit record, by connector and number.
+    """
+
+    offset: int = -1
+    connectors: Mapping[str, ConfiguredConnector] = field(default_factory=lambda: MappingProxyType({}))
+    targets: Mapping[str, TargetState] = field(default_factory=lambda: MappingProxyType({}))
+    fenced: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unfenced: frozenset[str] = frozenset()
+    session_key: SessionKey | None = None
+    uncommitted: Mapping[str, Mapping[int, Properties]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def target(self, connector: str) -> TargetState:
+        """What a user asked of a connector; STARTED where nobody did."""
+        return self.targets.get(connector, TargetState.STARTED)
+
+    def task_ids(self, connector: str) -> tuple[ConnectorTaskId, ...]:
+        """The tasks of a connector; none where it is not configured."""
+        known = self.connectors.get(connector)
+        return tuple(ConnectorTaskId(connector, number) for number in range(len(known.tasks) if known else 0))
+
+
+# ------------------------------------------------------------------ changes
+@dataclass(frozen=True)
+class ConnectorChanged:
+    """A connector was created, got other settings, or was deleted; ``config`` tells which of them."""
+
+    connector: str
+    before: Properties | None
+    config: Properties | None
+
+
+@dataclass(frozen=True)
+class TasksCommitted:
+    """Other task configurations are in force, or none because the set was not whole."""
+
+    connector: str
+
+
+@dataclass(frozen=True)
+class TargetChanged:
+    """A user asked for another state."""
+
+    connector: str
+    target: TargetState
+
+
+@dataclass(frozen=True)
+class RestartAsked:
+    """A user asked for a restart of the connector, perhaps with tasks, perhaps of what failed alone."""
+
+    connector: str
+    include_tasks: bool
+    only_failed: bool
+
+
+@dataclass(frozen=True)
+class SessionKeyChanged:
+    """There is another session key."""
+
+
+@dataclass(frozen=True)
+class LoggerLevelAsked:
+    """A user asked for a level of a logger, on every worker."""
+
+    logger: str
+    level: str
+
+
+@dataclass(frozen=True)
+class RecordSkipped:
+    """A record that says nothing that could be used."""
+
+    offset: int
+    key: str
+    reason: str
+
+
+Change = (
+    ConnectorChanged
+    | TasksCommitted
+    | TargetChanged
+    | RestartAsked
+    | SessionKeyChanged
+    | LoggerLevelAsked
+    | RecordSkipped
+)
+
+
+# ------------------------------------------------------------------ folding
+def fold(config: ClusterConfig, records: Iterable[ConfigRecord]) -> tuple[ClusterConfig, list[Change]]:
+    """The snapshot behind some records, and what they have changed, in their order.
+
+    Args:
+        config: The snapshot in front of them.
+        records: Records in the order of the topic.
+
+    Returns:
+        The next snapshot, and the changes. A record that cannot be used gives a ``RecordSkipped`` and changes nothing.
+    """
+    folding = _Folding(config)
+    for record in records:
+        folding.take(record)
+    return folding.snapshot(), folding.changes
+
+
+class _UnusableError(Exception):
+    """A record says nothing that could be used; the text says why."""
+
+
+class _Folding:
+    """A snapshot while records are worked into it."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._before = config
+        self._offset = config.offset
+        self._connectors = dict(config.connectors)
+        self._targets = dict(config.targets)
+        self._fenced = dict(config.fenced)
+        self._unfenced = set(config.unfenced)
+        self._session_key = config.session_key
+        self._uncommitted = {name: dict(tasks) for name, tasks in config.uncommitted.items()}
+        self.changes: list[Change] = []
+
+    def snapshot(self) -> ClusterConfig:
+        return ClusterConfig(
+            self._offset,
+            MappingProxyType(self._connectors),
+            MappingProxyType(self._targets),
+            MappingProxyType(self._fenced),
+            frozenset(self._unfenced),
+            self._session_key,
+            MappingProxyType({name: MappingProxyType(tasks) for name, tasks in self._uncommitted.items()}),
+        )
+
+    def take(self, record: ConfigRecord) -> None:
+        self._offset = record.offset + 1
+        prefix = next((one for one in _KINDS if record.key.startswith(one)), None)
+        try:
+            if prefix is None:
+                raise _UnusableError("its key is of no known kind")
+            _KINDS[prefix](self, record.key.removeprefix(prefix), _json(record.value))
+        except _UnusableError as unusable:
+            self.changes.append(RecordSkipped(record.offset, record.key, str(unusable)))
+
+    def connector(self, name: str, value: Mapping[str, object] | None) -> None:
+        known = self._connectors.get(name)
+        before = known.config if known else None
+        if value is None:
+            # Records of its tasks may come behind its deletion, from a leader that was replaced meanwhile.
+            self._connectors.pop(name, None)
+            self._uncommitted.pop(name, None)
+            self._unfenced.discard(name)
+            if known is not None:
+                self.changes.append(ConnectorChanged(name, before, None))
+            return
+        config = _properties(value)
+        self._connectors[name] = replace(known, config=config) if known else ConfiguredConnector(config)
+        self._targets.setdefault(name, TargetState.STARTED)
+        if config != before:
+            self.changes.append(ConnectorChanged(name, before, config))
+
+    def target_state(self, name: str, value: Mapping[str, object] | None) -> None:
+        before = self._targets.get(name)
+        if value is None:
+            self._targets.pop(name, None)
+            if name in self._connectors:
+                self._targets[name] = TargetState.STARTED
+        else:
+            # Workers that do not know STOPPED read PAUSED in the older field.
+            text = value.get("state.v2", value.get("state"))
+            try:
+                self._targets[name] = TargetState(text)
+            except ValueError:
+                raise _UnusableError(f"it asks for the state {text!r}") from None
+        after = self._targets.get(name)
+        if after is not None and after is not before:
+            self.changes.append(TargetChanged(name, after))
+
+    def task(self, name: str, value: Mapping[str, object] | None) -> None:
+        connector, _, number = name.rpartition("-")
+        if not connector or not number.isdecimal():
+            raise _UnusableError("its key names no task")
+        waiting = self._uncommitted.setdefault(connector, {})
+        if value is None:
+            waiting.pop(int(number), None)
+        else:
+            waiting[int(number)] = _properties(value)
+        if not waiting:
+            del self._uncommitted[connector]
+
+    def commit(self, name: str, value: Mapping[str, object] | None) -> None:
+        count = 0 if value is None else _count(value, "tasks")
+        waiting = self._uncommitted.pop(name, {})
+        known = self._connectors.get(name)
+        if known is None or value is None:
+            return
+        self._unfenced.add(name)
+        if any(number not in waiting for number in range(count)):
+            self._connectors[name] = replace(known, tasks=(), inconsistent=True)
+        else:
+            self._connectors[name] = replace(
+                known,
+                tasks=tuple(waiting[number] for number in range(count)),
+                applied=known.config,
+                generation=known.generation + (1 if waiting else 0),
+                inconsistent=False,
+            )
+        self.changes.append(TasksCommitted(name))
+
+    def restart(self, name: str, value: Mapping[str, object] | None) -> None:
+        asked = value or {}
+        self.changes.append(RestartAsked(name, asked.get("include-tasks") is True, asked.get("only-failed") is True))
+
+    def fencing(self, name: str, value: Mapping[str, object] | None) -> None:
+        self._unfenced.discard(name)
+        if value is None:
+            self._fenced.pop(name, None)
+        else:
+            self._fenced[name] = _count(value, "task-count")
+
+    def key_of_session(self, name: str, value: Mapping[str, object] | None) -> None:
+        if value is None:
+            return
+        key, algorithm, created = value.get("key"), value.get("algorithm"), value.get("creation-timestamp")
+        if not isinstance(key, str) or not isinstance(algorithm, str) or not isinstance(created, int):
+            raise _UnusableError("a session key has the fields key, algorithm and creation-timestamp")
+        try:
+            self._session_key = SessionKey(b64decode(key, validate=True), algorithm, created)
+        except ValueError as error:
+            raise _UnusableError(f"its key is no base64: {error}") from None
+        self.changes.append(SessionKeyChanged())
+
+    def logger(self, name: str, value: Mapping[str, object] | None) -> None:
+        level = (value or {}).get("level")
+        if not isinstance(level, str):
+            raise _UnusableError("it has no level")
+        self.changes.append(LoggerLevelAsked(name, level))
+
+
+#: The kinds of records by the beginning of their keys, in the order in which Java compares them.
+_KINDS: Final = {
+    "target-state-": _Folding.target_state,
+    "connector-": _Folding.connector,
+    "task-": _Folding.task,
+    "commit-": _Folding.commit,
+    "restart-connector-": _Folding.restart,
+    "tasks-fencing-": _Folding.fencing,
+    "session-key": _Folding.key_of_session,
+    "logger-cluster-": _Folding.logger,
+}
+
+
+def _json(value: bytes | None) -> Mapping[str, object] | None:
+    if value is None:
+        return None
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        raise _UnusableError(f"its value is no JSON: {error}") from None
+    if parsed is not None and not isinstance(parsed, dict):
+        raise _UnusableError("its value is no JSON object")
+    return parsed
+
+
+def _properties(value: Mapping[str, object]) -> Properties:
+    properties = value.get("properties")
+    if not isinstance(properties, dict):
+        raise _UnusableError("it has no object properties")
+    for key, text in properties.items():
+        if text is not None and not isinstance(text, str):
+            raise _UnusableError(f"its property {key} is no text")
+    return MappingProxyType(properties) if properties else _NONE
+
+
+def _count(value: Mapping[str, object], name: str) -> int:
+    count = value.get(name)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise _UnusableError(f"{name} is {count!r}, which is no number of tasks")
+    return count

@@ -1,0 +1,96 @@
+"""The command `bin/chaos`: runs faults against a worker, one after the other, and says what became of each.
+
+Main objects: `QUICK` and `LONG`, the cases by name. A case is a function of a `Stage`; all of them share one worker.
+Thread: the main one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.broker import EmbeddedBroker
+from penstock.testing.chaos import data_cases, rest_cases, surroundings_cases, task_cases
+from penstock.testing.chaos.stage import Stage
+
+Case = Callable[[Stage], None]
+
+
+def _named(*cases: Case) -> dict[str, Case]:
+    return {case.__name__.replace("_", "-"): case for case in cases}
+
+
+#: What `bin/test` runs too.
+QUICK: Final[Mapping[str, Case]] = _named(
+    task_cases.endless_loop,
+    task_cases.blocked_stop,
+    task_cases.leaked_threads,
+    task_cases.used_up_files,
+    data_cases.long_line,
+    data_cases.long_message,
+    data_cases.deep_json,
+    data_cases.many_shapes,
+    data_cases.recreated_topic,
+    rest_cases.hostile_clients,
+    surroundings_cases.full_offsets_disk,
+    surroundings_cases.odd_answers,
+    surroundings_cases.moved_clock,
+)
+LONG: Final[Mapping[str, Case]] = _named(
+    data_cases.million_shapes,
+    data_cases.thousand_partitions,
+    data_cases.shrunken_topic,
+    surroundings_cases.each_odd_answer,
+    surroundings_cases.odd_answers_to_librdkafka,
+    surroundings_cases.full_broker_disk,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the cases; the exit code is 1 when one failed."""
+    parser = argparse.ArgumentParser(prog="bin/chaos", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="name the cases and what they do, and run none")
+    parser.add_argument("--only", action="append", metavar="NAME", help="run this case; may be given several times")
+    parser.add_argument("--keep", type=Path, help="keep all files, logs too, in a new directory in this one")
+    options = parser.parse_args(arguments)
+    cases = {**QUICK, **LONG}
+    if unknown := sorted(set(options.only or ()) - set(cases)):
+        parser.error(f"no such case: {', '.join(unknown)}; bin/chaos --list names them")
+    if options.list:
+        for name, case in cases.items():
+            print(f"{name:28} {'quick' if name in QUICK else 'long ':5}  {(case.__doc__ or '').splitlines()[0]}")
+        return 0
+    chosen = {name: case for name, case in cases.items() if not options.only or name in options.only}
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        return run(chosen, Path(tempfile.mkdtemp(prefix="chaos-", dir=options.keep)))
+    with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
+        return run(chosen, Path(scratch))
+
+
+def run(cases: Mapping[str, Case], directory: Path) -> int:
+    """Runs cases on one worker, and on another one after each that failed; 1 when one failed, else 0."""
+    left, failed = list(cases.items()), 0
+    with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
+        while left:
+            try:
+                with Stage(directory / f"worker-{len(left)}", broker) as stage:
+                    while left:
+                        name, case = left.pop(0)
+                        began = time.monotonic()
+                        case(stage)
+                        print(f"ok     {name:28} {time.monotonic() - began:6.1f} s", flush=True)
+            except Exception:
+                failed = 1
+                print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
