@@ -69,9 +69,10 @@ def build_app(services: Services, options: AppOptions | None = None) -> ASGIApp:
     return app
 
 
-def build_admin_app(services: Services) -> ASGIApp:
+def build_admin_app(services: Services, filters: Sequence[RestFilter] = ()) -> ASGIApp:
     """The application of ``admin.listeners``."""
-    return _routed(services, ADMIN)
+    app = _routed(services, ADMIN)
+    return ExtensionFilters(app, filters, services) if filters else app
 
 
 def _routed(services: Services, entries: Sequence[Entry]) -> ASGIApp:

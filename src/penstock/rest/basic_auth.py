@@ -3,6 +3,7 @@
 Main type: ``BasicAuthExtension``. The worker's setting ``rest.basic.auth.file`` names a file of ``user=password``
 lines, and is enough to turn it on. Without it the file is named where Java names it: ``KAFKA_OPTS`` has
 ``-Djava.security.auth.login.config=FILE``, and the entry ``KafkaConnect`` of that JAAS file names the users' file.
+``rest.basic.auth.read.only.users`` names those who may look, but change and run nothing.
 Files are read once, at the start of the worker.
 
 Source: org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
@@ -25,11 +26,14 @@ from typing import Final
 from penstock.api.rest import RestExtension, RestExtensionContext, RestRequest, RestResponse
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException
+from penstock.rest.errors import error_body
 
 log = logging.getLogger(__name__)
 
 #: The worker's setting that names the users' file.
 USERS_FILE: Final = "rest.basic.auth.file"
+#: The worker's setting that names the users who may only read.
+READ_ONLY: Final = "rest.basic.auth.read.only.users"
 JAVA_NAME: Final = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
 ENTRY: Final = "KafkaConnect"
 
@@ -38,6 +42,8 @@ _COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*|(?m:^\s*#[^\n]*)", re.DOTALL)
 _FILE_OPTION: Final = re.compile(r"""\bfile\s*=\s*(?:"([^"]*)"|([^\s;]+))""")
 #: What workers ask of each other; it carries a signature of its own.
 _INTERNAL: Final = re.compile(r"(?:POST /connectors/[^/]+/tasks|PUT /connectors/[^/]+/fence)/?")
+#: What changes nothing and runs no code with settings of the caller's.
+_READING: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED: Final = RestResponse(401, b"User cannot access the resource.", {"Content-Type": "application/json"})
 
 
@@ -46,11 +52,16 @@ class BasicAuthExtension(RestExtension):
 
     Args:
         environment: Where ``KAFKA_OPTS`` is.
+
+    Attributes:
+        guards_admin: Whether admin listeners of their own ask too; Java's way of naming the file leaves them open.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
         self._passwords: dict[str, str] = {}
+        self._read_only: frozenset[str] = frozenset()
+        self.guards_admin = False
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Reads the users.
@@ -59,10 +70,16 @@ class BasicAuthExtension(RestExtension):
             configs: The worker's settings.
 
         Raises:
-            ConfigException: a file is missing, or names no users.
+            ConfigException: a file is missing or names no users, or a user who may only read is not among them.
         """
-        path = configs.get(USERS_FILE, "").strip() or users_file(login_file(self._environment))
+        own = configs.get(USERS_FILE, "").strip()
+        self.guards_admin = bool(own)
+        path = own or users_file(login_file(self._environment))
         self._passwords = read_users(path)
+        self._read_only = frozenset(filter(None, map(str.strip, configs.get(READ_ONLY, "").split(","))))
+        if unknown := sorted(self._read_only - self._passwords.keys()):
+            # A misspelt name would leave the user who is meant with all rights.
+            raise ConfigException(READ_ONLY, ", ".join(unknown), f"The file {path} has no such user")
 
     def register(self, context: RestExtensionContext) -> None:
         """Adds the filter."""
@@ -75,7 +92,12 @@ class BasicAuthExtension(RestExtension):
         user, _, password = _credentials(request.headers.get("authorization", "")).partition(":")
         expected = self._passwords.get(user)
         same = hmac.compare_digest((expected or "").encode(), password.encode())
-        return None if expected is not None and same else _REFUSED
+        if expected is None or not same:
+            return _REFUSED
+        if user in self._read_only and request.method not in _READING:
+            message = f"User {user} may only read ({READ_ONLY}): {request.method} {request.path} is not allowed"
+            return RestResponse(403, error_body(403, message), {"Content-Type": "application/json"})
+        return None
 
 
 def login_file(environment: Mapping[str, str]) -> str:

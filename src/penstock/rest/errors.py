@@ -83,9 +83,18 @@ def own_paths(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def error_body(status: int, message: str | None) -> bytes:
+    """Kafka Connect's error body.
+
+    >>> error_body(404, "Connector a not found")
+    b'{"error_code":404,"message":"Connector a not found"}'
+    """
+    return orjson.dumps({"error_code": status, "message": message})
+
+
 def error_response(status: int, message: str | None) -> Response:
     """An answer with Kafka Connect's error body."""
-    return json_response({"error_code": status, "message": message}, status)
+    return Response(error_body(status, message), status, media_type="application/json")
 
 
 def on_error(request: Request, error: Exception) -> Response:

@@ -21,7 +21,7 @@ from penstock.config import import_class
 from penstock.errors import ConfigException, NotFoundException
 from penstock.herder import Herder
 from penstock.plugins.signatures import SignatureError, check_methods
-from penstock.rest.basic_auth import JAVA_NAME, USERS_FILE, BasicAuthExtension
+from penstock.rest.basic_auth import JAVA_NAME, READ_ONLY, USERS_FILE, BasicAuthExtension
 from penstock.rest.bodies import read_body
 from penstock.rest.errors import on_error
 from penstock.rest.routing import Entry, not_json, raw_path
@@ -92,6 +92,12 @@ class Extensions:
         """See ``RestExtensionContext``."""
         return self._state
 
+    @property
+    def admin_filters(self) -> list[RestFilter]:
+        """What comes before requests to admin listeners of their own."""
+        guards = [one for one in self._extensions if isinstance(one, BasicAuthExtension)]
+        return [guard.check for guard in guards if guard.guards_admin]
+
     def add_filter(self, request_filter: RestFilter) -> None:
         """See ``RestExtensionContext``."""
         self.filters.append(request_filter)
@@ -150,6 +156,8 @@ def _wanted(classes: Sequence[str], settings: Mapping[str, str]) -> list[str]:
     named = [name for name in (text.strip() for text in classes) if name]
     if settings.get(USERS_FILE, "").strip() and not any(name in _BASIC_AUTH for name in named):
         named.insert(0, JAVA_NAME)
+    if settings.get(READ_ONLY, "").strip() and not any(name in _BASIC_AUTH for name in named):
+        raise ConfigException(READ_ONLY, settings[READ_ONLY], f"No user is asked for; set {USERS_FILE} too")
     return named
 
 

@@ -155,7 +155,7 @@ class WorkerRest:
         )
         parts = self._parts(build_app(services, options), self._main, "main")
         if self._admin:
-            parts += self._parts(build_admin_app(services), self._admin, "admin")
+            parts += self._parts(build_admin_app(services, extensions.admin_filters), self._admin, "admin")
         server = RestServer(parts)
         server.start()
         self._opened.callback(server.stop)

@@ -172,6 +172,13 @@ _REST = (
         "Unset, everybody who reaches a listener may use the API, unless an extension says otherwise.",
     ),
     _Row(
+        "rest.basic.auth.read.only.users",
+        _LIST,
+        "",
+        _LOW,
+        "Penstock's own: users who may look (GET, HEAD, OPTIONS), but change, validate and preview nothing.",
+    ),
+    _Row(
         "admin.listeners",
         _LIST,
         None,

@@ -320,6 +320,58 @@ def test_a_setting_that_names_no_usable_file_ends_the_start(tmp_path: Path) -> N
         Extensions([], {"rest.basic.auth.file": str(tmp_path / "gone")}, HerderState(setup.herder))
 
 
+def of_users(directory: Path, read_only: str = "eve") -> dict[str, str]:
+    """The settings of a worker with the users amy and eve."""
+    users = directory / "of-the-worker"
+    users.write_text("amy=secret\neve=other\n")
+    users.chmod(0o600)
+    return {"rest.basic.auth.file": str(users), "rest.basic.auth.read.only.users": read_only}
+
+
+def test_a_user_who_may_only_read_changes_validates_and_previews_nothing(tmp_path: Path) -> None:
+    settings = RestSettings([Listener("127.0.0.1", 0)], [Listener("127.0.0.1", 0)], raw=of_users(tmp_path))
+    with worker_rest(settings) as (setup, _, (main, admin)), httpx.Client() as client:
+        setup.put("a")
+        base, eve, amy = f"http://127.0.0.1:{main}", ("eve", "other"), ("amy", "secret")
+        config = client.get(f"{base}/connectors/a/config", auth=eve).json()
+        described = client.get(f"{base}/openapi.json", auth=eve).json()
+        asked = 0
+        for path, methods in described["paths"].items():
+            address = base + path.format(name="a", plugin="FileStreamSource", task="0", logger="root", topic="t")
+            for method in methods:
+                answer = client.request(method, address, auth=eve, json=config)
+                if method == "get":
+                    assert answer.status_code not in (401, 403), (path, answer.text)
+                elif not path.endswith(("/tasks", "/fence")):
+                    asked += 1
+                    assert (answer.status_code, answer.headers["content-type"]) == (403, "application/json"), path
+                    assert answer.json()["error_code"] == 403
+                    assert answer.json()["message"].startswith("User eve may only read (rest.basic.auth.read.only")
+        assert asked > 10
+        assert client.get(f"{base}/connectors", auth=eve).json() == ["a"]
+        assert client.delete(f"{base}/connectors/a", auth=("eve", "wrong")).status_code == 401
+        assert client.delete(f"{base}/connectors/a").status_code == 401
+        levels = f"http://127.0.0.1:{admin}/admin/loggers/root"
+        assert client.put(levels, auth=eve, json={"level": "DEBUG"}).status_code == 403
+        assert client.get(levels, auth=eve).status_code == client.get(levels, auth=amy).status_code == 200
+        assert client.get(levels).status_code == 401
+        assert client.delete(f"{base}/connectors/a", auth=amy).status_code == 204
+
+
+def test_a_user_who_may_only_read_has_to_be_a_user(tmp_path: Path) -> None:
+    with running() as setup:
+        with pytest.raises(ConfigException, match=r"read\.only\.users: The file .* has no such user"):
+            Extensions([], of_users(tmp_path, "eve, evi"), HerderState(setup.herder))
+        with pytest.raises(ConfigException, match=r"No user is asked for; set rest\.basic\.auth\.file too"):
+            Extensions([], {"rest.basic.auth.read.only.users": "eve"}, HerderState(setup.herder))
+
+
+def test_nobody_is_asked_by_default() -> None:
+    with worker_rest(RestSettings([Listener("127.0.0.1", 0)])) as (setup, _, (main,)):
+        setup.put("a")
+        assert httpx.delete(f"http://127.0.0.1:{main}/connectors/a").status_code == 204
+
+
 class Greeter(RestExtension):
     """Adds a path, and closes another to all."""
 
