@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class _PathConfigProvider(ConfigProvider):
 
     def _resolve(self, path: str) -> Path | None:
         """The path to read; None when there is none, or it is not allowed, which is logged."""
-        if not path:
+        if not path or "\0" in path:
             return None
         found = self._allowed.resolve(path)
         if found is None:
@@ -96,6 +97,8 @@ class FileConfigProvider(_PathConfigProvider):
         allowed = self._resolve(path)
         if allowed is None:
             return ConfigData({})
+        if _is_endless(allowed):
+            raise ConfigException(f"Could not read properties from file {path}: it is a device, pipe or socket")
         return ConfigData(_only(load_properties(allowed), keys))
 
 
@@ -112,14 +115,15 @@ class DirectoryConfigProvider(_PathConfigProvider):
         directory = self._resolve(path)
         if directory is None:
             return ConfigData({})
-        if not directory.is_dir():
+        if not os.path.isdir(directory):
             _log.warning("The path %s is not a directory; its placeholders have no value", path)
             return ConfigData({})
         try:
             files = [file for file in directory.iterdir() if (keys is None or file.name in keys) and file.is_file()]
         except OSError as error:
             raise ConfigException(f"Could not list directory {path}: {error.strerror or error}") from error
-        return ConfigData({file.name: _content(file) for file in files})
+        # A link in the directory may lead out of what is allowed.
+        return ConfigData({file.name: _content(file) for file in files if self._resolve(str(file)) is not None})
 
 
 class EnvVarConfigProvider(ConfigProvider):
@@ -167,11 +171,12 @@ class AllowedPaths:
             self._allowed = [self._checked(Path(os.path.normpath(part.strip()))) for part in setting.split(",")]
 
     def resolve(self, path: str) -> Path | None:
-        """The path to read, or None when it is not allowed; `..` is resolved before the comparison."""
+        """The path to read, or None when it is not allowed: `..` and links are resolved before the comparison."""
         if self._allowed is None:
             return Path(path)
-        normal = Path(os.path.normpath(path))
-        return normal if any(normal.is_relative_to(allowed) for allowed in self._allowed) else None
+        # An allowed path may be a link itself, which mounted secrets exchange while the worker runs.
+        real = Path(os.path.realpath(path))
+        return real if any(real.is_relative_to(os.path.realpath(allowed)) for allowed in self._allowed) else None
 
     @staticmethod
     def _checked(path: Path) -> Path:
@@ -310,6 +315,15 @@ class ConfigTransformer:
 
 def _only(values: Mapping[str, str], keys: Collection[str] | None) -> dict[str, str]:
     return dict(values) if keys is None else {key: values[key] for key in keys if key in values}
+
+
+def _is_endless(file: Path) -> bool:
+    """Whether to read a path may never end."""
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _content(file: Path) -> str:

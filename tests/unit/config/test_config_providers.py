@@ -146,6 +146,82 @@ def test_the_directory_provider_leaves_what_it_may_not_read(tmp_path: Path, capl
     assert provider.get(str(tmp_path / "in")).data == {"token": "abc"}
 
 
+@pytest.fixture
+def fenced(tmp_path: Path) -> Path:
+    """A directory with ways out of it, beside a secret that is not to be read."""
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("password=hidden\n")
+    (inside / "own").write_text("password=mine\n")
+    (inside / "file-link").symlink_to(outside / "secret")
+    (inside / "folder-link").symlink_to(outside)
+    (inside / "own-link").symlink_to("own")
+    return inside
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{in}/../out/secret",
+        "{in}/./../in/../out//secret",
+        "{in}/file-link",
+        "{in}/folder-link/secret",
+        "{in}/folder-link/../out/secret",
+        "{in}-not/../out/secret",
+        "{in}/own\0",
+        "\0",
+        "../out/secret",
+        "/etc/passwd",
+        "/proc/self/environ",
+        "/dev/zero",
+        "~/secret",
+        "{in}/" + "x" * 5000 + "/../../out/secret",
+    ],
+)
+def test_no_path_leads_out_of_what_a_provider_may_read(fenced: Path, path: str) -> None:
+    asked = path.replace("{in}", str(fenced))
+    for provider in (FileConfigProvider(), DirectoryConfigProvider()):
+        provider.configure({"allowed.paths": str(fenced)})
+        assert provider.get(asked).data == provider.get(asked, {"password", "secret"}).data == {}
+
+
+def test_no_key_leads_out_of_a_directory(fenced: Path) -> None:
+    provider = DirectoryConfigProvider()
+    provider.configure({"allowed.paths": str(fenced)})
+    out = str(fenced.parent / "out" / "secret")
+    keys = {out, "../out/secret", "folder-link/secret", "file-link", "folder-link", "..", ".", "", "own\0", "x" * 5000}
+    assert provider.get(str(fenced), keys).data == {}
+    assert provider.get(str(fenced)).data == {"own": "password=mine\n", "own-link": "password=mine\n"}
+
+
+def test_allowed_paths_may_be_links_that_are_exchanged(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "db.properties").write_text(f"password={name}\n")
+    link = tmp_path / "current"
+    link.symlink_to("one")
+    provider = FileConfigProvider()
+    provider.configure({"allowed.paths": str(link)})
+    assert provider.get(str(link / "db.properties")).data == {"password": "one"}
+    link.unlink()
+    link.symlink_to("two")
+    assert provider.get(str(link / "db.properties")).data == {"password": "two"}
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_what_is_no_file_is_an_error_that_says_so(tmp_path: Path, limited: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    files, directories = FileConfigProvider(), DirectoryConfigProvider()
+    for provider in (files, directories):
+        provider.configure({"allowed.paths": f"{tmp_path},/dev"} if limited else {})
+    for path, words in ((tmp_path / "pipe", "pipe"), (Path("/dev/zero"), "device"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigException, match=f"Could not read properties from file {path}: .*{words}"):
+            files.get(str(path), {"password"})
+    assert files.get("a\0b").data == directories.get("a\0b").data == {}
+    assert directories.get(str(tmp_path / ("x" * 5000))).data == directories.get(str(tmp_path)).data == {}
+
+
 def test_the_directory_provider_refuses_files_that_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigException, match="Could not read file key"):
