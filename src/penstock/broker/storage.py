@@ -97,7 +97,7 @@ def write_configuration(data_dir: Path, properties: Mapping[str, str], log_level
     lines = [f"{key}={_escape(value)}\n" for key, value in properties.items()]
     path = data_dir / SERVER_PROPERTIES
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(0o700, parents=True, exist_ok=True)
         path.write_text("".join(lines), encoding="utf-8")
         (data_dir / _LOGGING_PROPERTIES).write_text(
             _LOGGING.format(path=_escape(str(data_dir / SERVER_LOG)), level=log_level), encoding="utf-8"

@@ -63,7 +63,7 @@ def quickstart(once: bool, directory: Path) -> None:
     """Run a broker, a worker, a file source and a file sink, and show what happens."""
     shown, directory = directory, directory.resolve()
     shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    directory.mkdir(0o700, parents=True)
     began = time.monotonic()
 
     def say(text: str) -> None:

@@ -123,7 +123,8 @@ class FileConnectorStore:
     def _take_lock(self) -> None:
         lock_path = self._file.with_name(self._file.name + ".lock")
         try:
-            self._lock_handle = lock_path.open("ab")
+            # Whoever can open it can lock it.
+            self._lock_handle = os.fdopen(os.open(lock_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
             fcntl.flock(self._lock_handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise self._unusable(

@@ -202,7 +202,8 @@ class FileOffsetStore:
         """Lock a file of its own: the offsets file is replaced with each write, and a lock on it would go with it."""
         lock_path = self._file.with_name(self._file.name + ".lock")
         try:
-            self._lock_handle = lock_path.open("ab")
+            # Whoever can open it can lock it.
+            self._lock_handle = os.fdopen(os.open(lock_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
             fcntl.flock(self._lock_handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OffsetStoreException(
@@ -260,11 +261,10 @@ class FileOffsetStore:
     def _replace_file(self, entries: Mapping[bytes, bytes]) -> None:
         """Write a temporary file in the same directory, make it durable, and put it in the place of the old one."""
         temporary = self._file.with_name(self._file.name + ".tmp")
-        mode = stat.S_IMODE(self._file.stat().st_mode) if self._file.exists() else None
+        mode = stat.S_IMODE(self._file.stat().st_mode) if self._file.exists() else 0o600
         try:
-            with temporary.open("wb") as handle:
-                if mode is not None:
-                    os.fchmod(handle.fileno(), mode)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+                os.fchmod(handle.fileno(), mode)
                 handle.write(encode(entries))
                 handle.flush()
                 os.fsync(handle.fileno())

@@ -38,8 +38,8 @@ def test_only_the_owner_can_read_it_and_nothing_else_is_left(tmp_path: Path) -> 
     path = tmp_path / "connectors.json"
     store = opened(path)
     store.put("a", StoredConnector({"password": "p"}))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert sorted(os.listdir(tmp_path)) == ["connectors.json", "connectors.json.lock"]
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {"connectors.json": 0o600, "connectors.json.lock": 0o600}
     store.stop()
 
 

@@ -156,6 +156,14 @@ def test_links_and_permissions_survive_a_write(tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
+def test_only_the_owner_can_read_new_files_and_lock_them(tmp_path: Path) -> None:
+    with opened(tmp_path / "new.offsets") as store:
+        store.set({b"a": b"1"})
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+
+    assert modes == {"new.offsets": 0o600, "new.offsets.lock": 0o600}
+
+
 def test_a_store_that_is_not_started_refuses(tmp_path: Path) -> None:
     store = FileOffsetStore(tmp_path / "connect.offsets")
 
