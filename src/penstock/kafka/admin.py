@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import confluent_kafka as ck
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
 from penstock.kafka.client_log import CLIENT_LOG
+from penstock.kafka.offset_deletion import delete_offsets
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ _BUSY_GROUP = frozenset(
         _Error.FENCED_INSTANCE_ID,
     }
 )
+#: States in which a group is made of members that are not listed yet.
+_REBALANCING = frozenset({"PREPARING_REBALANCING", "COMPLETING_REBALANCING"})
 _RETRY_S = 0.1
 _TIMEOUTS = frozenset({_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN})
 
@@ -65,6 +68,16 @@ class _Answer(Protocol):
     """What a request's future is used for."""
 
     def result(self, timeout: float) -> Any: ...
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An answer that is here already."""
+
+    answer: Any
+
+    def result(self, timeout: float) -> Any:
+        return self.answer
 
 
 class _Together:
@@ -81,6 +94,11 @@ def _serve_log(client: Any) -> None:
     """Pass on what the client has to log, until nothing is left."""
     while client.poll(0):
         pass
+
+
+def _busy(members: int) -> ck.KafkaException:
+    """What brokers say of a group with members."""
+    return ck.KafkaException(ck.KafkaError(_Error.NON_EMPTY_GROUP, f"The group has {members} members"))
 
 
 def _describe(topic: str, client: Any, left: float) -> _Answer:
@@ -297,20 +315,39 @@ class TopicAdmin:
         self._check_partitions(doing, answer.topic_partitions)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the offsets of these partitions, for a group without members.
-
-        The client library cannot delete single offsets, so the group is deleted and the offsets of its other partitions
-        are committed again; they are missing for the time of one request.
+        """Forget the offsets of these partitions; all others stay, with their metadata. Where none is, nothing happens.
 
         Raises:
-            KafkaException: the group has members, or the cluster refused or could not be asked.
+            KafkaException: a member of the group reads a topic of them, or the cluster refused or could not be asked.
         """
-        before = self.group_offsets(group)
-        gone = set(partitions) & before.keys()
-        if not gone:
+        named = list(partitions)
+        if not named:
             return
-        self.delete_group(group)
-        self.alter_group_offsets(group, {at: kept.offset for at, kept in before.items() if at not in gone})
+        doing = f"deleting offsets of group {group}"
+        answers: dict[TopicPartition, ck.KafkaError | None] = self._ask(
+            doing,
+            lambda _, left: _Given(delete_offsets(self._settings, group, named, left)),
+            missing=_MISSING_GROUP,
+            otherwise={},
+        )
+        for at, error in answers.items():
+            if error is not None:
+                self._refuse_partition(doing, at, error)
+
+    def require_idle(self, group: str) -> None:
+        """Refuse a group that has members, or is about to get some; one that does not exist has none.
+
+        Raises:
+            KafkaException: it has (see `group_busy`), or the cluster refused or could not be asked.
+        """
+        doing = f"looking for members of group {group}"
+        found = self._ask(
+            doing,
+            lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
+            missing=_MISSING_GROUP,
+        )
+        if found is not None and (found.members or found.state.name in _REBALANCING):
+            raise self._failure(doing, busy := _busy(len(found.members))) from busy
 
     def delete_group(self, group: str) -> None:
         """Delete a group with all its offsets; a group that does not exist is no error.
@@ -405,7 +442,11 @@ class TopicAdmin:
     def _check_partitions(self, doing: str, answers: Iterable[Any]) -> None:
         for answer in answers:
             if answer.error is not None:
-                raise self._failure(f"{doing} at {answer.topic}-{answer.partition}", ck.KafkaException(answer.error))
+                self._refuse_partition(doing, TopicPartition(answer.topic, answer.partition), answer.error)
+
+    def _refuse_partition(self, doing: str, at: TopicPartition, error: ck.KafkaError) -> NoReturn:
+        cause = ck.KafkaException(error)
+        raise self._failure(f"{doing} at {at.topic}-{at.partition}", cause) from cause
 
     def _failure(self, doing: str, error: Exception) -> KafkaException:
         cause = error.args[0] if error.args and isinstance(error.args[0], ck.KafkaError) else None

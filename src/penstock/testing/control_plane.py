@@ -129,9 +129,12 @@ class FakeGroups:
         self.groups.setdefault(group, {}).update(offsets)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        self._check()
+        # A broker refuses only partitions that a member reads.
         for at in partitions:
             self.groups.get(group, {}).pop(at, None)
+
+    def require_idle(self, group: str) -> None:
+        self._check()
 
     def delete_group(self, group: str) -> None:
         self._check()

@@ -39,6 +39,9 @@ class GroupAdmin(Protocol):
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget the offsets of these partitions."""
 
+    def require_idle(self, group: str) -> None:
+        """Raise what `group_busy` knows where the group has members."""
+
     def delete_group(self, group: str) -> None:
         """Delete a group with all its offsets."""
 
@@ -190,9 +193,9 @@ class WorkerOffsets:
     ) -> None:
         """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "alter"):
-            removed = [at for at, offset in offsets.items() if offset is None]
-            if removed:
-                admin.delete_group_offsets(group.id, removed)
+            # The broker itself lets offsets go whose topic no member reads, or which are not there.
+            admin.require_idle(group.id)
+            admin.delete_group_offsets(group.id, [at for at, offset in offsets.items() if offset is None])
             admin.alter_group_offsets(group.id, {at: offset for at, offset in offsets.items() if offset is not None})
 
     def reset_sink(self, connector: str, config: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,19 +102,72 @@ def test_group_offsets_are_changed_listed_and_deleted(admin: TopicAdmin) -> None
     admin.delete_group(group)
 
 
-def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
-    topic, group = new_name("busy"), new_name("connect")
-    admin.create_topic(Wanted(topic))
-    consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+@contextmanager
+def member(broker: EmbeddedBroker, group: str, topic: str) -> Iterator[ck.Consumer]:
+    """A consumer that has been given the partitions of a topic."""
+    consumer = ck.Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    )
     assigned = threading.Event()
     consumer.subscribe([topic], on_assign=lambda *_: assigned.set())
-    while not assigned.is_set():
-        consumer.poll(0.1)
     try:
-        with pytest.raises(KafkaException, match=f"changing the offsets of group {group}"):
-            admin.alter_group_offsets(group, {TopicPartition(topic, 0): 5})
+        while not assigned.is_set():
+            consumer.poll(0.1)
+        yield consumer
     finally:
         consumer.close()
+
+
+def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
+    topic, group = new_name("busy"), new_name("connect")
+    admin.create_topic(Wanted(topic, partitions=2))
+    admin.require_idle(group)
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): 3})
+    admin.require_idle(group)
+    refused = {
+        "changing the offsets of": lambda: admin.alter_group_offsets(group, {TopicPartition(topic, 0): 5}),
+        "deleting offsets of": lambda: admin.delete_group_offsets(group, [TopicPartition(topic, 0)]),
+        "deleting the": lambda: admin.delete_group(group),
+        "looking for members of": lambda: admin.require_idle(group),
+    }
+
+    with member(broker, group, topic):
+        for doing, change in refused.items():
+            with pytest.raises(KafkaException, match=f"{doing} group {group}") as refusal:
+                change()
+            assert admin.group_busy(refusal.value), doing
+        assert admin.group_offsets(group) == {TopicPartition(topic, 0): OffsetAndMetadata(3)}
+
+    admin.require_idle(group)
+
+
+def test_deleting_one_offset_leaves_the_others_with_their_metadata(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
+    topic, group = new_name("noted"), new_name("connect")
+    admin.create_topic(Wanted(topic, partitions=3))
+    with member(broker, group, topic) as consumer:
+        noted = [ck.TopicPartition(topic, number, 4 + number, f"note {number}") for number in range(2)]
+        consumer.commit(offsets=noted, asynchronous=False)
+
+    admin.delete_group_offsets(group, [TopicPartition(topic, 0), TopicPartition(topic, 2)])
+
+    assert admin.group_offsets(group) == {TopicPartition(topic, 1): OffsetAndMetadata(5, "note 1")}
+
+
+def test_offsets_of_a_group_that_is_not_there_are_deleted_already(admin: TopicAdmin) -> None:
+    topic, group = new_name("never"), new_name("connect")
+    admin.create_topic(Wanted(topic))
+
+    admin.delete_group_offsets(group, [TopicPartition(topic, 0)])
+
+    assert admin.group_offsets(group) == {}
+
+
+def test_deleting_offsets_without_a_broker_is_a_retriable_error() -> None:
+    admin = TopicAdmin({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, name="lost", timeout_s=1)
+
+    with pytest.raises(KafkaRetriableException, match="deleting offsets of group g failed"):
+        admin.delete_group_offsets("g", [TopicPartition("t", 0)])
+    admin.close()
 
 
 def test_equal_keys_go_to_the_partition_that_java_chooses(admin: TopicAdmin, broker: EmbeddedBroker) -> None:

@@ -187,11 +187,14 @@ def test_scenario_72_a_sink_with_a_group_of_its_own_shows_and_changes_that(api: 
 def test_scenario_73_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api) -> None:
     sink(api)
     api.setup.groups.busy = True
-    for method, body in (("PATCH", {"offsets": [at(0, 1)]}), ("DELETE", None)):
+    api.setup.groups.groups["connect-a"].pop(TopicPartition("t", 1))
+    changes = [{"offsets": entries} for entries in ([at(0, 1)], [at(0, None)], [at(1, None)], [at(0, None), at(1, 2)])]
+    for method, body in [*(("PATCH", change) for change in changes), ("DELETE", None)]:
         status, message = api.error(method, O, body)
         assert status == 409
         assert "zombie sink tasks" in message
         assert "safely retried" in message
+        assert api.call("GET", O) == (200, {"offsets": [at(0, 5)]})
     api.setup.groups.busy = False
     assert api.call("DELETE", O) == (200, RESET)
 

@@ -1,0 +1,77 @@
+"""Changes of a sink's offsets over REST, with and without a member in its group."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import confluent_kafka as ck
+import pytest
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.broker import EmbeddedBroker
+from penstock.kafka.admin import TopicAdmin
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
+
+
+def entry(topic: str, partition: int, offset: int | None) -> dict[str, object]:
+    return {
+        "partition": {"kafka_topic": topic, "kafka_partition": partition},
+        "offset": None if offset is None else {"kafka_offset": offset},
+    }
+
+
+@contextmanager
+def member(broker: EmbeddedBroker, group: str, topic: str) -> Iterator[ck.Consumer]:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    consumer = ck.Consumer({**settings, "auto.offset.reset": "earliest"})
+    assigned = threading.Event()
+    consumer.subscribe([topic], on_assign=lambda *_: assigned.set())
+    try:
+        while not assigned.is_set():
+            consumer.poll(0.1)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def test_only_what_is_named_changes_and_nothing_while_a_member_lives(
+    shared_worker: WorkerProcess, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic = f"moved-{uuid.uuid4().hex[:8]}"
+    name = f"sink-{topic}"
+    admin = TopicAdmin({"bootstrap.servers": broker.bootstrap_servers}, name="test", timeout_s=20)
+    settings = {"connector.class": "FileStreamSink", "topics": topic, "file": str(tmp_path / "out")}
+    offsets = f"/connectors/{name}/offsets"
+    try:
+        producer = ck.Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce(topic, b"a")
+        assert producer.flush(20) == 0
+        body = {"name": name, "config": settings, "initial_state": "STOPPED"}
+        assert shared_worker.ask("POST", "/connectors", body)[0] == 201
+        with member(broker, f"connect-{name}", topic) as consumer:
+            # Nothing is committed yet.
+            status, answer = shared_worker.ask("PATCH", offsets, {"offsets": [entry(topic, 0, None)]})
+            assert (status, "safely retried" in str(answer)) == (409, True)
+            consumer.commit(offsets=[ck.TopicPartition(topic, 0, 1, "a note")], asynchronous=False)
+            for change in ([entry(topic, 0, 0)], [entry(topic, 0, None)]):
+                status, answer = shared_worker.ask("PATCH", offsets, {"offsets": change})
+                assert (status, "safely retried" in str(answer)) == (409, True)
+            assert shared_worker.ask("DELETE", offsets)[0] == 409
+        kept = {TopicPartition(topic, 0): OffsetAndMetadata(1, "a note")}
+        assert admin.group_offsets(f"connect-{name}") == kept
+        assert shared_worker.ask("PATCH", offsets, {"offsets": [entry(topic, 0, None)]})[0] == 200
+        assert admin.group_offsets(f"connect-{name}") == {}
+        # There is none any more, which is what was asked for.
+        assert shared_worker.ask("PATCH", offsets, {"offsets": [entry(topic, 0, None)]})[0] == 200
+        assert shared_worker.ask("PATCH", offsets, {"offsets": [entry(topic, 0, 1)]})[0] == 200
+        assert shared_worker.ask("DELETE", offsets)[0] == 200
+        assert admin.group_offsets(f"connect-{name}") == {}
+    finally:
+        shared_worker.ask("DELETE", f"/connectors/{name}")
+        admin.close()
