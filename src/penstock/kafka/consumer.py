@@ -65,6 +65,9 @@ _AT_END: Final = frozenset({"latest", "largest", "end"})
 _GENERATION_S: Final = 2.0
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
+#: How long the answer to a join is waited for before the client is ended without having left: the time that groups
+#: give a slow member by default (``max.poll.interval.ms``).
+_JOIN_S: Final = 300.0
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -189,6 +192,8 @@ class RecordConsumer:
         self._seldom = SeldomLog(logger)
         self._interrupted = threading.Event()
         self._closing = False
+        # Whether the group is asked for partitions and has not answered yet.
+        self._joining = False
         self._consumer = ck.Consumer(self._client_settings(settings), logger=CLIENT_LOG)
 
     def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
@@ -220,6 +225,7 @@ class RecordConsumer:
 
     def _subscribe_to(self, topics: Iterable[str]) -> None:
         self._subscribed = frozenset(topics)
+        self._joining = True
         self._consumer.subscribe(
             sorted(self._subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -242,10 +248,12 @@ class RecordConsumer:
 
     def _on_assign(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         if self._closing or self._listener is None:
+            self._joining = False
             return
         if not self._cooperative and self._owned:
             # The client joined again without having asked for them, as it does when it notices new partitions.
             self._on_revoke(self._consumer, [ck.TopicPartition(*owned) for owned in sorted(self._owned)])
+        self._joining = False
         self._epoch += 1
         coming = [TopicPartition(p.topic, p.partition) for p in partitions]
         self._listener.before_assigned(coming)
@@ -265,6 +273,7 @@ class RecordConsumer:
         gone = [TopicPartition(p.topic, p.partition) for p in partitions]
         if gone and not self._closing and self._listener is not None:
             self._listener.on_revoked(gone)
+        self._joining = not self._cooperative
         self._epoch += 1
         self._owned.difference_update(gone)
 
@@ -272,6 +281,7 @@ class RecordConsumer:
         gone = [TopicPartition(p.topic, p.partition) for p in partitions]
         if gone and not self._closing and self._listener is not None:
             self._listener.on_lost(gone)
+        self._joining = True
         self._epoch += 1
         self._owned.difference_update(gone)
 
@@ -502,10 +512,24 @@ class RecordConsumer:
         self._interrupted.set()
 
     def close(self) -> None:
-        """Leave the group; the listener is not called any more."""
+        """Leave the group; the listener is not called any more.
+
+        A group that waits for another member answers nothing to this one before, and would keep it as a member if it
+        went away now. So this may take minutes: nobody needs to wait for it.
+        """
         self._closing = True
         self._interrupted.set()
+        try:
+            self._await_join()
+        except ck.KafkaException as failure:
+            logger.debug("%s: while it waited to leave its group: %s", self._name, failure)
         self._consumer.close()
+
+    def _await_join(self) -> None:
+        deadline = time.monotonic() + _JOIN_S
+        while self._joining and self._pending_error is None and time.monotonic() < deadline:
+            # What comes with an answer is nobody's: its offsets are not committed.
+            self._consumer.poll(_RETRY_S)
 
 
 def _positions(offsets: Offsets) -> list[ck.TopicPartition]:

@@ -14,6 +14,7 @@ Owning thread: both objects belong to the sink task runner, which starts and joi
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 #: How long one wait for messages takes; consumer calls of the task wait that long at most.
 _SLICE_S = 0.1
+#: How long the end of a task waits for its consumer to leave the group, which a rebalance may hold up for minutes.
+_LEAVE_S = 1.0
 #: How often the ends of partitions are looked up, for the lag that metrics show.
 _ENDS_S = 1.0
 
@@ -100,6 +103,7 @@ class SinkFetcher:
         self._record_bytes = 1024.0
         self._name = name
         self._thread: OwnedThread | None = None
+        self._ended = threading.Event()
         self._next_ends = 0.0
         #: The ends of the assigned partitions, as far as they are known. Replaced as a whole; any thread may read.
         self.ends: Mapping[TopicPartition, int] = {}
@@ -113,11 +117,19 @@ class SinkFetcher:
         self._consumer.interrupt()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; whether it came. A thread that was never started only closes the consumer."""
+        """Wait until nothing is fetched any more; whether that came.
+
+        What is left of the thread then is to leave the group, which is waited for a moment only. A thread that was
+        never started only closes the consumer.
+        """
         if self._thread is None:
             self._consumer.close()
             return True
-        return self._thread.join(timeout_s)
+        if not self._ended.wait(timeout_s):
+            return False
+        if not self._thread.join(_LEAVE_S):
+            logger.info("%s: its consumer leaves the group as soon as the group, or a broker, answers", self._name)
+        return True
 
     def set_paused(
         self, pause: Iterable[TopicPartition], resume: Iterable[TopicPartition], *, everything: bool
@@ -148,6 +160,7 @@ class SinkFetcher:
         finally:
             self.ends = {}
             self._holder.leave()
+            self._ended.set()
             self._consumer.close()
 
     def _note_ends(self) -> None:

@@ -140,6 +140,11 @@ class Kafka:
             reader.close()
         return [position.offset for position in found]
 
+    def members(self) -> tuple[str, int]:
+        """The state of the group, and how many members it has."""
+        group = self._admin.describe_consumer_groups([self.group])[self.group].result(WAIT_S)
+        return group.state.name, len(group.members)
+
     def read(self, topic: str) -> list[dict[str, Any]]:
         """The messages of a topic, once there is one."""
         reader = RecordConsumer(
@@ -501,6 +506,26 @@ def test_a_cancelled_task_stuck_in_put_gives_its_partitions_to_others_and_commit
     go_on.set()
     assert stuck.runner.join(WAIT_S)
     assert kafka.committed(TopicPartition(topic, 0)) == [ck.OFFSET_INVALID]
+
+
+def test_a_task_that_waits_for_its_group_stops_at_once_and_leaves_when_the_group_goes_on(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    settings = {"bootstrap.servers": kafka.servers, "group.id": kafka.group, "enable.auto.commit": False}
+    slow = ck.Consumer({**settings, "partition.assignment.strategy": "range"})
+    assigned: list[object] = []
+    slow.subscribe([topic], on_assign=lambda *_: assigned.append(_))
+    eventually(lambda: slow.poll(0.1) is None and bool(assigned), "the other member's assignment")
+    # From now on it does not poll, so it does not join again; its heartbeats go on.
+    sink = kafka.sink(Subscription.of([topic])).start()
+    eventually(lambda: kafka.members() == ("PREPARING_REBALANCING", 2), "the task's join")
+
+    began = time.monotonic()
+    sink.stop()
+
+    assert time.monotonic() - began < 2
+    assert not sink.failures
+    slow.close()
+    eventually(lambda: kafka.members() == ("EMPTY", 0), "the task's leave")
 
 
 def test_without_a_committed_offset_and_a_reset_policy_the_task_fails(kafka: Kafka) -> None:
