@@ -34,8 +34,9 @@ T = TypeVar("T")
 PLAIN = b'"hello world"'
 TRANSFORMED = b'{"line":"hello world","data_source":"test-file-source"}'
 REST_PORT = 8083
-#: In a checkout a link to `config/`.
-EXAMPLES = Path(__file__).with_name("config")
+#: The wheel brings the example configuration beside this module; in a checkout it lies in `config/`.
+PACKED = Path(__file__).with_name("config")
+EXAMPLES = PACKED if PACKED.is_dir() else Path(__file__).parents[3] / "config"
 TRANSFORMS = {
     "transforms": "MakeMap, InsertSource",
     "transforms.MakeMap.type": "HoistField$Value",

@@ -154,9 +154,9 @@ class PipelineAdapter:
         if isinstance(made, Failure):
             return [made] * len(inputs)
         records = [
-            SourceRecord({}, {}, one.topic, None, key=one.value, key_schema=one.schema)
+            _source_record(one.topic, key=one.value, key_schema=one.schema)
             if is_key
-            else SourceRecord({}, {}, one.topic, one.value, value_schema=one.schema)
+            else _source_record(one.topic, value=one.value, value_schema=one.schema)
             for one in inputs
         ]
         key, value = (made, Empty()) if is_key else (Empty(), made)
@@ -306,7 +306,7 @@ def decode_record(data: Mapping[str, Any]) -> ConnectRecord:
     }
     value = decode_value(data["value"], value_schema)
     if data["recordType"] == "source":
-        return SourceRecord({}, {}, data["topic"], value, partition=data["partition"], **common)
+        return _source_record(data["topic"], value=value, partition=data["partition"], **common)
     return SinkRecord(data["topic"], data["partition"], data["offset"], value, **common)
 
 
@@ -332,20 +332,16 @@ def encode_record(record: ConnectRecord) -> dict[str, Any]:
     }
 
 
+def _source_record(topic: str, **parts: Any) -> SourceRecord:
+    """A source record with just these parts; the constructor would give a Struct without a schema its own."""
+    return SourceRecord({}, {}, topic, None).new_record(**parts)
+
+
 def _numbered(record: SourceRecord, seq: int) -> SourceRecord:
     """A copy that can be told by its offset."""
-    return SourceRecord(
-        {},
-        {"seq": seq},
-        record.topic,
-        record.value,
-        value_schema=record.value_schema,
-        key=record.key,
-        key_schema=record.key_schema,
-        partition=record.kafka_partition,
-        timestamp=record.timestamp,
-        headers=record.raw_headers,
-    )
+    copy = record.new_record()
+    copy.source_partition, copy.source_offset = {}, {"seq": seq}
+    return copy
 
 
 def base64_text(data: bytes | None) -> str | None:
