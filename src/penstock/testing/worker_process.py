@@ -95,7 +95,9 @@ class WorkerProcess:
             piped: what it prints goes through a pipe, for `limit_files`.
         """
         module = ["penstock.testing.ending_worker", str(self._orders)] if self._endable else ["penstock.cli.standalone"]
-        command = [sys.executable, "-S", "-c", _GIVE_UP_FILE_RIGHTS, sys.executable, "-m", *module, *self.arguments]
+        command = [sys.executable, "-S", "-c", _GIVE_UP_FILE_RIGHTS, sys.executable]
+        # With the fault handler, so that a worker that does not end can tell what its threads do.
+        command += ["-X", "faulthandler", "-m", *module, *self.arguments]
         with self.log.open("ab") as out:
             self.running = subprocess.Popen(
                 command,
@@ -142,9 +144,17 @@ class WorkerProcess:
             pause.wait(_POLL_S)
 
     def wait_ended(self, timeout_s: float = 60) -> int:
-        """Waits for the end; the exit code, negative for a signal."""
+        """Waits for the end; the exit code, negative for a signal.
+
+        When the end does not come, it fails with the end of the log, which then tells what each thread did.
+        """
         assert self.running is not None
-        return self.running.wait(timeout_s)
+        try:
+            return self.running.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.running.send_signal(signal.SIGABRT)
+            self.running.wait(timeout_s)
+            raise AssertionError(f"the worker has not ended within {timeout_s} s\n{self.text()[-8000:]}") from None
 
     def end(
         self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 60, *, others: Sequence[int] | None = None
