@@ -113,7 +113,7 @@ def test_a_signal_to_the_whole_group_or_to_every_process_is_a_clean_stop(flow: F
             assert wait_gone(processes, 10) == []
             assert committed(flow) > 10
     # What was read is committed: nothing is sent twice.
-    worker.start()
+    flow.start()
     wanted = flow.wait_all()
     assert worker.end(signal.SIGINT, others=()) == 0
     assert flow.sent_count() == len(wanted) == len(runs) * (LINES + 1)
