@@ -1,12 +1,12 @@
 """Hides secrets in what users are shown, and takes what they were shown for the secret when they send it back.
 
-Main functions: ``masked``, ``unmasked``, ``check_known``. Pure; any thread.
+Main functions: ``masked``, ``unmasked``, ``check_known``, ``without_provided``. Pure; any thread.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from penstock.config.values import HIDDEN
@@ -41,6 +41,37 @@ def unmasked(
         name: before[name] if value == HIDDEN and name in secrets and name in before else value
         for name, value in config.items()
     }
+
+
+def without_provided(
+    messages: Sequence[str], config: Mapping[str, str | None], resolved: Mapping[str, str | None]
+) -> list[str]:
+    """Messages in which the references of a configuration stand for the values that they have.
+
+    Args:
+        messages: What is to be shown.
+        config: As given.
+        resolved: With its references resolved.
+
+    >>> given, found = {"count": "<${env:N}>", "b": "2"}, {"count": "<two>", "b": "2"}
+    >>> without_provided(["Invalid value <two> for count", "two, not 2, and twofold"], given, found)
+    ['Invalid value <${env:N}> for count', '${env:N}, not 2, and twofold']
+    """
+    references: dict[str, str] = {}
+    for name, text in config.items():
+        value = resolved.get(name)
+        if text is None or value is None or value == text:
+            continue
+        references[value] = text
+        around = map(re.escape, _REFERENCE.split(text))
+        if (parts := re.fullmatch("(.*?)".join(around), value, re.DOTALL)) is not None:
+            references |= dict(zip(parts.groups(), _REFERENCE.findall(text), strict=True))
+    references.pop("", None)
+    if not references:
+        return list(messages)
+    longest = sorted(references, key=len, reverse=True)
+    values = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)")
+    return [values.sub(lambda found: references[found[0]], message) for message in messages]
 
 
 def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:

@@ -21,6 +21,7 @@ from penstock.herder.config_infos import ConfigInfos, Finding, SettingWarning, g
 from penstock.herder.converter_checks import check_converters
 from penstock.herder.override_checks import OverridePolicy, check_overrides
 from penstock.herder.plugin_trials import try_plugins
+from penstock.herder.secrets import without_provided
 from penstock.herder.setting_warnings import connector_warnings
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
@@ -154,7 +155,7 @@ class ConnectorValidator:
         given = {name: value for name, value in resolved.items() if value is not None}
         errors += [message for message in self._faults_of_tasks(examined.type, given, errors) if message not in errors]
         if errors:
-            raise invalid(errors)
+            raise invalid(without_provided(errors, config, resolved))
         maximum, enforce = examined.values["tasks.max"].value, examined.values["tasks.max.enforce"].value
         assert isinstance(maximum, int)
         secrets = frozenset(finding.name for finding in examined.infos.findings if finding.secret)
@@ -210,6 +211,7 @@ class ConnectorValidator:
         try_plugins(given, found, findings)
         for finding in findings:
             self._say_what_there_is(finding)
+            finding.value.error_messages[:] = without_provided(finding.value.error_messages, config, resolved)
         groups = groups_of((definition, own_definition, *converter_definitions))
         warnings = connector_warnings(given, type(connector), findings, found)
         infos = ConfigInfos(given["connector.class"], groups, findings, tuple(warnings))

@@ -101,6 +101,11 @@ KEPT_NAMES: Final = (
 ANSWER_WAIT_S = 1.0
 EXIT_GRACE_S = 2.0
 SCRATCH_PREFIX = "penstock-spark-"
+#: What ``spark-submit`` itself needs to know.
+_LAUNCH = (
+    *("spark.master", "spark.app.name", "spark.driver.", "spark.jars", "spark.files", "spark.archives"),
+    *("spark.submit.", "spark.local.dir", "spark.pyspark.", "spark.log."),
+)
 
 
 class JavaMissingException(SparkUnavailableException):
@@ -130,6 +135,7 @@ class DriverJvm:
         if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
             settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        launch_conf = SparkConf(loadDefaults=False).setAll(list(launch_settings(settings).items()))
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
         # Arrow's memory in the JVM is from the C library, whose heaps for each few threads keep what these have freed.
@@ -141,7 +147,7 @@ class DriverJvm:
         try:
             launch: Any = launch_gateway
             # Signals to the worker's process group are the worker's: it still needs the JVM to stop in order.
-            gateway = launch(spark_conf, {"stdout": writer, "stderr": writer, "process_group": 0})
+            gateway = launch(launch_conf, {"stdout": writer, "stderr": writer, "process_group": 0})
         except Exception as error:
             os.close(writer)
             self._log.join()
@@ -265,6 +271,9 @@ def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
     settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
     settings["spark.local.dir"] = scratch
     settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")
+    if conf.get("spark.master", settings["spark.master"]).partition("[")[0] == "local":
+        # Nobody but the JVM itself speaks to its ports; without that every user of the machine could.
+        settings["spark.authenticate"] = "true"
     settings.update(conf)
     settings.update(REQUIRED_SETTINGS)
     executor_options = conf.get("spark.executor.extraJavaOptions", "")
@@ -274,6 +283,17 @@ def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
         f"{JVM_OPTIONS} -Duser.timezone=UTC -Djava.io.tmpdir={scratch} {user_options}".strip()
     )
     return settings
+
+
+def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that start the JVM: they stand on its command line, which everybody on the machine may read.
+
+    The others, which may have secrets, go to the session over the connection to the JVM.
+
+    >>> launch_settings({"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "s"})
+    {'spark.driver.memory': '1g'}
+    """
+    return {name: value for name, value in settings.items() if name.startswith(_LAUNCH)}
 
 
 def _ignore_sigterm(jvm: Any) -> None:

@@ -86,7 +86,12 @@ _QUIET = {
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """Py4J writes a line of its own, with a trace, to the root logger for an error that it raises as well."""
+    """Py4J writes a line of its own, with a trace, to the root logger for an error that it raises as well.
+
+    Below WARNING it writes all that goes to Spark and comes back: settings with their secrets, and data.
+    """
+    if record.name.partition(".")[0] == "py4j":
+        return record.levelno >= logging.WARNING
     return record.name != "root" or "py4j" not in record.pathname
 
 
