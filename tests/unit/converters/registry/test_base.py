@@ -348,6 +348,19 @@ def test_what_is_said_over_tls_needs_a_trusted_certificate_and_may_need_ones_own
     assert "CERTIFICATE_VERIFY_FAILED" in str(found[2])
 
 
+def test_a_registry_with_a_certificate_of_another_name_is_refused() -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(str(TLS / "elsewhere.pem"))
+    with RegistryStandIn(tls=tls) as registry:
+        made = NamesConverter()
+        trust = {"schema.registry.ssl.truststore.location": str(TLS / "elsewhere.pem"), "max.retries": 0}
+        made.configure({"schema.registry.url": registry.url, **trust}, False)
+        with pytest.raises(RegistryUnavailableException, match=r"CERTIFICATE_VERIFY_FAILED.*127\.0\.0\.1"):
+            made.from_connect_data("t", STRING_SCHEMA, "a")
+        made.close()
+        assert registry.requests == []
+
+
 def test_closing_a_converter_ends_its_pause(registry: RegistryStandIn) -> None:
     registry.status = 500
     values = define_registry().parse(
