@@ -97,9 +97,14 @@ def error_response(status: int, message: str | None) -> Response:
     return Response(error_body(status, message), status, media_type="application/json")
 
 
-def on_error(request: Request, error: Exception) -> Response:
-    """Answers a failed request."""
-    own = request.app.state.services.own_paths
+def on_error(request: Request, error: Exception, own: Mapping[str, str]) -> Response:
+    """Answers a failed request.
+
+    Args:
+        request: What was asked.
+        error: Why it failed.
+        own: What ``without_paths`` hides.
+    """
     if isinstance(error, RequestTimeout):
         return error_response(500, str(error))
     if isinstance(error, CancelledError):

@@ -144,7 +144,7 @@ class ExtensionFilters:
             try:
                 answer = await self._services.on_thread("rest-filter", first_answer)
             except Exception as error:
-                await on_error(asked, error)(scope, receive, send)
+                await on_error(asked, error, self._services.own_paths)(scope, receive, send)
                 return
             if answer is not None:
                 await _response(answer)(scope, receive, send)

@@ -81,7 +81,7 @@ def _dispatch(methods: dict[str, Endpoint]) -> Endpoint:
             # The server ends and does not wait any longer; it would answer with plain text.
             return error_response(500, SHUTTING_DOWN)
         except Exception as error:
-            return on_error(request, error)
+            return on_error(request, error, request.app.state.services.own_paths)
 
     return endpoint
 

@@ -414,6 +414,29 @@ def test_scenario_98_an_extension_adds_paths_and_knows_the_connectors() -> None:
     assert Greeter.closed == before + 1
 
 
+class BrokenGuard(RestExtension):
+    """Has a filter that fails."""
+
+    def register(self, context: RestExtensionContext) -> None:
+        def check(request: RestRequest) -> RestResponse | None:
+            raise ValueError("the directory of users is away")
+
+        context.add_filter(check)
+
+
+def test_a_filter_that_fails_lets_nobody_pass_and_its_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.rest.extensions.import_class", lambda text: BrokenGuard)
+        settings = RestSettings([Listener("127.0.0.1", 0)], extension_classes=["BrokenGuard"])
+        with worker_rest(settings) as (_, _, (port,)):
+            answer = httpx.get(f"http://127.0.0.1:{port}/connectors")
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {"error_code": 500, "message": "the directory of users is away"},
+    )
+    assert "GET /connectors failed" in caplog.text
+
+
 def test_an_extension_that_cannot_be_used_is_named() -> None:
     with running() as setup:
         for text, words in [("no.such:Thing", "could not be found"), ("builtins:dict", "does not extend")]:

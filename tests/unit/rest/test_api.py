@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import httpx
 import pytest
@@ -202,8 +202,8 @@ def test_a_client_that_goes_away_in_its_request_is_no_error_of_the_worker(
     answered = threading.Event()
     with pytest.MonkeyPatch.context() as patch:
 
-        def watched(request: Request, error: Exception) -> Response:
-            answer = on_error(request, error)
+        def watched(request: Request, error: Exception, own: Mapping[str, str]) -> Response:
+            answer = on_error(request, error, own)
             answered.set()
             return answer
 

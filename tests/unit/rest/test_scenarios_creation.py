@@ -273,3 +273,5 @@ def test_the_workers_own_files_are_shown_by_their_settings() -> None:
         status, message = api.error("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
     assert status == 500
     assert message.endswith("The offsets file [offset.storage.file.filename] is locked")
+    assert "Traceback" not in message
+    assert ".py" not in message
