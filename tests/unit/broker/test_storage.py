@@ -1,3 +1,5 @@
+import os
+import stat
 from pathlib import Path
 
 import javaproperties
@@ -58,3 +60,13 @@ def test_cluster_ids_have_kafkas_form_and_differ() -> None:
 
     assert len(ids) == 200
     assert all(len(one) == 22 and not one.startswith("-") for one in ids)
+
+
+def test_the_directory_of_a_node_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_configuration(tmp_path / "node", {}, "WARN")
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "node").stat().st_mode) == 0o700

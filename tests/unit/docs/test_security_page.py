@@ -1,0 +1,79 @@
+"""Each claim of ``docs/security.md`` is held by a test that is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Final
+
+import pytest
+from tests.unit.docs.pages import ROOT
+
+_ACCESS: Final = "tests/unit/rest/test_access.py"
+_SECRETS: Final = "tests/real/worker/test_secrets.py"
+_PROVIDERS: Final = "tests/unit/config/test_config_providers.py"
+_READ_ONLY: Final = (_ACCESS, "test_a_user_who_may_only_read_changes_validates_and_previews_nothing")
+_NO_SECRET: Final = (_SECRETS, "test_no_secret_is_seen_wherever_it_was_given_and_whatever_fails")
+_POLICIES: Final = ("tests/unit/herder/test_scenarios_validation.py", "test_scenario_34_policies_for_client_settings")
+#: The beginning of each claim, and the test that holds it.
+CLAIMS: Final = {
+    "Nobody is asked by default": (_ACCESS, "test_nobody_is_asked_by_default"),
+    "With `rest.basic.auth.file`, every path": (
+        _ACCESS,
+        "test_basic_authentication_lets_known_users_pass_on_every_path",
+    ),
+    "A user whom `rest.basic.auth.read.only.users`": _READ_ONLY,
+    "`PUT .../config/validate` and previews": _READ_ONLY,
+    "A name there that the users' file": (_ACCESS, "test_a_user_who_may_only_read_has_to_be_a_user"),
+    "A filter of a REST extension": (_ACCESS, "test_a_filter_that_fails_lets_nobody_pass_and_its_error_is_told"),
+    "Answers of errors have": (
+        "tests/unit/rest/test_scenarios_creation.py",
+        "test_the_workers_own_files_are_shown_by_their_settings",
+    ),
+    "Who may read sees": _NO_SECRET,
+    "Passwords are in no log": _NO_SECRET,
+    "What `${file:...}` and other": _NO_SECRET,
+    "Settings of Spark are handed": (
+        "tests/unit/pipeline/test_driver_settings.py",
+        "test_the_command_line_has_what_starts_the_jvm_and_no_more",
+    ),
+    "`..`, links, absolute": (_PROVIDERS, "test_no_path_leads_out_of_what_a_provider_may_read"),
+    "An allowed path may": (_PROVIDERS, "test_allowed_paths_may_be_links_that_are_exchanged"),
+    "Directories given as files": (_PROVIDERS, "test_what_is_no_file_is_an_error_that_says_so"),
+    "The environment's variables": (
+        _PROVIDERS,
+        "test_the_environment_provider_gives_variables_that_its_pattern_takes",
+    ),
+    "Kafka's clients and the clients": (
+        "tests/unit/kafka/test_host_names.py",
+        "test_a_broker_needs_a_certificate_of_its_name_and_of_a_known_authority",
+    ),
+    "An https listener with": (_ACCESS, "test_clients_need_a_certificate_when_that_is_required"),
+    "Spark's ports are": (_SECRETS, "test_sparks_ports_are_on_this_machine_alone_and_answer_nobody_else"),
+    "The offsets file, the file": (_SECRETS, "test_files_are_readable_by_the_workers_user_alone"),
+    "Temporary files and": (_SECRETS, "test_files_are_readable_by_the_workers_user_alone"),
+    "The directory of a development broker": (
+        "tests/unit/broker/test_storage.py",
+        "test_the_directory_of_a_node_is_its_owners_alone",
+    ),
+    "Run it as the": (
+        "tests/unit/deploy/test_systemd_unit.py",
+        "test_the_worker_may_write_its_own_directories_alone_and_java_may_compile",
+    ),
+    "`connector.client.config.override.policy` says": _POLICIES,
+}
+#: Advice, which nothing can hold.
+ADVICE: Final = ("Give each group of connectors", "`allowed.paths` and `allowlist.pattern` limit")
+
+
+def test_each_claim_is_in_the_list() -> None:
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    claims = re.findall(r"^- (.*)$", page, re.MULTILINE)
+    assert [claim for claim in claims if not claim.startswith((*CLAIMS, *ADVICE))] == []
+    assert [begin for begin in (*CLAIMS, *ADVICE) if not any(claim.startswith(begin) for claim in claims)] == []
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(CLAIMS.values())))
+def test_the_test_of_a_claim_is_there(file: str, name: str) -> None:
+    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    assert name in {node.name for node in body if isinstance(node, ast.FunctionDef)}
