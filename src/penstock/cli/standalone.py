@@ -255,6 +255,7 @@ class StandaloneWorker:
         from penstock.pipeline.memory_pool import choose_memory_pool
         from penstock.pipeline.session import SparkRuntime
         from penstock.stores.file import FileOffsetStore
+        from penstock.stores.identity import kept_id
         from penstock.worker.task_factory import TaskBuilder
         from penstock.worker.task_parts import check_worker_converters
         from penstock.worker.worker import Worker, WorkerParts
@@ -273,7 +274,14 @@ class StandaloneWorker:
         self._connectors = self._open_connectors()
         policy = parse_policy(settings.override_policy, settings.override_allowlist)
         builder = TaskBuilder(
-            settings, self._plugins, runtime, store, self.metrics, probe=self._probe, topics=self._topics
+            settings,
+            self._plugins,
+            runtime,
+            store,
+            self.metrics,
+            probe=self._probe,
+            topics=self._topics,
+            static_id=kept_id(settings.offset_file) if settings.static_members else None,
         )
         cluster_id = self._await_broker(herder)
         if cluster_id is None:

@@ -9,6 +9,7 @@ Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsum
 Thread: any; apart from asking librdkafka for names that no Java client has, everything is pure.
 """
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ __all__ = [
     "refused_for_all",
     "refused_overrides",
     "sink_consumer_id",
+    "sink_instance_id",
     "source_producer_id",
     "translate",
 ]
@@ -84,6 +86,9 @@ _WORKER_PRODUCER = {
     "delivery.timeout.ms": _MAX_INT,
 }
 _IDEMPOTENT_REQUESTS = 5
+_INSTANCE = "group.instance.id"
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9._-]")
+_LONGEST_NAME = 160
 _WORKER_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
 
 # Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
@@ -186,6 +191,27 @@ def sink_consumer_id(connector: str, task: int) -> str:
     return f"connector-consumer-{connector}-{task}"
 
 
+def sink_instance_id(worker: str, connector: str, task: int) -> str:
+    """The `group.instance.id` of a sink task's consumer; no two tasks of any workers have the same.
+
+    Kafka allows 249 letters, digits, dots, underscores and hyphens: other names are told apart by their digest.
+
+    Args:
+        worker: tells workers apart, and stays the same when one is started again.
+        connector: its name.
+        task: its number.
+
+    >>> sink_instance_id("00f1", "orders", 2)
+    'penstock-00f1-orders-2'
+    >>> sink_instance_id("00f1", "my orders", 2)
+    'penstock-00f1-my_orders-8482a26d-2'
+    """
+    plain = _NOT_IN_IDS.sub("_", connector)[:_LONGEST_NAME]
+    if plain != connector:
+        plain = f"{plain}-{hashlib.sha256(connector.encode()).hexdigest()[:8]}"
+    return f"penstock-{worker}-{plain}-{task}"
+
+
 def dead_letter_producer_id(connector: str, task: int) -> str:
     """The client id of the producer of a sink task's dead letters."""
     return f"connector-dlq-producer-{connector}-{task}"
@@ -218,7 +244,13 @@ def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], *
 
 
 def consumer_settings(
-    worker: Mapping[str, str], connector: Mapping[str, str], *, client_id: str, group_id: str
+    worker: Mapping[str, str],
+    connector: Mapping[str, str],
+    *,
+    client_id: str,
+    group_id: str,
+    instance_id: str | None = None,
+    instance_suffix: str = "",
 ) -> ClientSettings:
     """The consumer of a sink task.
 
@@ -227,9 +259,15 @@ def consumer_settings(
         connector: the connector's configuration, placeholders resolved.
         client_id: the default, see `sink_consumer_id`.
         group_id: the default, `connect-<connector>`.
+        instance_id: the default of `group.instance.id`, see `sink_instance_id`; None for a dynamic member.
+        instance_suffix: tells the tasks of a connector apart whose user gives a `group.instance.id`.
     """
-    java = {**_bootstrap(worker), "client.id": client_id, "group.id": group_id, **_WORKER_CONSUMER}
-    return translate(ClientKind.CONSUMER, java | _own(worker, connector, "consumer"))
+    static = {} if instance_id is None else {_INSTANCE: instance_id}
+    java = {**_bootstrap(worker), "client.id": client_id, "group.id": group_id, **static, **_WORKER_CONSUMER}
+    own = _own(worker, connector, "consumer")
+    if own.get(_INSTANCE):
+        own[_INSTANCE] += instance_suffix
+    return translate(ClientKind.CONSUMER, java | own)
 
 
 def admin_settings(

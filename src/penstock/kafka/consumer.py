@@ -68,6 +68,10 @@ _SEEK_RETRY_S: Final = 0.01
 #: How long the answer to a join is waited for before the client is ended without having left: the time that groups
 #: give a slow member by default (``max.poll.interval.ms``).
 _JOIN_S: Final = 300.0
+#: How long the client may take to give its partitions back and to leave.
+_LEAVE_S: Final = 2.0
+_LEAVE_SLICE_S: Final = 0.01
+_FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -194,6 +198,7 @@ class RecordConsumer:
         self._closing = False
         # Whether the group is asked for partitions and has not answered yet.
         self._joining = False
+        self._static = bool(settings.get("group.instance.id"))
         self._consumer = ck.Consumer(self._client_settings(settings), logger=CLIENT_LOG)
 
     def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
@@ -512,7 +517,7 @@ class RecordConsumer:
         self._interrupted.set()
 
     def close(self) -> None:
-        """Leave the group; the listener is not called any more.
+        """Leave the group, also as a static member; the listener is not called any more.
 
         A group that waits for another member answers nothing to this one before, and would keep it as a member if it
         went away now. So this may take minutes: nobody needs to wait for it.
@@ -521,6 +526,8 @@ class RecordConsumer:
         self._interrupted.set()
         try:
             self._await_join()
+            if self._static:
+                self._leave()
         except ck.KafkaException as failure:
             logger.debug("%s: while it waited to leave its group: %s", self._name, failure)
         self._consumer.close()
@@ -531,6 +538,13 @@ class RecordConsumer:
             # What comes with an answer is nobody's: its offsets are not committed.
             self._consumer.poll(_RETRY_S)
 
+    def _leave(self) -> None:
+        """A static member that is closed does not leave (KIP-345), but one that reads no topic any more does."""
+        deadline = time.monotonic() + _LEAVE_S
+        self._consumer.unsubscribe()
+        while self._consumer.memberid() and self._pending_error is None and time.monotonic() < deadline:
+            self._consumer.poll(_LEAVE_SLICE_S)
+
 
 def _positions(offsets: Offsets) -> list[ck.TopicPartition]:
     return [ck.TopicPartition(tp.topic, tp.partition, at.offset, at.metadata) for tp, at in offsets.items()]
@@ -538,4 +552,11 @@ def _positions(offsets: Offsets) -> list[ck.TopicPartition]:
 
 def _converted(name: str, error: ck.KafkaError) -> KafkaException:
     text = f"{name}: {error.str()} ({error.name()})"
+    # An error that ends the client has the code _FATAL; what it was is only in its text.
+    if _FENCED in error.str():
+        text += (
+            ". Another consumer is in the group with the same group.instance.id: a second worker with a copy of this "
+            "one's directory (remove the copied .id file beside its offsets file), or with the same "
+            "consumer.override.group.instance.id. penstock.kafka.static.members=false does without such ids"
+        )
     return KafkaRetriableException(text) if error.retriable() else KafkaException(text)

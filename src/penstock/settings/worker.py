@@ -171,6 +171,11 @@ class WorkerSettings:
         """Whether source tasks may send columns without the client library (``penstock.kafka.producer=columns``)."""
         return self.values["penstock.kafka.producer"] == "columns"
 
+    @property
+    def static_members(self) -> bool:
+        """Whether sink tasks are static members of their groups (``penstock.kafka.static.members``)."""
+        return self.values["penstock.kafka.static.members"] is True
+
     def spark_settings(self) -> dict[str, str]:
         """The settings that are passed to Spark, `spark.` included."""
         return {name: value for name, value in self.raw.items() if name.startswith("spark.")}

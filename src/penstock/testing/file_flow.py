@@ -79,11 +79,10 @@ class FileFlow:
             {"name": self.source_name, "connector.class": "FileStreamSource"}
             | {"file": str(self.source), "topic": self.topic},
         )
-        # A killed member of the group is missed for as long as its session.
         self.worker.add(
             "sink.properties",
             {"name": self.sink_name, "connector.class": "FileStreamSink", "file": str(self.sink)}
-            | {"topics": self.topic, "consumer.override.session.timeout.ms": "6000"},
+            | {"topics": self.topic},
         )
         self.source.touch()
         self.sink.touch()

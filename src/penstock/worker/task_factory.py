@@ -27,6 +27,7 @@ from penstock.kafka.client_settings import (
     dead_letter_producer_id,
     producer_settings,
     sink_consumer_id,
+    sink_instance_id,
     source_producer_id,
 )
 from penstock.kafka.consumer import RecordConsumer, Subscription
@@ -88,6 +89,7 @@ class TaskBuilder:
         metrics: Gets the worker's counters.
         probe: Told the named points of the data path, for kill tests.
         topics: Gets the topics that connectors use; None when they are not tracked.
+        static_id: The worker's part of the ids of its static group members; None for dynamic ones.
     """
 
     def __init__(
@@ -100,8 +102,10 @@ class TaskBuilder:
         *,
         probe: Callable[[str], None] = no_probe,
         topics: ActiveTopics | None = None,
+        static_id: str | None = None,
     ) -> None:
         self._settings = settings
+        self._static_id = static_id
         self._topics = topics
         self._probe = probe
         self._plugins = plugins
@@ -264,6 +268,8 @@ class TaskBuilder:
             settings.raw,
             client_id=sink_consumer_id(request.id.connector, request.id.task),
             group_id=f"connect-{request.id.connector}",
+            instance_id=None if self._static_id is None else sink_instance_id(self._static_id, *request.id),
+            instance_suffix=f"-{request.id.task}" if settings.tasks_max > 1 else "",
         )
         consumer = RecordConsumer(
             self._client(client),

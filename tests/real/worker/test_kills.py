@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
     made = FileFlow(tmp_path, broker.bootstrap_servers, endable=True)
     yield made
     made.worker.close()
+
+
+def test_a_killed_worker_goes_on_long_before_the_session_of_its_old_member_has_ended(flow: FileFlow) -> None:
+    worker = flow.worker
+    with Feeder(flow.source):
+        flow.start()
+        assert worker.end(signal.SIGKILL) == -signal.SIGKILL
+        before = flow.sink.stat().st_size
+        worker.start()
+        worker.wait_running(flow.sink_name)
+        began = time.monotonic()
+        flow.wait_growth(before)
+        # The session has 45 seconds.
+        assert time.monotonic() - began < 20
+    assert worker.end() == 0
 
 
 def test_kills_at_random_moments_and_at_named_points_lose_no_line(

@@ -528,6 +528,32 @@ def test_a_task_that_waits_for_its_group_stops_at_once_and_leaves_when_the_group
     eventually(lambda: kafka.members() == ("EMPTY", 0), "the task's leave")
 
 
+def test_a_static_member_leaves_when_its_task_stops(kafka: Kafka) -> None:
+    topic = kafka.topic(partitions=2)
+    sinks = [kafka.sink(Subscription.of([topic]), n, group_instance_id=f"member-{n}").start() for n in range(2)]
+    eventually(lambda: kafka.members() == ("STABLE", 2), "both tasks' joins")
+    sinks[0].stop()
+    # Long before its session has ended the other one is alone.
+    eventually(lambda: kafka.members() == ("STABLE", 1), "one task's leave")
+    sinks[1].wait_open(TopicPartition(topic, 0), TopicPartition(topic, 1))
+    sinks[1].stop()
+    assert kafka.members() == ("EMPTY", 0)
+
+
+def test_a_task_whose_static_member_is_replaced_fails_and_says_why(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    first = kafka.sink(Subscription.of([topic]), group_instance_id="one").start()
+    first.wait_open(TopicPartition(topic, 0))
+    kafka.write(topic, "a")
+    first.wait_values("a")
+
+    second = kafka.sink(Subscription.of([topic]), 1, group_instance_id="one").start()
+
+    eventually(lambda: bool(first.failures), "the failure")
+    assert "penstock.kafka.static.members" in str(first.failures[0])
+    second.wait_open(TopicPartition(topic, 0))
+
+
 def test_without_a_committed_offset_and_a_reset_policy_the_task_fails(kafka: Kafka) -> None:
     topic = kafka.topic()
     sink = kafka.sink(Subscription.of([topic]), auto_offset_reset="error").start()

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import confluent_kafka as ck
@@ -17,6 +18,7 @@ from penstock.kafka.client_settings import (
     refused_for_all,
     refused_overrides,
     sink_consumer_id,
+    sink_instance_id,
     source_producer_id,
     translate,
 )
@@ -331,3 +333,34 @@ def test_settings_that_librdkafka_would_refuse_together_are_made_to_fit() -> Non
         ck.Producer({**settings.librdkafka, "log_level": 0})
     for settings in (impatient, broker_side):
         ck.Consumer({**settings.librdkafka, "log_level": 0}).close()
+
+
+@pytest.mark.parametrize(
+    ("worker", "connector", "default", "suffix", "found"),
+    [
+        ({}, {}, "penstock-1-a-0", "-0", "penstock-1-a-0"),
+        ({}, {}, None, "-0", None),
+        ({"consumer.group.instance.id": "mine"}, {}, "penstock-1-a-0", "", "mine"),
+        ({"consumer.group.instance.id": "mine"}, {"consumer.override.group.instance.id": "its"}, None, "-1", "its-1"),
+        ({}, {"consumer.override.group.instance.id": ""}, "penstock-1-a-0", "-1", None),
+    ],
+)
+def test_a_users_own_id_of_a_static_member_counts_and_tells_tasks_apart(
+    worker: dict[str, str], connector: dict[str, str], default: str | None, suffix: str, found: str | None
+) -> None:
+    given = consumer_settings(
+        {"bootstrap.servers": "k:1", **worker},
+        connector,
+        client_id="c",
+        group_id="g",
+        instance_id=default,
+        instance_suffix=suffix,
+    )
+    assert given.librdkafka.get("group.instance.id") == found
+
+
+def test_ids_of_static_members_are_what_kafka_allows_and_differ() -> None:
+    names = ["a", "A", "a b", "a_b", "\N{GREEK SMALL LETTER ALPHA}", "/", "x" * 300, "x" * 301, "a-1"]
+    ids = [sink_instance_id("0123456789abcdef", name, task) for name in names for task in (0, 1, 1000)]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", one) for one in ids)
