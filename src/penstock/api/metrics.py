@@ -52,6 +52,10 @@ class MetricName:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tags", MappingProxyType(dict(self.tags)))
 
+    def __reduce__(self) -> tuple[type[MetricName], tuple[object, ...]]:
+        # The tags cannot be pickled as they are kept.
+        return MetricName, (self.name, self.description, dict(self.tags))
+
     def __hash__(self) -> int:
         return hash((self.name, frozenset(self.tags.items())))
 

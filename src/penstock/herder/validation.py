@@ -26,6 +26,7 @@ from penstock.herder.setting_warnings import connector_warnings
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
+    ISOLATION,
     SINK,
     SOURCE,
     InstalledPlugins,
@@ -198,7 +199,9 @@ class ConnectorValidator:
         """
         connector_type, connector = self.connector_of(resolved)
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
-        definition, found = validate_connector(base, resolved, self._classes)
+        # Clients that count on Java's settings are shown more only where more is set.
+        own_of_penstock = ISOLATION if ISOLATION.keys.keys() & resolved.keys() else None
+        definition, found = validate_connector(base, resolved, self._classes, own_of_penstock)
         given = {name: value for name, value in resolved.items() if value is not None}
         own_definition, own = _own_settings(connector, given)
         from_converters, converter_definitions = check_converters(given, found, self._classes)

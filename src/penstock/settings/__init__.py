@@ -10,7 +10,7 @@ from penstock.settings.connector import (
     validate_connector,
     with_prefix,
 )
-from penstock.settings.connector_definitions import CONNECTOR, SINK, SOURCE
+from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
@@ -25,6 +25,7 @@ from penstock.settings.worker_definition import STANDALONE, WORKER
 
 __all__ = [
     "CONNECTOR",
+    "ISOLATION",
     "SINK",
     "SOURCE",
     "STANDALONE",

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from penstock.config import ConfigDef, ConfigValue
 from penstock.config.parse import java_text
 from penstock.errors import ConfigException
-from penstock.settings.connector_definitions import CONNECTOR, SINK, SOURCE
+from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
 from penstock.settings.enrichment import enrich
 from penstock.settings.plugin_classes import PluginClasses, class_resolver
 from penstock.settings.sink_topics import check_topics, require_valid_topics
@@ -71,6 +71,8 @@ class ConnectorSettings:
         transforms: The chain, in order.
         predicates: The predicates that the chain names, by alias.
         errors_retry_timeout_ms: 0 for no retry, -1 for ever.
+        task_isolated: Each task has a process of its own.
+        task_memory_max: The most bytes of data that such a process may have; None for no limit.
     """
 
     raw: Mapping[str, str] = field(repr=False)
@@ -89,6 +91,8 @@ class ConnectorSettings:
     errors_tolerance_all: bool
     errors_log_enable: bool
     errors_log_include_messages: bool
+    task_isolated: bool
+    task_memory_max: int | None
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> ConnectorSettings:
@@ -207,7 +211,7 @@ def sink_values(properties: Mapping[str, object], classes: PluginClasses) -> dic
 
 
 def validate_connector(
-    base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses
+    base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef | None = None
 ) -> tuple[ConfigDef, dict[str, ConfigValue]]:
     """Validates a connector's configuration without stopping at the first fault.
 
@@ -215,11 +219,12 @@ def validate_connector(
         base: `CONNECTOR`, `SOURCE` or `SINK`; for `SINK` the topics are checked too.
         properties: The configuration.
         classes: Where classes are found.
+        own: Settings beside Kafka Connect's.
 
     Returns:
         The definition with the settings of transforms and predicates, and the outcome for each setting.
     """
-    definition = enrich(base, properties, classes, require_full=False)
+    definition = enrich(ConfigDef(base, own or ConfigDef()), properties, classes, require_full=False)
     found = definition.validate_all(properties, resolve_class=class_resolver(classes))
     if base is SINK:
         check_topics(properties, found)
@@ -243,7 +248,9 @@ def _values(base: ConfigDef, properties: Mapping[str, object], classes: PluginCl
     resolve = class_resolver(classes)
     # First alone, as Kafka does: a fault in these settings is reported before one in a transform.
     base.parse(properties, resolve_class=resolve)
-    return enrich(base, properties, classes, require_full=True).parse(properties, resolve_class=resolve)
+    return enrich(ConfigDef(base, ISOLATION), properties, classes, require_full=True).parse(
+        properties, resolve_class=resolve
+    )
 
 
 def _common(properties: Mapping[str, str], values: Mapping[str, object]) -> dict[str, Any]:
@@ -264,6 +271,8 @@ def _common(properties: Mapping[str, str], values: Mapping[str, object]) -> dict
         "errors_tolerance_all": values["errors.tolerance"] == "all",
         "errors_log_enable": _get(values, "errors.log.enable", bool),
         "errors_log_include_messages": _get(values, "errors.log.include.messages", bool),
+        "task_isolated": values["task.isolation"] == "process",
+        "task_memory_max": _optional(values, "task.isolation.memory.max.bytes", int),
     }
 
 

@@ -1,6 +1,6 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
-Main objects: `CONNECTOR`, `SOURCE`, `SINK`. Constants; any thread.
+Main objects: `CONNECTOR`, `SOURCE`, `SINK` (Kafka Connect's), `ISOLATION` (Penstock's own). Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
 """
@@ -38,6 +38,8 @@ ERRORS: Final = "Error Handling"
 TOPIC_CREATION: Final = "Topic Creation"
 EXACTLY_ONCE: Final = "Exactly Once Support"
 OFFSETS_TOPIC: Final = "offsets.topic"
+#: Python with PyArrow takes about half of it.
+LEAST_MEMORY: Final = 128 * 1024 * 1024
 
 _NO_VERSION = "This worker has one version of each plugin; a value is checked against nothing."
 
@@ -441,6 +443,36 @@ def _define_dead_letters(definition: ConfigDef) -> ConfigDef:
     )
 
 
+#: What every connector may set beside Kafka Connect's own settings.
+ISOLATION: Final = (
+    ConfigDef()
+    .define(
+        "task.isolation",
+        ConfigType.STRING,
+        default="none",
+        validator=ValidString("none", "process"),
+        importance=Importance.LOW,
+        doc="none: tasks run in the worker's process. process: each task has a process of its own, so that one that "
+        "ends it, holds the interpreter or uses up memory harms itself alone.",
+        group=COMMON,
+        order=15,
+        width=Width.SHORT,
+        display_name="Task Isolation",
+    )
+    .define(
+        "task.isolation.memory.max.bytes",
+        ConfigType.LONG,
+        default=None,
+        validator=optional(Range.at_least(LEAST_MEMORY)),
+        importance=Importance.LOW,
+        doc="The most memory that the process of a task may take for data, with task.isolation=process: what goes "
+        "beyond it is a MemoryError in the task. Unset: no limit.",
+        group=COMMON,
+        order=16,
+        width=Width.MEDIUM,
+        display_name="Memory of Isolated Tasks",
+    )
+)
 CONNECTOR: Final = _define_errors(_define_chain(_common()))
 SOURCE: Final = _source()
 SINK: Final = _sink()

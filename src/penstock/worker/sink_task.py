@@ -98,6 +98,7 @@ class SinkTaskServices:
         close: Closes converters and transforms; called at the end, on the task's thread.
         load: Of all tasks of the worker.
         metrics: Those that the task and its parts add themselves.
+        abandoned: Called when the task is cancelled and commits nothing more; must not block.
         holder: The task among others of this worker that are in its group.
     """
 
@@ -110,6 +111,7 @@ class SinkTaskServices:
     close: Callable[[], None] = lambda: None
     load: SharedLoad = field(default_factory=SharedLoad)
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
+    abandoned: Callable[[], None] = lambda: None
     holder: Holder = field(default_factory=lambda: PartitionHolders().holder("alone"))
 
 
@@ -243,6 +245,7 @@ class SinkTaskRunner:
         self._stages.close()
         self._fetcher.interrupt()
         self._services.metrics.close()
+        self._services.abandoned()
 
     def fail(self, error: Exception) -> None:
         """See ``TaskRunner``."""

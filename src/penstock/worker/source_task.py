@@ -131,6 +131,7 @@ class SourceTaskServices:
         load: of all tasks of the worker.
         metrics: those that the task and its parts add themselves.
         given_up: set when nothing more is to be waited for; make `errors` with the same event.
+        abandoned: called when the task is cancelled and commits nothing more; must not block.
         clock: monotonic seconds.
         probe: told named points of the data path, for kill tests.
     """
@@ -147,6 +148,7 @@ class SourceTaskServices:
     load: SharedLoad = field(default_factory=SharedLoad)
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
     given_up: threading.Event = field(default_factory=threading.Event)
+    abandoned: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.monotonic
     probe: Callable[[str], None] = no_probe
 
@@ -321,6 +323,7 @@ class SourceTaskRunner:
         self._services.metrics.close()
         self.stop()
         self._give_up()
+        self._services.abandoned()
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end of the task; False when it has not ended in time."""

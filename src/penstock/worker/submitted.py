@@ -18,6 +18,7 @@ Source: org.apache.kafka.connect.runtime.SubmittedRecords; KIP-416 and KIP-910 f
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -26,6 +27,9 @@ from operator import attrgetter
 from typing import Final, TypeGuard
 
 from penstock.api import SourceFrame, SourceRecord
+from penstock.errors import ConnectException
+
+logger = logging.getLogger(__name__)
 
 Partition = Mapping[str, object] | None
 Offset = Mapping[str, object] | None
@@ -128,7 +132,12 @@ class Submission:
         def offset_at(row: int) -> Offset | _Unknown:
             if row == rows - 1:
                 return last
-            return UNKNOWN if offset_after is None else offset_after(row)
+            try:
+                return UNKNOWN if offset_after is None else offset_after(row)
+            except ConnectException as error:
+                # A task whose process has ended: what is committed is only less.
+                logger.warning("The position behind row %d of a frame is not known: %s", row, error)
+                return UNKNOWN
 
         submission.parts.append(
             _Part(identify(frame.source_partition), frame.source_partition, None, offset_at, submission)

@@ -52,6 +52,7 @@ from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.connector_offsets import Group, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.lookahead import AT_ONCE
 from penstock.worker.partition_holders import PartitionHolders
 from penstock.worker.plugin_metrics import InstanceMetrics
@@ -181,7 +182,7 @@ class TaskBuilder:
         settings = SourceSettings.parse(
             request.connector_config, self._classes, topic_creation_enabled=self._settings.topic_creation_enable
         )
-        task = new_task(request, SourceTask)  # type: ignore[type-abstract]
+        task, process = new_task(request, SourceTask, settings, made)  # type: ignore[type-abstract]
         metrics = self._task_metrics(request, made)
         parts = make_parts(self._settings, settings, self._plugins, made, metrics)
         given_up = threading.Event()
@@ -213,6 +214,7 @@ class TaskBuilder:
             load=self._load,
             metrics=metrics,
             given_up=given_up,
+            abandoned=_killing(process),
             probe=self._probe,
         )
         runner = SourceTaskRunner(
@@ -228,6 +230,8 @@ class TaskBuilder:
             report,
             paused=request.paused,
         )
+        if process is not None:
+            process.on_death = runner.fail
         publish_source(self._metrics, runner, counts)
         return runner
 
@@ -260,7 +264,7 @@ class TaskBuilder:
     # ------------------------------------------------------------------ sink tasks
     def _sink(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SinkTaskRunner:
         settings = SinkSettings.parse(request.connector_config, self._classes)
-        task = new_task(request, AnySinkTask)  # type: ignore[type-abstract]
+        task, process = new_task(request, AnySinkTask, settings, made)  # type: ignore[type-abstract]
         metrics = self._task_metrics(request, made)
         parts = make_parts(self._settings, settings, self._plugins, made, metrics)
         client = consumer_settings(
@@ -303,11 +307,14 @@ class TaskBuilder:
             close=made.pop_all().close,
             load=self._load,
             metrics=metrics,
+            abandoned=_killing(process),
             holder=self._holders.holder(
                 f"{client.java['group.id']} at {client.java['bootstrap.servers']}", client.max_poll_interval_s
             ),
         )
         runner = SinkTaskRunner(spec, services, TaskCallbacks.reporting(report), probe=self._probe)
+        if process is not None:
+            process.on_death = runner.fail
         publish_sink(self._metrics, request.id, runner)
         return runner
 
@@ -402,6 +409,14 @@ def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: Er
     if not settings.errors_log_enable:
         return []
     return [LogReporter(str(request.id), counts, include_messages=settings.errors_log_include_messages)]
+
+
+def _killing(process: TaskProcess | None) -> Callable[[], None]:
+    return _nothing if process is None else process.kill
+
+
+def _nothing() -> None:
+    """A task in the worker's process cannot be ended by force."""
 
 
 def _now_ms() -> int:

@@ -20,6 +20,8 @@ from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec
 from penstock.settings.worker import ConverterSettings, WorkerSettings
+from penstock.worker.isolation.process import TaskProcess
+from penstock.worker.isolation.proxies import isolated
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.task_configs import TASK_CLASS, load_class
 from penstock.worker.worker import TaskRequest
@@ -38,8 +40,13 @@ class TaskParts:
     transforms: tuple[TransformStage, ...] = ()
 
 
-def new_task(request: TaskRequest, base: type[TaskT]) -> TaskT:
-    """An instance of the task's class.
+def new_task(
+    request: TaskRequest, base: type[TaskT], settings: ConnectorSettings | None = None, made: ExitStack | None = None
+) -> tuple[TaskT, TaskProcess | None]:
+    """An instance of the task's class; where ``task.isolation=process`` says so, one that stands for it in the worker.
+
+    Returns:
+        The task, and the process in which it will be; ``made`` closes that.
 
     Raises:
         ConnectException: the class is not there, cannot be made, does not extend ``base``, or has a method that cannot
@@ -53,7 +60,14 @@ def new_task(request: TaskRequest, base: type[TaskT]) -> TaskT:
         check_methods(cls)
     except SignatureError as error:
         raise ConnectException(f"task {request.id} cannot be used: {error}") from error
-    return _made(f"task {request.id}", cls, base)
+    if settings is None or made is None or not settings.task_isolated:
+        return _made(f"task {request.id}", cls, base), None
+    if not issubclass(cls, base):
+        raise ConnectException(f"task {request.id}: {path} does not extend {base.__name__}")
+    process = TaskProcess(request.id, path, settings.task_memory_max)
+    made.callback(process.close)
+    task: TaskT = isolated(cls, process)
+    return task, process
 
 
 def make_parts(

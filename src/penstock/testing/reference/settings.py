@@ -18,7 +18,7 @@ from penstock.config import ConfigDef, ConfigKey
 from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
-from penstock.settings import CONNECTOR, SINK, SOURCE, STANDALONE, WORKER
+from penstock.settings import CONNECTOR, ISOLATION, SINK, SOURCE, STANDALONE, WORKER
 from penstock.settings.topics import default_group_definition, group_definition
 from penstock.testing.reference.tables import cell, default_of, markdown, valid_values
 
@@ -130,7 +130,8 @@ def without_effect() -> frozenset[str]:
 
 
 def _common() -> list[ConfigKey]:
-    return [key for key in CONNECTOR.sorted_keys() if key.name in SOURCE.keys and key.name in SINK.keys]
+    shared = [key for key in CONNECTOR.sorted_keys() if key.name in SOURCE.keys and key.name in SINK.keys]
+    return [*shared, *ISOLATION.sorted_keys()]
 
 
 def _beyond(definition: ConfigDef) -> list[ConfigKey]:

@@ -1,0 +1,237 @@
+"""The process of a task: holds the author's task, and calls it as the worker asks.
+
+Run as ``python -m penstock.worker.isolation.child SOCKET PIPE``, two numbers of files. What the author prints goes to
+the process's output, which the worker reads. The process ends when the worker closes the socket, and the kernel kills
+it and its group when the other end of the pipe is closed: then the worker has gone, and the interpreter may be held by
+a loop that no thread of Python's gets out of.
+
+Main function: ``main``. Threads: the main one waits for the end; one reads the socket; each thread of the worker that
+calls has a thread here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from penstock.api import FrameSinkTask, FrameSourceTask, SinkFrame, SourceFrame, SourceTask, Task
+from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
+from penstock.worker.isolation.channel import Channel, ChannelClosed
+from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
+from penstock.worker.isolation.crossing import table_bytes, table_of
+from penstock.worker.isolation.handed import Handed
+
+NO_SPARK: Final = (
+    "A task with task.isolation=process has no Spark session: the session is the worker's, and DataFrames cannot cross "
+    "between processes. Use PyArrow tables, pandas or records, or set task.isolation=none"
+)
+
+
+def main() -> None:
+    """Serves until the worker closes the socket."""
+    connection, life = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    os.set_inheritable(connection.fileno(), False)
+    _end_with_worker(life)
+    host = TaskHost()
+    ended = threading.Event()
+    channel = Channel(connection, host.handle, side="c", lane_threads=True)
+    host.channel = channel
+    channel.start("calls", ended.set)
+    ended.wait()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    # Not through the interpreter's own end, which waits for every thread that the author has left running.
+    os._exit(0)
+
+
+def _end_with_worker(life: int) -> None:
+    """Has the kernel kill this process and all of its group when the other end of a pipe is closed."""
+    os.set_inheritable(life, False)
+    fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    poll = select.poll()
+    poll.register(life, select.POLLIN)
+    if poll.poll(0):
+        # It was closed before the kernel was asked.
+        os._exit(0)
+
+
+class TaskHost:
+    """The task and its context. Thread: a method runs on the lane of the worker's thread that calls it."""
+
+    def __init__(self) -> None:
+        self.channel: Channel
+        self._task: Any = None
+        self._context: ChildSourceTaskContext | ChildSinkTaskContext
+        self._handed = Handed()
+        self._frames = 0
+        self._offsets: dict[int, Callable[[int], Mapping[str, object]]] = {}
+        self._methods: dict[str, Callable[..., Any]] = {
+            name: getattr(self, name)
+            for name in (
+                *("make", "initialize", "poll", "put_frame", "wakeup", "stop"),
+                *("offset_after", "commit_record", "record_acknowledged", "commit_batch"),
+            )
+        }
+        self._methods["measure"] = measured
+        self._methods["reported"] = self._reported
+
+    def handle(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Calls a method of this object, or else of the task."""
+        own = self._methods.get(name)
+        return own(*args) if own is not None else getattr(self._task, name)(*args)
+
+    # ------------------------------------------------------------------ its life
+    def make(self, path: str, places: Sequence[str], levels: Mapping[str, int], memory_max: int | None) -> None:
+        """Makes the task, as the worker makes one."""
+        sys.path[:] = places
+        _log_to(self.channel, levels)
+        from penstock.worker.task_configs import load_class
+
+        cls = load_class(path)
+        if memory_max is not None:
+            # Behind the imports, and of data alone: what is mapped and never used does not count.
+            resource.setrlimit(resource.RLIMIT_DATA, (memory_max, memory_max))
+        try:
+            self._task = cls()
+        except Exception as error:
+            raise ConnectException(f"{cls.__name__} cannot be made: {type(error).__name__}: {error}") from error
+        assert isinstance(self._task, Task)
+
+    def initialize(self) -> None:
+        """Gives the task its context."""
+        kind = ChildSourceTaskContext if isinstance(self._task, SourceTask) else ChildSinkTaskContext
+        self._context = kind(self.channel)
+        self._task.initialize(self._context)
+
+    def wakeup(self) -> None:
+        """Stop was asked."""
+        self._stopping()
+        self._task.wakeup()
+
+    def stop(self) -> None:
+        """Ends the task."""
+        self._stopping()
+        self._task.stop()
+
+    def _stopping(self) -> None:
+        context = getattr(self, "_context", None)
+        if isinstance(context, ChildSourceTaskContext):
+            context.stopping.set()
+
+    # ------------------------------------------------------------------ sources
+    def poll(self, keep: bool, forgotten: Sequence[int]) -> Any:
+        """What the task has: a frame as ``("frame", ...)``, records as ``("records", ...)``, else its kind.
+
+        Args:
+            keep: Whether the task is told later of what it has polled, so that it is kept.
+            forgotten: Frames whose positions nobody will ask for.
+        """
+        for number in forgotten:
+            self._offsets.pop(number, None)
+        polled = self._task.poll()
+        if polled is None:
+            return None
+        if isinstance(polled, SourceFrame):
+            return self._frame(polled, keep)
+        if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
+            return ("strange", type(polled).__name__)
+        records = list(polled)
+        if keep:
+            self._handed.add(records)
+        return ("records", records)
+
+    def _frame(self, polled: SourceFrame, keep: bool) -> Any:
+        import pyarrow as pa
+
+        from penstock.pipeline.frame import in_arrow
+
+        frame = in_arrow(polled)
+        if not isinstance(frame.data, pa.Table):
+            raise ConnectException(f"poll() of {type(self._task).__name__} returned a Spark DataFrame. {NO_SPARK}")
+        if keep:
+            self._handed.add([frame])
+        self._frames += 1
+        if frame.offset_after is not None:
+            self._offsets[self._frames] = frame.offset_after
+        fields = None if frame.value_fields is None else list(frame.value_fields)
+        about = (frame.topic, frame.value_schema, dict(frame.source_partition), dict(frame.source_offset))
+        rest = (frame.key_schema, frame.timestamp, frame.partition, fields)
+        number = None if frame.offset_after is None else self._frames
+        return ("frame", table_bytes(frame.data), about, rest, number)
+
+    def offset_after(self, number: int, row: int) -> dict[str, object]:
+        """The position behind a row of a frame."""
+        return dict(self._offsets[number](row))
+
+    def commit_record(self, number: int, *metadata: Any) -> None:
+        """The worker is done with a record."""
+        self._task.commit_record(self._handed.at(number), *metadata)
+
+    def record_acknowledged(self, number: int, metadata: Any) -> None:
+        """Kafka has a record."""
+        self._task.record_acknowledged(self._handed.at(number), metadata)
+
+    def commit_batch(self, number: int, acknowledged: int) -> None:
+        """The worker is done with a frame."""
+        self._task.commit_batch(self._handed.at(number), acknowledged)
+
+    # ------------------------------------------------------------------ sinks
+    def put_frame(self, rows: Any, key_schema: Any, value_schema: Any) -> None:
+        """Puts a frame."""
+        assert isinstance(self._task, FrameSinkTask)
+        self._task.put(SinkFrame(table_of(rows), key_schema, value_schema, _no_spark))
+
+    def _reported(self, number: int) -> None:
+        assert isinstance(self._context, ChildSinkTaskContext)
+        self._context.reported(number)
+
+
+def _no_spark() -> Any:
+    raise IllegalWorkerStateException(NO_SPARK)
+
+
+class _ToWorker(logging.Handler):
+    """Gives log lines to the worker, one at a time: a loop that logs does not fill the worker's memory."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def createLock(self) -> None:
+        # The worker may call back while a line is on its way.
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            error = record.exc_info[1] if record.exc_info else None
+            trace = "" if error is None else "\n" + stack_trace(error)
+            self._channel.call("log", record.name, record.levelno, record.getMessage() + trace)
+        except ChannelClosed:
+            return
+        except Exception:
+            self.handleError(record)
+
+
+def _log_to(channel: Channel, levels: Mapping[str, int]) -> None:
+    logging.root.handlers[:] = [_ToWorker(channel)]
+    logging.captureWarnings(True)
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(level)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""What a task in a process of its own may ask of the worker: contexts that pass each question on.
+
+Main types: ``ChildSourceTaskContext``, ``ChildSinkTaskContext``. What they are asked is answered by the worker's own
+contexts, so their rules and errors are the same.
+
+Thread: any; see ``penstock.api`` for what each method allows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, overload
+
+from penstock.api import (
+    Closing,
+    ErrantRecordReporter,
+    MetricName,
+    OffsetStorageReader,
+    PluginMetrics,
+    SampleWindow,
+    Sensor,
+    SinkRecord,
+    SinkTaskContext,
+    SourceTaskContext,
+    Stat,
+    TopicPartition,
+)
+from penstock.errors import IllegalWorkerStateException
+from penstock.worker.isolation.channel import Channel
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What the worker asks for by name when it has metrics measured. One process has one task.
+_measurables: Final[dict[MetricName, Callable[[], float]]] = {}
+
+
+def measured(name: MetricName) -> float:
+    """Measures one of the task's metrics."""
+    return float(_measurables[name]())
+
+
+class _Offsets(OffsetStorageReader):
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
+        return self.offsets([partition])[0]
+
+    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
+        found: list[dict[str, object] | None] = self._channel.call("offsets", [dict(one) for one in partitions])
+        return found
+
+
+class ChildSourceTaskContext(SourceTaskContext):
+    """The context of a source task."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.stopping = threading.Event()
+        self._channel = channel
+        self._metrics = _ChildMetrics(channel)
+
+    def configs(self) -> dict[str, str]:
+        found: dict[str, str] = self._channel.call("configs")
+        return found
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        return _Offsets(self._channel)
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._metrics
+
+    def spark(self) -> SparkSession:
+        from penstock.worker.isolation.child import NO_SPARK
+
+        raise IllegalWorkerStateException(NO_SPARK)
+
+
+class ChildSinkTaskContext(SinkTaskContext):
+    """The context of a sink task."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._metrics = _ChildMetrics(channel)
+        self._reporter = _Reporter(channel)
+
+    def configs(self) -> dict[str, str]:
+        found: dict[str, str] = self._channel.call("configs")
+        return found
+
+    @overload
+    def offset(self, offsets: TopicPartition, offset: int) -> None: ...
+
+    @overload
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+    def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
+        self._channel.call("offset", *((offsets, offset) if isinstance(offsets, TopicPartition) else (dict(offsets),)))
+
+    def timeout(self, timeout_ms: int) -> None:
+        self._channel.call("timeout", timeout_ms)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        found: frozenset[TopicPartition] = self._channel.call("assignment")
+        return found
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._channel.call("pause", *partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._channel.call("resume", *partitions)
+
+    def request_commit(self) -> None:
+        self._channel.call("request_commit")
+
+    def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        return self._reporter if self._channel.call("has_reporter") else None
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._metrics
+
+    @property
+    def is_closing(self) -> Closing:
+        return Closing(self._channel.call("is_closing"))
+
+    def reported(self, number: int) -> None:
+        """A report is stored."""
+        self._reporter.stored(number)
+
+
+class _Reporter(ErrantRecordReporter):
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._numbers = itertools.count()
+        self._reports: dict[int, Future[None]] = {}
+
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        from penstock.worker.isolation.crossing import described
+
+        number = next(self._numbers)
+        future: Future[None] = Future()
+        # Before it is sent: the worker may say at once that it is stored.
+        self._reports[number] = future
+        try:
+            self._channel.call("report", number, record, described(error))
+        except BaseException:
+            del self._reports[number]
+            raise
+        return future
+
+    def stored(self, number: int) -> None:
+        future = self._reports.pop(number, None)
+        if future is not None:
+            future.set_result(None)
+
+
+class _ChildMetrics(PluginMetrics):
+    """Metrics that are measured here when the worker is asked for them."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._sensors: dict[str, _ChildSensor] = {}
+
+    def metric_name(self, name: str, description: str = "", tags: Mapping[str, str] | None = None) -> MetricName:
+        found: MetricName = self._channel.call("metric_name", name, description, dict(tags or {}))
+        return found
+
+    def add_metric(self, metric_name: MetricName, measurable: Callable[[], float]) -> None:
+        if not callable(measurable):
+            raise ValueError(f"{metric_name.name} cannot be measured: {type(measurable).__name__} cannot be called")
+        self._channel.call("add_metric", metric_name)
+        _measurables[metric_name] = measurable
+
+    def remove_metric(self, metric_name: MetricName) -> None:
+        self._channel.call("remove_metric", metric_name)
+        _measurables.pop(metric_name, None)
+
+    def add_sensor(self, name: str) -> Sensor:
+        if name in self._sensors:
+            raise ValueError(f"There is a sensor {name} already: remove it before, or choose another name")
+        sensor = self._sensors[name] = _ChildSensor(name, self, self._channel.call("window"))
+        return sensor
+
+    def remove_sensor(self, name: str) -> None:
+        sensor = self._sensors.pop(name, None)
+        if sensor is None:
+            raise ValueError(f"There is no sensor {name}")
+        sensor.remove()
+
+
+class _ChildSensor(Sensor):
+    def __init__(self, name: str, metrics: _ChildMetrics, window: SampleWindow) -> None:
+        self._name = name
+        self._metrics = metrics
+        self._window = window
+        self._lock = threading.Lock()
+        self._stats: dict[MetricName, Stat] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def add(self, metric_name: MetricName, stat: Stat) -> None:
+        if not isinstance(stat, Stat):
+            raise ValueError(f"{type(stat).__name__} is no Stat; sensor {self._name} needs one")
+
+        def measure() -> float:
+            with self._lock:
+                return stat.measure(time.monotonic(), self._window)
+
+        self._metrics.add_metric(metric_name, measure)
+        with self._lock:
+            self._stats[metric_name] = stat
+
+    def record(self, value: float = 1.0) -> None:
+        number = float(value)
+        with self._lock:
+            for stat in self._stats.values():
+                stat.record(number, time.monotonic(), self._window)
+
+    def remove(self) -> None:
+        with self._lock:
+            names = list(self._stats)
+            self._stats.clear()
+        for name in names:
+            self._metrics.remove_metric(name)

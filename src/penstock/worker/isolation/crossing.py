@@ -1,0 +1,163 @@
+"""What crosses between a worker and the process of a task, and in what form: errors and frames.
+
+Main functions: ``described`` and ``rebuilt`` (errors: class, message, causes and frames), ``table_bytes`` and
+``table_of`` (Arrow tables as a stream). All else is pickled as it is; a schema that many records of a batch share is
+sent once and is one object again. Pure.
+"""
+
+from __future__ import annotations
+
+import builtins
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import penstock.errors
+from penstock.errors import ConnectException
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_CAUSES: Final = 20
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+
+
+@dataclass(frozen=True)
+class CrossedError:
+    """An error, without its objects.
+
+    Attributes:
+        classes: Module and qualified name of its class and of that class's bases, in the order of methods' resolution.
+        java_name: Kafka's name for it, where it has one.
+        args: Its arguments, where all of them are plain values.
+        text: Its message.
+        frames: File, line and function of each frame of its trace.
+        notes: What was added with ``add_note``.
+        cause: ``__cause__``.
+        context: ``__context__``.
+        suppressed: Whether the context is not shown.
+    """
+
+    classes: tuple[tuple[str, str], ...]
+    java_name: str | None
+    args: tuple[Any, ...] | None
+    text: str
+    frames: tuple[tuple[str, int, str], ...]
+    notes: tuple[str, ...]
+    cause: CrossedError | None
+    context: CrossedError | None
+    suppressed: bool
+
+
+def described(error: BaseException, depth: int = _MOST_CAUSES) -> CrossedError:
+    """An error as it crosses. Its objects stay: they may be an author's, and larger than all of its records."""
+    name = getattr(type(error), "java_name", None)
+    args = error.args if all(type(arg) in _PLAIN for arg in error.args) else None
+    return CrossedError(
+        tuple((cls.__module__, cls.__qualname__) for cls in type(error).__mro__),
+        name if isinstance(name, str) else None,
+        args,
+        _text(error),
+        tuple(
+            (frame.f_code.co_filename, line, frame.f_code.co_name)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+        ),
+        tuple(str(note) for note in getattr(error, "__notes__", ())),
+        described(error.__cause__, depth - 1) if error.__cause__ is not None and depth else None,
+        described(error.__context__, depth - 1) if error.__context__ is not None and depth else None,
+        error.__suppress_context__,
+    )
+
+
+def rebuilt(crossed: CrossedError) -> BaseException:
+    """An error as it was raised on the other side: the same class where it is Python's or Penstock's, else one of the
+    same name that extends the nearest of these; message, causes, and a trace with the frames of the other side."""
+    error = _instance(crossed)
+    for note in crossed.notes:
+        error.add_note(note)
+    error.__cause__ = None if crossed.cause is None else rebuilt(crossed.cause)
+    error.__context__ = None if crossed.context is None else rebuilt(crossed.context)
+    error.__suppress_context__ = crossed.suppressed
+    return error.with_traceback(_trace(crossed.frames))
+
+
+def table_bytes(table: pa.Table) -> pa.Buffer:
+    """A table as an Arrow stream. Pickled, a slice would take the memory of the whole table with it."""
+    import pyarrow as pa
+
+    rows = pa.BufferOutputStream()
+    with pa.ipc.new_stream(rows, table.schema) as stream:
+        stream.write_table(table)
+    return rows.getvalue()
+
+
+def table_of(rows: pa.Buffer) -> pa.Table:
+    """The table of such a stream; its columns are in the stream's own memory."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(rows) as stream:
+        return stream.read_all()
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return f"(its message cannot be shown: {type(error).__name__}.__str__ raised)"
+
+
+def _instance(crossed: CrossedError) -> BaseException:
+    known = next((cls for place in crossed.classes if (cls := _known(place)) is not None), Exception)
+    module, name = crossed.classes[0]
+    if crossed.args is not None and _known(crossed.classes[0]) is known:
+        try:
+            error: BaseException = known(*crossed.args)
+        except Exception:
+            error = ConnectException(crossed.text)
+        else:
+            if _text(error) == crossed.text:
+                return error
+    attributes: dict[str, Any] = {"__module__": module, "__qualname__": name, "__str__": lambda self: crossed.text}
+    if crossed.java_name is not None:
+        attributes["java_name"] = crossed.java_name
+    for base in (known, Exception):
+        try:
+            own: Any = type(name.rpartition(".")[2], (base,), attributes)
+            made: BaseException = own.__new__(own, crossed.text)
+        except TypeError:
+            # A class whose instances need more than a message, as ExceptionGroup.
+            continue
+        return made
+    return ConnectException(crossed.text)
+
+
+def _known(place: tuple[str, str]) -> type[BaseException] | None:
+    module, name = place
+    if module not in ("builtins", penstock.errors.__name__):
+        return None
+    found = getattr(builtins if module == "builtins" else penstock.errors, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _trace(frames: Sequence[tuple[str, int, str]]) -> TracebackType | None:
+    """A trace with these frames. They hold no variables; the lines' text is read from the files when it is shown."""
+    trace: TracebackType | None = None
+    for file, line, name in reversed(frames):
+        trace = TracebackType(trace, _frame(file, name), -1, line)
+    return trace
+
+
+def _frame(file: str, name: str) -> FrameType:
+    code = compile("frame = frames()", file, "exec").replace(co_name=name, co_qualname=name)
+    scope: dict[str, Any] = {"frames": _caller}
+    exec(code, scope)
+    frame: FrameType = scope.pop("frame")
+    return frame
+
+
+def _caller() -> FrameType:
+    import sys
+
+    return sys._getframe(1)

@@ -1,0 +1,168 @@
+"""Tasks for processes of their own; their module is imported there, too."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.api import (
+    FrameSinkTask,
+    FrameSourceTask,
+    Max,
+    OffsetAndMetadata,
+    RecordMetadata,
+    SinkFrame,
+    SinkRecord,
+    SinkTask,
+    SourceFrame,
+    SourceRecord,
+    SourceTask,
+    TopicPartition,
+)
+from penstock.data import ConnectHeaders, SchemaBuilder, Struct
+from penstock.errors import RetriableException
+
+SCHEMA = SchemaBuilder.struct().name("Order").field("id", SchemaBuilder.int64().build()).build()
+
+
+class NoRowsError(Exception):
+    """An author's own error, which cannot be pickled."""
+
+    def __init__(self, table: str, lock: Any) -> None:
+        super().__init__(table, lock)
+        self.table = table
+
+    def __str__(self) -> str:
+        return f"no rows in {self.table}"
+
+
+class DoingSource(SourceTask):
+    """Does in ``poll`` what its setting says."""
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self.do = props["do"]
+        self.woken = threading.Event()
+        self.calls: list[str] = []
+        self.prices: dict[str, int] = {}
+
+    def poll(self) -> Any:
+        match self.do:
+            case "exit":
+                os._exit(3)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "python-loop":
+                while True:
+                    pass
+            case "c-loop":
+                re.match("(a+)+b", "a" * 60)
+            case "wait":
+                self.woken.wait()
+                return [self.record("woken")]
+            case "retry":
+                raise RetriableException("not now")
+            case "own-error":
+                try:
+                    self.prices["price"]
+                except KeyError as error:
+                    raise NoRowsError("orders", threading.Lock()) from error
+            case "generator":
+                return (number for number in range(3))
+            case "lock":
+                return [SourceRecord(None, None, "t", threading.Lock())]
+            case "leak":
+                self.kept = [bytearray(1 << 20) for _ in range(1024)]
+            case "log":
+                logging.getLogger("orders.reader").warning("a line of %s", "the log")
+                print("a printed line", flush=True)
+        self.metric()
+        return [self.record(n) for n in range(3)]
+
+    def record(self, n: object) -> SourceRecord:
+        value = Struct(SCHEMA).put("id", n) if isinstance(n, int) else n
+        headers = ConnectHeaders()
+        headers.add_string("kind", "order")
+        return SourceRecord({"f": 1}, {"n": n}, "t", value, headers=headers, timestamp=5)
+
+    def metric(self) -> None:
+        metrics = self.context.plugin_metrics()
+        if "polled" not in self.calls:
+            self.calls.append("polled")
+            sensor = metrics.add_sensor("polled")
+            sensor.add(metrics.metric_name("most-polled"), Max())
+            sensor.record(3)
+
+    def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None = None) -> None:
+        self.calls.append(f"{record.source_offset} at {metadata.offset if metadata else None}")
+
+    def commit(self) -> None:
+        raise ValueError(f"committed after {self.calls}")
+
+    def wakeup(self) -> None:
+        assert self.context.stopping.is_set()
+        self.woken.set()
+
+    def stop(self) -> None:
+        self.woken.set()
+
+    def version(self) -> str:
+        return f"{self.context.configs()['name']} {self.context.offset_storage_reader().offset({'f': 1})}"
+
+
+class Frames(FrameSourceTask):
+    def start(self, props: Mapping[str, str]) -> None:
+        self.spark = props.get("spark")
+
+    def poll(self) -> SourceFrame:
+        if self.spark:
+            return SourceFrame(lambda session: session.range(1), "t", None, {}, {})
+        table = pa.table({"value": list(range(100))}).slice(10, 5)
+        return SourceFrame(table, "t", None, {"f": 1}, {"n": 15}, offset_after=lambda row: {"n": 11 + row})
+
+    def stop(self) -> None: ...
+
+
+class Sink(SinkTask):
+    """Checks what it is given, and asks its context everything."""
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self.seen: list[SinkRecord] = []
+
+    def open(self, partitions: Any) -> None:
+        self.context.offset(TopicPartition("t", 0), 7)
+        self.context.timeout(500)
+        assert self.context.assignment() == frozenset(partitions)
+        self.context.pause(*partitions)
+        self.context.resume(*partitions)
+        self.context.request_commit()
+
+    def put(self, records: Sequence[SinkRecord]) -> None:
+        assert len({id(record.value_schema) for record in records}) == 1
+        self.seen += records
+        for record in records:
+            if record.value == "bad":
+                reporter = self.context.errant_record_reporter()
+                assert reporter is not None
+                reporter.report(record, NoRowsError("bad", threading.Lock())).result(5)
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
+        assert self.context.is_closing
+        return {partition: OffsetAndMetadata(len(self.seen)) for partition in offsets}
+
+    def stop(self) -> None: ...
+
+
+class FrameSink(FrameSinkTask):
+    def start(self, props: Mapping[str, str]) -> None: ...
+
+    def put(self, frame: SinkFrame) -> None:
+        raise ValueError(f"{frame.table['value'].to_pylist()} {frame.value_schema}")
+
+    def stop(self) -> None: ...

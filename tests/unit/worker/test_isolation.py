@@ -1,0 +1,293 @@
+"""Tasks in processes of their own: what crosses, errors, contexts, calls beside each other, and how a process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.worker import isolated_tasks
+
+from penstock.api import OffsetAndMetadata, RecordMetadata, SinkFrame, SinkRecord, SourceFrame, TopicPartition
+from penstock.data import STRING_SCHEMA
+from penstock.errors import ConnectException, RetriableException, ToleranceExceededException, stack_trace
+from penstock.model import ConnectorTaskId
+from penstock.telemetry import Metrics
+from penstock.worker.isolation.process import TaskProcess
+from penstock.worker.isolation.proxies import isolated
+from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.task_configs import class_path
+
+TASK = ConnectorTaskId("orders", 0)
+PLACE = TopicPartition("t", 0)
+
+
+class SourceContext:
+    """What a source task may ask, of a worker with one committed offset."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self._own = InstanceMetrics(self.metrics, {"connector": "orders", "task": "0"}).plugin()
+
+    def configs(self) -> dict[str, str]:
+        return {"name": "orders"}
+
+    def offset_storage_reader(self) -> Any:
+        return self
+
+    def offsets(self, partitions: Any) -> list[Any]:
+        return [{"n": 4} if one == {"f": 1} else None for one in partitions]
+
+    def plugin_metrics(self) -> Any:
+        return self._own
+
+
+class Reporter:
+    """Takes one record, and then no more."""
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[SinkRecord, BaseException]] = []
+
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        if self.reported:
+            raise ToleranceExceededException("no more errors")
+        self.reported.append((record, error))
+        stored: Future[None] = Future()
+        threading.Timer(0.05, stored.set_result, [None]).start()
+        return stored
+
+
+@pytest.fixture
+def started():
+    """Starts tasks, and ends their processes."""
+    with contextlib.ExitStack() as ended:
+
+        def start(cls: type, props: dict[str, str], context: Any = None, memory_max: int | None = None) -> Any:
+            process = TaskProcess(TASK, class_path(cls), memory_max)
+            ended.callback(process.close)
+            task = isolated(cls, process)
+            task.process = process
+            task.initialize(context or SourceContext())
+            task.start(props)
+            return task
+
+        yield start
+
+
+def doing(started: Any, what: str, **more: Any) -> Any:
+    return started(isolated_tasks.DoingSource, {"do": what}, **more)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def sink_context(reporter: Reporter | None = None) -> WorkerSinkTaskContext:
+    return WorkerSinkTaskContext(
+        "orders task 0",
+        read_config=dict,
+        assignment=lambda: frozenset({PLACE}),
+        reporter=reporter,  # type: ignore[arg-type]
+        wake=lambda: None,
+    )
+
+
+class TestSource:
+    def test_records_cross_equal_and_share_their_schema(self, started):
+        task = doing(started, "poll")
+
+        records = task.poll()
+
+        assert records == [isolated_tasks.DoingSource().record(n) for n in range(3)]
+        assert len({id(record.value_schema) for record in records}) == 1
+        assert records[0].value.schema is records[0].value_schema
+        assert records[0].headers.last_with_name("kind").value == "order"
+
+    def test_hooks_are_told_of_the_task_s_own_records_in_order(self, started):
+        task = doing(started, "poll")
+        records = [*task.poll(), *task.poll()]
+
+        task.commit_record(records[1], RecordMetadata("t", 0, 17))
+        task.commit_record(records[3], None)
+
+        with pytest.raises(ValueError, match=r"'n': 1. at 17.*'n': 0. at None"):
+            task.commit()
+
+    def test_the_context_answers(self, started):
+        task = doing(started, "poll")
+
+        assert task.process.call("version") == "orders {'n': 4}"
+
+    def test_metrics_are_measured_in_the_process(self, started):
+        context = SourceContext()
+        task = doing(started, "poll", context=context)
+        task.poll()
+
+        shown = [(name, value) for name, _, value in context.metrics.read() if "most_polled" in name]
+        assert shown == [("kafka_connect_plugins_most_polled", 3.0)]
+
+    def test_wakeup_ends_a_poll_that_waits_and_its_records_arrive(self, started):
+        task = doing(started, "wait")
+        with ThreadPoolExecutor(1) as pool:
+            polled = pool.submit(task.poll)
+            task.wakeup()
+
+            assert polled.result(5)[0].value == "woken"
+
+    def test_stop_runs_beside_a_poll_that_waits(self, started):
+        task = doing(started, "wait")
+        with ThreadPoolExecutor(1) as pool:
+            polled = pool.submit(task.poll)
+            task.stop()
+
+            assert polled.result(5)[0].value == "woken"
+
+    def test_frames_cross_with_their_rows_alone_and_their_positions_are_asked_for(self, started):
+        task = started(isolated_tasks.Frames, {})
+
+        frame = task.poll()
+
+        assert isinstance(frame, SourceFrame)
+        assert isinstance(frame.data, pa.Table)
+        assert frame.data["value"].to_pylist() == [10, 11, 12, 13, 14]
+        assert frame.data.nbytes == 40
+        assert frame.offset_after is not None
+        assert (frame.topic, frame.source_partition, frame.source_offset) == ("t", {"f": 1}, {"n": 15})
+        assert frame.offset_after(2) == {"n": 13}
+
+    def test_a_spark_dataframe_is_refused_with_what_to_do(self, started):
+        task = started(isolated_tasks.Frames, {"spark": "yes"})
+
+        with pytest.raises(ConnectException, match=r"returned a Spark DataFrame.*task\.isolation=none"):
+            task.poll()
+
+    def test_what_poll_must_not_return_is_named_by_its_kind(self, started):
+        assert type(doing(started, "generator").poll()).__name__ == "generator"
+
+    def test_what_cannot_be_pickled_is_refused_and_the_task_goes_on(self, started):
+        task = doing(started, "lock")
+
+        with pytest.raises(ConnectException, match=r"poll takes or gives cannot cross.*lock"):
+            task.poll()
+        assert task.process.call("version") == "orders {'n': 4}"
+
+    def test_log_lines_and_prints_are_lines_of_the_worker_s_log(self, started, caplog):
+        caplog.set_level(logging.INFO)
+        task = doing(started, "log")
+        task.poll()
+        task.process.close()
+        deadline = time.monotonic() + 5
+        while "a printed line" not in caplog.messages and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
+
+        assert ("orders.reader", logging.WARNING, "a line of the log") in caplog.record_tuples
+        assert "a printed line" in caplog.messages
+
+
+class TestErrors:
+    def test_a_retriable_error_is_one_here_too(self, started):
+        with pytest.raises(RetriableException, match="not now"):
+            doing(started, "retry").poll()
+
+    def test_an_author_s_error_keeps_class_message_cause_and_frames(self, started):
+        with pytest.raises(Exception, match="no rows in orders") as raised:
+            doing(started, "own-error").poll()
+
+        trace = stack_trace(raised.value)
+        assert trace.startswith("KeyError: 'price'\nLed to: tests.unit.worker.isolated_tasks.NoRowsError: no rows in")
+        assert 'isolated_tasks.py", line' in trace
+        assert "in poll" in trace
+        assert 'self.prices["price"]' in trace
+
+
+class TestSink:
+    def test_a_sink_task_is_given_records_and_asks_its_context(self, started):
+        context = sink_context(reporter := Reporter())
+        task = started(isolated_tasks.Sink, {}, context=context)
+        task.open([PLACE])
+        records = [SinkRecord("t", 0, n, text, value_schema=STRING_SCHEMA) for n, text in enumerate(["a", "bad"])]
+        task.put(records)
+        context.set_closing(True)
+
+        assert task.pre_commit({PLACE: OffsetAndMetadata(9)}) == {PLACE: OffsetAndMetadata(2)}
+        assert (context.take_rewinds(), context.take_timeout_ms()) == ({PLACE: 7}, 500)
+        assert context.commit_requested
+        (record, error) = reporter.reported[0]
+        assert record == records[1]
+        assert (type(error).__name__, str(error)) == ("NoRowsError", "no rows in bad")
+
+    def test_what_the_reporter_raises_crosses_twice(self, started):
+        task = started(isolated_tasks.Sink, {}, context=sink_context(Reporter()))
+        bad = SinkRecord("t", 0, 1, "bad", value_schema=STRING_SCHEMA)
+
+        with pytest.raises(ToleranceExceededException, match="no more errors"):
+            task.put([bad, bad])
+
+    def test_a_frame_sink_is_given_the_rows(self, started):
+        task = started(isolated_tasks.FrameSink, {}, context=sink_context())
+
+        with pytest.raises(ValueError, match=r"\[2, 3\]"):
+            task.put(SinkFrame(pa.table({"value": [1, 2, 3]}).slice(1), None, None))
+
+
+class TestDeath:
+    @pytest.mark.parametrize(
+        ("what", "said"), [("exit", "ended by itself, with exit status 3"), ("kill", r"ended by signal 9 \(SIGKILL\)")]
+    )
+    def test_a_process_that_ends_fails_its_task_and_says_how(self, started, what, said):
+        task = doing(started, what)
+        told: list[Exception] = []
+        task.process.on_death = told.append
+
+        with pytest.raises(ConnectException, match=said):
+            task.poll()
+        with pytest.raises(ConnectException, match=said):
+            task.poll()
+        assert len(told) == 1
+        assert is_gone(task.process.pid)
+
+    @pytest.mark.parametrize("what", ["python-loop", "c-loop"])
+    def test_one_that_holds_the_interpreter_is_killed(self, started, what):
+        task = doing(started, what)
+        told: list[Exception] = []
+        task.process.on_death = told.append
+        with ThreadPoolExecutor(1) as pool:
+            polled = pool.submit(task.poll)
+            task.process.kill()
+
+            with pytest.raises(ConnectException, match=r"task\.shutdown\.graceful\.timeout\.ms"):
+                polled.result(5)
+        task.process.close()
+        assert is_gone(task.process.pid)
+        assert told == []
+
+    def test_memory_beyond_the_limit_is_an_error_of_the_task(self, started):
+        task = doing(started, "leak", memory_max=256 * 1024 * 1024)
+
+        with pytest.raises(MemoryError):
+            task.poll()
+
+    def test_a_task_that_was_ended_before_its_start_is_not_started(self):
+        process = TaskProcess(TASK, class_path(isolated_tasks.DoingSource))
+        process.kill()
+
+        with pytest.raises(ConnectException, match="the task is ending"):
+            isolated(isolated_tasks.DoingSource, process).initialize(SourceContext())
+
+    def test_settings_are_neither_in_the_command_line_nor_in_the_environment(self, started):
+        task = started(isolated_tasks.DoingSource, {"do": "poll", "password": "s3cret-word"})
+
+        for name in ("cmdline", "environ"):
+            with open(f"/proc/{task.process.pid}/{name}", "rb") as file:
+                assert b"s3cret-word" not in file.read()
