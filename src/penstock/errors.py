@@ -12,6 +12,7 @@ The reaction of the worker depends on the class, never on the text::
     |       |-- SparkSessionLostException  what a task made on a session is gone with it: the task is started again
     |       `-- SparkStoppedException  the worker, or the task, is stopping: what was read is read again by the next one
     |-- DataException                  this record is bad: skipped when errors are tolerated, else fatal
+    |   |-- PatternTimeoutException    a regular expression took too long for this record
     |   |-- SchemaBuilderException
     |   `-- SchemaProjectorException
     |-- NotFoundException              REST: 404
@@ -45,6 +46,7 @@ __all__ = [
     "KafkaRetriableException",
     "NotFoundException",
     "OffsetStoreException",
+    "PatternTimeoutException",
     "RetriableException",
     "SchemaBuilderException",
     "SchemaProjectorException",
@@ -157,6 +159,10 @@ class DataException(ConnectException):
     """A record's data is not what its schema, a transform or a converter needs. Such a record can be tolerated."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.errors.DataException"
+
+
+class PatternTimeoutException(DataException):
+    """A regular expression of the configuration took too long for one text; the message names both."""
 
 
 class SchemaBuilderException(DataException):

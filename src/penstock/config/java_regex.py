@@ -1,4 +1,4 @@
-"""Java's regular expressions for Python's `re`.
+"""Java's regular expressions in the syntax of Python's `re`; `java_pattern` runs them.
 
 Configurations hold Java patterns (`topics.regex`, topic creation groups, allow lists). Most of the syntax is
 shared; what differs is written anew: quoting, POSIX and Unicode classes, nested classes and intersections,
@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from penstock.config.java_char_classes import HORIZONTAL, LINE_ENDS, VERTICAL, property_class
+from penstock.config.java_pattern import JavaPattern
 from penstock.errors import ConfigException
 
 _ANY: Final = r"[\s\S]"
@@ -44,8 +45,8 @@ class JavaRegexError(ValueError):
         super().__init__(f"{description}{near}\n{pattern}{mark}")
 
 
-def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid regex") -> re.Pattern[str]:
-    """Compiles a Java pattern; use `fullmatch` on it for Java's `matches`.
+def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid regex") -> JavaPattern:
+    """Compiles a Java pattern.
 
     Args:
         pattern: The pattern as Java would take it.
@@ -74,10 +75,10 @@ def translate(pattern: str, *, name: str = "regex") -> str:
 
 
 @lru_cache(maxsize=512)
-def _compile(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> JavaPattern:
     translated = _Translator(pattern).translate()
     try:
-        return re.compile(translated, re.ASCII)
+        return JavaPattern(pattern, translated)
     except (re.error, OverflowError, RecursionError) as error:
         raise JavaRegexError(f"Not supported here: {error}", pattern, -1) from error
 

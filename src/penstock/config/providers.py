@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.config.java_regex import compile_java
 from penstock.config.properties import load_properties
-from penstock.errors import ConfigException
+from penstock.errors import ConfigException, PatternTimeoutException
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +146,10 @@ class EnvVarConfigProvider(ConfigProvider):
         pattern = configs.get(ALLOWLIST_PATTERN)
         if pattern is not None:
             allowed = compile_java(pattern, name=ALLOWLIST_PATTERN, what="Syntax error in regular expression")
-            self._visible = {name: value for name, value in self._all.items() if allowed.fullmatch(name)}
+            try:
+                self._visible = {name: value for name, value in self._all.items() if allowed.matches(name)}
+            except PatternTimeoutException as error:
+                raise ConfigException(ALLOWLIST_PATTERN, pattern, str(error)) from error
 
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
         """Reads variables; there are no paths."""

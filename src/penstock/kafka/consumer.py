@@ -12,7 +12,6 @@ Source: org.apache.kafka.clients.consumer.KafkaConsumer, as a sink task of Kafka
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ import confluent_kafka as ck
 import pyarrow as pa
 
 from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
 from penstock.kafka.client_log import CLIENT_LOG
@@ -85,7 +85,7 @@ class Subscription:
     """
 
     topics: tuple[str, ...] = ()
-    pattern: re.Pattern[str] | None = None
+    pattern: JavaPattern | None = None
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> Subscription:
@@ -103,7 +103,7 @@ class Subscription:
 
     def covers(self, topic: str) -> bool:
         """Whether the pattern takes this topic."""
-        return self.pattern is not None and topic not in _INTERNAL_TOPICS and bool(self.pattern.fullmatch(topic))
+        return self.pattern is not None and topic not in _INTERNAL_TOPICS and self.pattern.matches(topic)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Main function: ``sample``; ``SampledMessage`` is what it finds. Thread: the call
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
+from penstock.config.java_pattern import JavaPattern
 from penstock.errors import KafkaException
 
 
@@ -33,7 +33,7 @@ class SampledMessage:
 
 def sample(
     settings: Mapping[str, object],
-    topics: Sequence[str] | re.Pattern[str],
+    topics: Sequence[str] | JavaPattern,
     *,
     records: int,
     size: int,
@@ -85,8 +85,8 @@ def sample(
     return found
 
 
-def _wanted(name: str, topics: Sequence[str] | re.Pattern[str]) -> bool:
-    return topics.fullmatch(name) is not None if isinstance(topics, re.Pattern) else name in topics
+def _wanted(name: str, topics: Sequence[str] | JavaPattern) -> bool:
+    return topics.matches(name) if isinstance(topics, JavaPattern) else name in topics
 
 
 def _sampled(message: ck.Message) -> SampledMessage:

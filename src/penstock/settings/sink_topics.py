@@ -13,7 +13,7 @@ from typing import Final
 from penstock.config import ConfigType, ConfigValue
 from penstock.config.java_regex import compile_java
 from penstock.config.parse import invalid, java_text, java_trim, parse_type
-from penstock.errors import ConfigException
+from penstock.errors import ConfigException, PatternTimeoutException
 
 TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
@@ -51,7 +51,12 @@ def check_topics(properties: Mapping[str, object], found: MutableMapping[str, Co
             f"The DLQ topic '{dead_letter}' may not be included in the list of topics ('{TOPICS}={java_text(listed)}') "
             "consumed by the connector",
         )
-    if regex and _matches(regex, dead_letter):
+    try:
+        is_read = regex is not None and _matches(regex, dead_letter)
+    except PatternTimeoutException as error:
+        add(TOPICS_REGEX, str(error))
+        return
+    if is_read:
         add(
             TOPICS_REGEX,
             f"The DLQ topic '{dead_letter}' may not be matched by the regex for the topics ('{TOPICS_REGEX}={regex}') "
@@ -85,7 +90,7 @@ def _given(properties: Mapping[str, object], setting: str) -> str | None:
 
 def _matches(regex: str, topic: str) -> bool:
     try:
-        return compile_java(regex).fullmatch(topic) is not None
+        return compile_java(regex).matches(topic)
     except ConfigException:
         # A pattern that is wrong is a fault of its own setting, which the definition reports.
         return False

@@ -8,12 +8,12 @@ Source: SourceConnectorConfig, TopicCreationConfig and TopicCreationGroup of Kaf
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.config import NO_DEFAULT, ConfigDef, ConfigType, Importance, LambdaValidator, NonNull, Width
+from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
 from penstock.config.parse import invalid, java_text, parse_type
 from penstock.errors import ConfigException
@@ -263,10 +263,10 @@ def _topic_configs(properties: Mapping[str, object], group: str) -> dict[str, st
 
 
 def _any_match(patterns: Sequence[str], topic: str) -> bool:
-    return bool(patterns) and _compiled("|".join(patterns)).fullmatch(topic) is not None
+    return bool(patterns) and _compiled("|".join(patterns)).matches(topic)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> JavaPattern:
     return compile_java(pattern, name="include", what="Syntax error in regular expression")
 
 

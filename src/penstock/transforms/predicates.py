@@ -9,7 +9,6 @@ Source: org.apache.kafka.connect.transforms.predicates.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import ConnectRecord, Predicate
 from penstock.config import CompositeValidator, ConfigDef, ConfigType, Importance, LambdaValidator, NonEmptyString
+from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException
 from penstock.pipeline.header_columns import has_header
@@ -101,7 +101,7 @@ class TopicNameMatches(ColumnPredicate, Predicate):
     java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
     reads = frozenset({"topic"})
     _text: str = ""
-    _pattern: re.Pattern[str] | None = None
+    _pattern: JavaPattern | None = None
 
     def configure(self, props: Mapping[str, object]) -> None:
         self._text = cast("str", _TOPIC_SETTINGS.parse(props)["pattern"])
@@ -117,4 +117,4 @@ class TopicNameMatches(ColumnPredicate, Predicate):
         return matches(bag.topic, self._text)
 
     def test(self, record: ConnectRecord) -> bool:
-        return self._pattern is not None and record.topic is not None and bool(self._pattern.fullmatch(record.topic))
+        return self._pattern is not None and record.topic is not None and self._pattern.matches(record.topic)

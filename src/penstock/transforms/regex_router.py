@@ -140,12 +140,12 @@ class RegexRouter(ColumnTransform, Transformation):
     def apply(self, record: R) -> R:
         """The same for one record, for callers outside of a pipeline."""
         pattern = compile_java(self._regex)
-        if record.topic is None or pattern.fullmatch(record.topic) is None:
+        if record.topic is None or not pattern.matches(record.topic):
             return record
         if self._replacement is None:
             raise NullPointerError("replacement")
         parts = parse_replacement(self._replacement, pattern.groups, frozenset(pattern.groupindex))
-        match = pattern.search(record.topic)
+        match = pattern.find(record.topic)
         assert match is not None, "what matches as a whole is found"
         renamed = expand(parts, match) + record.topic[match.end() :]
         return cast("R", record.new_record(topic=renamed))

@@ -24,8 +24,8 @@ def _name(row: dict[str, Any]) -> str:
 def test_a_pattern_matches_and_finds_what_java_does(row: dict[str, Any]) -> None:
     compiled = compile_java(row["pattern"])
     texts = RECORDED["texts"]
-    matches = [index for index, text in enumerate(texts) if compiled.fullmatch(text)]
-    found = {str(i): [match.start(), match.end()] for i, text in enumerate(texts) if (match := compiled.search(text))}
+    matches = [index for index, text in enumerate(texts) if compiled.matches(text)]
+    found = {str(i): [match.start(), match.end()] for i, text in enumerate(texts) if (match := compiled.find(text))}
     assert matches == row["matches"]
     assert found == row["found"]
 
@@ -59,4 +59,10 @@ def test_a_count_that_java_has_no_room_for_is_refused(pattern: str) -> None:
 
 
 def test_a_count_that_java_has_room_for_is_taken() -> None:
-    assert translate("x{2147483647}") == "x{2147483647}"
+    assert translate("x{0,2147483647}") == "x{0,2147483647}"
+
+
+@pytest.mark.parametrize("pattern", ["x{2147483647}", "(?:x{1000}){1000}", "(((x{99}){99}){99}){99}"])
+def test_a_pattern_that_would_take_all_memory_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigException, match="Not supported here: repetitions that ask for more than 100000"):
+        compile_java(pattern, name="regex")

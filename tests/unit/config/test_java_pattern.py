@@ -1,0 +1,111 @@
+"""Patterns of users end: in linear time, or at their limit."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import pytest
+
+from penstock.api import SourceRecord
+from penstock.config import ConfigValue
+from penstock.config.java_pattern import JavaPattern
+from penstock.config.java_regex import compile_java
+from penstock.config.providers import EnvVarConfigProvider
+from penstock.data import STRING_SCHEMA
+from penstock.errors import ConfigException, DataException, PatternTimeoutException
+from penstock.kafka.consumer import Subscription
+from penstock.settings.sink_topics import check_topics
+from penstock.transforms.predicates import TopicNameMatches
+from penstock.transforms.regex_router import RegexRouter
+
+TEXT = "a" * 60
+#: RE2 runs the first three; the others are left to the engine with a limit.
+LINEAR = ["(a+)+b", "(a|aa)+b", "(a*)*b"]
+LIMITED = [r"(a|aa)+\1?b", "(?=a)(a|aa)+b", "(a|aa)+(?<!x)b", "(?i)(a|aa)+b"]
+
+
+@pytest.mark.parametrize("pattern", LINEAR)
+def test_what_re2_can_run_answers_at_once(pattern: str) -> None:
+    begun = time.monotonic()
+    assert not compile_java(pattern).matches(TEXT * 100)
+    assert compile_java(pattern).matches(f"{TEXT}b")
+    assert time.monotonic() - begun < 1
+
+
+@pytest.mark.parametrize("pattern", LIMITED)
+def test_what_re2_cannot_run_is_given_up_with_pattern_and_text_named(pattern: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(PatternTimeoutException) as given_up:
+        compile_java(pattern).matches(TEXT * 2)
+    assert time.monotonic() - begun < 1
+    assert pattern in str(given_up.value)
+    assert f"'{TEXT}... (120 characters)'" in str(given_up.value)
+    assert isinstance(given_up.value, DataException)
+
+
+def test_other_threads_run_while_a_pattern_is_tried() -> None:
+    counted = 0
+    ended = threading.Event()
+
+    def search() -> None:
+        with pytest.raises(PatternTimeoutException):
+            compile_java(LIMITED[0]).matches(TEXT)
+        ended.set()
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    while not ended.wait(0.001):
+        counted += 1
+    thread.join()
+    assert counted > 3
+
+
+def test_half_of_a_surrogate_pair_is_text_as_any_other() -> None:
+    assert compile_java("a.b").matches("a\ud800b")
+    assert not compile_java("a.b").matches("\ud800")
+
+
+def test_a_pattern_survives_pickling() -> None:
+    pattern = pickle.loads(pickle.dumps(compile_java("a(?<n>b)")))
+    assert isinstance(pattern, JavaPattern)
+    assert pattern.matches("ab")
+    assert dict(pattern.groupindex) == {"n": 1}
+
+
+@pytest.mark.parametrize(("pattern", "text", "expected"), [("(?i)k", "\u212a", False), ("(?iu)k", "\u212a", True)])
+def test_letters_beyond_ascii_fold_only_where_java_folds_them(pattern: str, text: str, expected: bool) -> None:
+    assert compile_java(pattern).matches(text) is expected
+
+
+def _record() -> SourceRecord:
+    return SourceRecord({}, {}, TEXT, value_schema=STRING_SCHEMA, value="v")
+
+
+@pytest.mark.parametrize("pattern", LIMITED)
+def test_every_place_that_takes_a_pattern_gives_up(pattern: str) -> None:
+    router, predicate = RegexRouter(), TopicNameMatches()
+    router.configure({"regex": pattern, "replacement": "x"})
+    predicate.configure({"pattern": pattern})
+    with pytest.raises(PatternTimeoutException):
+        router.apply(_record())
+    with pytest.raises(PatternTimeoutException):
+        predicate.test(_record())
+    with pytest.raises(PatternTimeoutException):
+        Subscription.matching(pattern).covers(TEXT)
+    found: dict[str, ConfigValue] = {}
+    check_topics({"topics.regex": pattern, "errors.deadletterqueue.topic.name": TEXT}, found)
+    assert pattern in found["topics.regex"].error_messages[0]
+    with pytest.raises(ConfigException, match=r"allowlist\.pattern"):
+        EnvVarConfigProvider({TEXT: "1"}).configure({"allowlist.pattern": pattern})
+
+
+@pytest.mark.parametrize("pattern", LINEAR)
+def test_no_place_hangs_on_a_pattern_of_linear_time(pattern: str) -> None:
+    router, predicate = RegexRouter(), TopicNameMatches()
+    router.configure({"regex": pattern, "replacement": "x"})
+    predicate.configure({"pattern": pattern})
+    assert router.apply(_record()).topic == TEXT
+    assert not predicate.test(_record())
+    assert not Subscription.matching(pattern).covers(TEXT)
