@@ -66,6 +66,21 @@ def test_records_of_the_request_go_through_converters_and_chain_of_a_sink(awake_
     assert [step["after"]["value"] for step in found[2]["steps"]] == [{"line": "text"}, {"line": "text", "src": "v"}]
 
 
+@pytest.mark.parametrize(("regex", "fails"), [("(a+)+b", False), (r"(a|aa)+\1?b", True)])
+def test_a_pattern_that_would_take_years_does_not_stop_the_worker(
+    awake_worker: WorkerProcess, regex: str, fails: bool
+) -> None:
+    route = {"transforms": "R", "transforms.R.type": "RegexRouter", "transforms.R.replacement": "x"}
+    config = {"connector.class": "FileStreamSource", "file": "f", "topic": "t", **route, "transforms.R.regex": regex}
+    record = {"topic": "a" * 60, "value": "v"}
+    found = preview(awake_worker, "FileStreamSource", config=config, records=[record])["records"][0]
+    if fails:
+        assert regex in found["error"]["message"]
+    else:
+        assert found["output"]["topic"] == "a" * 60
+    assert awake_worker.get("/connectors")[0] == 200
+
+
 def test_the_messages_of_a_sinks_topics_are_sampled_without_a_group(
     awake_worker: WorkerProcess, tmp_path: Path
 ) -> None:
