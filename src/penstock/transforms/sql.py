@@ -10,7 +10,8 @@ at least one of them. For instance::
 What they see:
 
 * The fields of the value, by name. With a schema they have their types; Connect's Timestamp and Date are real
-  timestamps and dates. Without one they are VARIANT, to be cast (``cast(amount as double)``, ``amount::double``);
+  timestamps and dates. Without one they are VARIANT: what is compared with a literal takes the literal's type
+  (``status >= 500``), all else is to be cast (``cast(amount as double)``, ``amount::double``);
   ``user.id`` is a field of a field, ``items[0].name`` one of an element. ``*`` is all of them.
 * ``key``, ``topic``, ``partition``, ``offset`` (sinks), ``timestamp`` (milliseconds), ``headers`` (a map of VARIANTs;
   the last header of a name counts) and ``value`` (as a whole), unless the value has a field of that name. Without a
@@ -60,7 +61,7 @@ from penstock.pipeline.types import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.variant_building import null_variant
 from penstock.pipeline.variant_columns import get_field
 from penstock.transforms.sql_check import check_select, check_where
-from penstock.transforms.sql_text import names_in, split_items, with_variant_paths
+from penstock.transforms.sql_text import names_in, split_items, untyped_paths, with_variant_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -171,7 +172,7 @@ class _Query:
         try:
             selected = self._selected(self.frame.dataframe)
         except AnalysisException as error:
-            raise DataException(spark_text(error)) from error
+            raise DataException(spark_text(error) + self._advice(error)) from error
         except Py4JJavaError as error:
             told = str(error.java_exception.getMessage()).partition("\n")[0]
             raise DataException(f"Spark cannot plan the expressions: {told}") from error
@@ -199,13 +200,30 @@ class _Query:
 
     def _expression(self, text: str) -> Column:
         """An expression, in whose paths it makes no difference what is a VARIANT."""
+        return F.expr(with_variant_paths(text, self._variants()))
+
+    def _advice(self, error: AnalysisException) -> str:
+        """Which types to write, where an operator or a function refuses a VARIANT."""
+        if '"VARIANT"' not in str(error):
+            return ""
+        texts = [*(self.items or ()), self.where or ""]
+        untyped = dict.fromkeys(path for text in texts for path in untyped_paths(text, self._variants()))
+        if not untyped:
+            return ""
+        return (
+            f". Values without a schema have no types: write the one that is meant, as in "
+            f"{', '.join(f'{path}::double or {path}::string' for path in untyped)}"
+        )
+
+    def _variants(self) -> set[tuple[str | None, ...]]:
+        """The paths that are VARIANTs."""
         fields = {*self._fields(), *self._free_fields()}
         variants: set[tuple[str | None, ...]] = {(name,) for name in self._free_fields()}
         variants |= {("record", "headers", None)} | ({("headers", None)} if "headers" not in fields else set())
         for part, schema in (("key", self.frame.key_schema), ("value", self.schema)):
             if schema is None:
                 variants |= {("record", part)} | ({(part,)} if part not in fields else set())
-        return F.expr(with_variant_paths(text, variants))
+        return variants
 
     def _seen(self, frame: DataFrame) -> DataFrame:
         fields = self._fields()

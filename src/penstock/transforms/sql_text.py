@@ -3,8 +3,10 @@
 Spark alone knows what an expression means. These functions read no more than its tokens, for what has to be known
 before Spark can be asked: where a list is parted, and which paths lead into a VARIANT. Spark has two ways to write a
 path, ``user.id`` for structs and ``user:id`` for VARIANTs; who writes an expression need not know which a field is.
+Nor does it compare a VARIANT with anything: one that is compared with a literal gets the literal's type.
 
-Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``. Thread: pure functions.
+Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``untyped_paths``. Thread: pure
+functions.
 """
 
 from __future__ import annotations
@@ -21,12 +23,21 @@ _TOKEN: Final = re.compile(
     |(?P<quoted>`(?:[^`]|``)*`)
     |(?P<number>\d[\w.]*)
     |(?P<name>[^\W\d]\w*)
-    |(?P<sign>->|::|.)""",
+    |(?P<sign>->|::|<=>|[<>=!]=|<>|.)""",
     re.VERBOSE | re.DOTALL,
 )
 #: A text in a subscript whose quotes can be exchanged: Spark takes single ones only in the path of a VARIANT.
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"'\\]*\"|'[^\"'\\]*'")
 _NAMES: Final = ("name", "quoted")
+_COMPARISONS: Final = frozenset(("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">="))
+#: Comparisons that are words, with what may stand between one and its literal.
+_WORD_COMPARISONS: Final = {"in": "(", "between": "", "like": "", "ilike": "", "rlike": "", "regexp": ""}
+#: What an operand stands behind when it is one as a whole: ``-a = 1`` compares ``-a``.
+_BEFORE_OPERAND: Final = frozenset(("", "(", ",", "and", "or", "not", "when", "then", "else", "case", "distinct"))
+_BEHIND_OPERAND: Final = frozenset(("", ")", ",", "and", "or", "when", "then", "else", "end", "as", "is"))
+_CASTS: Final = ("cast", "try_cast")
+#: Beyond it not every integer has a double of its own.
+_EXACT_DOUBLES: Final = 2**53
 
 
 @dataclass(frozen=True)
@@ -49,11 +60,19 @@ class Path:
 
     Attributes:
         names: Of each step, the first one that of a column; a number in brackets counts as a name.
+        start: Where it begins in the text.
+        end: Where it ends, behind its last character.
+        cast_type: The type of the literal that it is compared with; None where it is not, and where it is cast.
+        is_cast: Whether the user gives it a type, with ``::`` or ``cast``.
     """
 
     names: tuple[str, ...]
     steps: tuple[_Token, ...]
     separators: tuple[_Token, ...]
+    start: int
+    end: int
+    cast_type: str | None
+    is_cast: bool
 
 
 def split_items(text: str) -> list[str]:
@@ -113,7 +132,8 @@ def names_in(text: str) -> frozenset[str]:
 def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> str:
     """The expression with Spark's syntax for VARIANTs where a path leads into one.
 
-    What can be is replaced in its place, so that the positions in Spark's messages are those of the given text.
+    What can be is replaced in its place, so that the positions in Spark's messages are those of the given text. A path
+    that is compared with a literal is cast to the literal's type.
 
     Args:
         text: The expression.
@@ -121,11 +141,17 @@ def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) 
 
     >>> with_variant_paths("user.id + record.topic + xs[0]['a'].b", {("user",), ("xs",)})
     "user:id + record.topic + xs:[0]['a'].b"
+    >>> with_variant_paths("user.id >= 500 and name like 'b%' and size > 1", {("user",), ("name",)})
+    "user:id::double >= 500 and name::string like 'b%' and size > 1"
     """
     changes: list[tuple[int, int, str]] = []
     for path in paths_of(text):
-        root = next((size for size in range(1, len(path.names)) if _matches(path.names[:size], variants)), None)
+        root = _variant_root(path, variants)
         if root is None:
+            continue
+        if path.cast_type is not None:
+            changes.append((path.end, path.end, f"::{path.cast_type}"))
+        if root == len(path.names):
             continue
         separator = path.separators[root - 1]
         if separator.text == ".":
@@ -135,9 +161,28 @@ def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) 
         for step in path.steps[root:]:
             if step.kind == "text":
                 changes.append((step.start, step.start + len(step.text), f"'{step.name}'"))
-    for start, end, replacement in reversed(changes):
+    for start, end, replacement in sorted(changes, reverse=True):
         text = text[:start] + replacement + text[end:]
     return text
+
+
+def untyped_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> list[str]:
+    """What leads into a VARIANT and gets no type, as the user wrote it.
+
+    >>> untyped_paths("user.id * 2 > size and a::int = b and c = 1", {("user",), ("a",), ("b",), ("c",)})
+    ['user.id', 'b']
+    """
+    found = [
+        text[path.start : path.end]
+        for path in paths_of(text)
+        if path.cast_type is None and not path.is_cast and _variant_root(path, variants) is not None
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _variant_root(path: Path, variants: Collection[tuple[str | None, ...]]) -> int | None:
+    """How many steps of the path lead to the VARIANT that it begins with."""
+    return next((size for size in range(1, len(path.names) + 1) if _matches(path.names[:size], variants)), None)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -155,6 +200,7 @@ def _is_call(token: _Token, after: _Token) -> bool:
 
 def _path(tokens: list[_Token], at: int) -> tuple[Path, int]:
     """The path that begins at a name, and the place behind it."""
+    first = at
     steps, separators = [tokens[at]], []
     at += 1
     while at + 1 < len(tokens):
@@ -168,7 +214,62 @@ def _path(tokens: list[_Token], at: int) -> tuple[Path, int]:
         steps.append(step)
         separators.append(separator)
         at += size
-    return Path(tuple(one.name for one in steps), tuple(steps), tuple(separators)), at
+    names = tuple(one.name for one in steps)
+    start, end = tokens[first].start, tokens[at - 1].start + len(tokens[at - 1].text)
+    is_cast = _word(tokens, at) == "::" or (_word(tokens, at) == "as" and _word(tokens, first - 2) in _CASTS)
+    path = Path(names, tuple(steps), tuple(separators), start, end, _compared_type(tokens, first, at), is_cast)
+    return path, at
+
+
+def _compared_type(tokens: list[_Token], first: int, behind: int) -> str | None:
+    """The type of the literal that the operand from ``first`` to ``behind`` is compared with."""
+    before, after = _word(tokens, first - 1), _word(tokens, behind)
+    if before in _BEFORE_OPERAND:
+        if after == "not":
+            behind += 1
+            after = _word(tokens, behind)
+        if after in _COMPARISONS:
+            return _literal_type(tokens, behind + 1)
+        if after in _WORD_COMPARISONS:
+            skipped = _WORD_COMPARISONS[after]
+            if skipped and _word(tokens, behind + 1) != skipped:
+                return None
+            return _literal_type(tokens, behind + 1 + len(skipped))
+    if before in _COMPARISONS and after in _BEHIND_OPERAND:
+        at = first - 2
+        # Of a timestamp or a date the text is the last part.
+        if _word(tokens, at - 1) in ("timestamp", "date"):
+            at -= 1
+        return _literal_type(tokens, at)
+    return None
+
+
+def _literal_type(tokens: list[_Token], at: int) -> str | None:
+    """The type that a VARIANT needs to be compared with the literal at a place; None where there is none."""
+    word = _word(tokens, at)
+    if word in ("-", "+"):
+        at += 1
+        word = _word(tokens, at)
+        if not 0 <= at < len(tokens) or tokens[at].kind != "number":
+            return None
+    if not 0 <= at < len(tokens) or _word(tokens, at + 1) == "::":
+        return None
+    token = tokens[at]
+    if token.kind == "text":
+        return "string"
+    if token.kind == "number":
+        # As a double a number keeps its fraction, and as a decimal each of the digits of a large integer.
+        digits = token.text.rstrip("lL")
+        return "decimal(38,0)" if digits.isdigit() and int(digits) >= _EXACT_DOUBLES else "double"
+    if word in ("true", "false"):
+        return "boolean"
+    behind = at + 1 < len(tokens) and tokens[at + 1].kind == "text"
+    return word if word in ("timestamp", "date") and behind else None
+
+
+def _word(tokens: list[_Token], at: int) -> str:
+    """A token in lower case; empty before the first and behind the last one."""
+    return tokens[at].text.lower() if 0 <= at < len(tokens) else ""
 
 
 def _is_subscript(step: _Token) -> bool:

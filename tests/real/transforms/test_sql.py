@@ -112,6 +112,88 @@ def test_without_a_schema_a_path_leads_into_an_object_and_the_object_stays_whole
     assert {name: found[name] for name in expected} == expected
 
 
+SALE = {"n": 500, "f": 2.5, "s": "bob", "b": True, "big": 9007199254740993, "at": "2026-01-31T12:00:00Z", "u": {"n": 7}}
+COMPARED = [
+    ("n >= 500", True),
+    ("n < 500", False),
+    ("n = 500.0", True),
+    ("n > -1", True),
+    ("f > 2", True),
+    ("f = 2.5", True),
+    ("f <> 2.5", False),
+    ("500 <= n", True),
+    ("-1 < f", True),
+    ("big = 9007199254740993", True),
+    ("big = 9007199254740992", False),
+    ("big > 9007199254740992L", True),
+    ("s = 'bob'", True),
+    ("s != 'bob'", False),
+    ("'bob' <=> s", True),
+    ("s < 'c' and s > 'a'", True),
+    ("s like 'b%'", True),
+    ("not s like 'b%'", False),
+    ("s not like 'b%'", False),
+    ("s ilike 'B%'", True),
+    ("s rlike '^b.b$'", True),
+    ("s in ('ann', 'bob')", True),
+    ("n in (1, 500)", True),
+    ("n not in (1, 500)", False),
+    ("n between 1 and 500", True),
+    ("s between 'a' and 'c'", True),
+    ("b = true", True),
+    ("false = b", False),
+    ("at >= timestamp '2026-01-31 11:00:00Z'", True),
+    ("date '2026-02-01' < at", False),
+    ("u.n = 7", True),
+    ("u['n'] = 7 and n = 500", True),
+    ("record.value.u.n = 7", True),
+    ("key.k = 'x'", True),
+    ("headers['h'] = 'v'", True),
+    ("headers.h in ('v')", True),
+    ("case when n = 500 then s = 'bob' else b = false end", True),
+]
+
+
+@pytest.mark.parametrize("driver", [True, False], ids=["driver", "tasks"])
+def test_without_a_schema_what_is_compared_with_a_literal_takes_its_type(spark_runtime, driver):
+    select = ", ".join(f"{condition} as c{number}" for number, (condition, _) in enumerate(COMPARED))
+    given = [record(SALE, key={"k": "x"}, headers=ConnectHeaders([Header("h", "v", None)]))] * (1 if driver else 5000)
+    batch = Chain(spark_runtime, stages(sql(select=select))).source(given)
+    assert batch.errors == {}
+    found = values(batch)
+    assert len(found) == len(given)
+    assert {condition: found[-1][f"c{number}"] for number, (condition, _) in enumerate(COMPARED)} == dict(COMPARED)
+    # All of them as conditions, and over values that have none of the fields.
+    where = " and ".join(condition if holds else f"not ({condition})" for condition, holds in COMPARED)
+    chain = Chain(spark_runtime, stages(sql(where=where)))
+    given = [given[0], record({"other": 1}), record({"n": None, "s": None})]
+    assert [row["dropped"] for row in chain.source(given).table.to_pylist()] == [False, True, True]
+
+
+def test_a_value_that_is_not_of_the_literals_type_fails_its_record(spark_runtime):
+    batch = Chain(spark_runtime, stages(sql(where="n >= 500"))).source([record({"n": "much"}), record({"n": 600})])
+    assert list(batch.errors) == [0]
+    assert "DOUBLE" in str(batch.errors[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"select": "n * 2 as m"}, "n::double or n::string"),
+        ({"select": "-n as m"}, "n::double or n::string"),
+        ({"select": "u.n + u.m as m"}, "u.n::double or u.n::string, u.m::double or u.m::string"),
+        ({"select": "n", "where": "n + 1 > 5"}, "n::double or n::string"),
+        ({"where": "n > f"}, "n::double or n::string, f::double or f::string"),
+        ({"where": "b"}, "b::double or b::string"),
+        ({"where": "cast(n as int) > 1 and s > f"}, "s::double or s::string, f::double or f::string"),
+        ({"select": "sum + 1 as s, n as n"}, "sum::double or sum::string"),
+    ],
+)
+def test_an_expression_that_needs_a_type_says_of_which_field(spark_runtime, settings, told):
+    batch = Chain(spark_runtime, stages(sql(**settings))).source([record(SALE)])
+    assert f"Values without a schema have no types: write the one that is meant, as in {told}" in str(batch.errors[0])
+
+
 def test_without_a_schema_fields_come_before_functions_that_need_no_brackets(spark_runtime):
     chain = Chain(spark_runtime, stages(sql(select="user, session_user, year(current_date()) > 2000 as now")))
     given = [record({"user": "bob", "session_user": "eve"}), record({"a": 1})]
