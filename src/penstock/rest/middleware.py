@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Final
+from typing import Any, Final
 
+import re2
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -105,7 +106,8 @@ class CrossOrigin:
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
         self._app = app
         patterns = [re.escape(origin.strip()).replace(r"\*", ".*") for origin in origins.split(",") if origin.strip()]
-        self._origins = re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE)
+        # In linear time: whoever calls chooses the text.
+        self._origins: Any = re2.compile(f"(?i:{'|'.join(patterns)})")
         self._methods = [name.strip().upper() for name in methods.split(",") if name.strip()] or list(_SIMPLE_METHODS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,17 @@ def test_browsers_may_call_from_the_origins_that_are_set() -> None:
         assert preflight.headers["access-control-max-age"] == "60"
         refused = api.http.options("/connectors", headers={**asked, "Access-Control-Request-Method": "DELETE"})
         assert "access-control-allow-origin" not in refused.headers
+
+
+def test_an_origin_that_somebody_made_up_takes_no_time() -> None:
+    origins = "https://" + "*." * 8 + "example, https://ÜI.example"
+    with serving(options=AppOptions(allow_origin=origins)) as api:
+        began = time.monotonic()
+        answer = api.http.get("/connectors", headers={"Origin": "https://" + "a." * 1500 + "exampla"})
+        assert time.monotonic() - began < 2
+        assert "access-control-allow-origin" not in answer.headers
+        named = "https://" + "a." * 9 + "EXAMPLE"
+        assert api.http.get("/connectors", headers={"Origin": named}).headers["access-control-allow-origin"] == named
 
 
 def test_browsers_may_not_call_from_elsewhere_by_default() -> None:
