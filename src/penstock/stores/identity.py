@@ -37,7 +37,8 @@ def kept_id(offsets_file: str) -> str | None:
             return found
         new = secrets.token_hex(_ID_BYTES)
         temporary = kept.with_name(f"{kept.name}.tmp")
-        temporary.write_text(f"{new}\n", encoding="ascii")
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as handle:
+            handle.write(f"{new}\n")
         os.replace(temporary, kept)
     except OSError as error:
         logger.warning(

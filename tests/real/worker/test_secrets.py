@@ -202,11 +202,11 @@ def test_sparks_ports_are_on_this_machine_alone_and_answer_nobody_else(worker: W
     for port in ports:
         # The first is Py4J's way to call a static method, then to shut the JVM down.
         for text in (b"c\nz:java.lang.System\nexit\ni7\ne\n", b"s\n", b"A\nwrong\n", b"GET / HTTP/1.0\r\n\r\n"):
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as other:
+            # Some ports hang up before all is sent.
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as other:
                 other.sendall(text)
                 other.shutdown(socket.SHUT_WR)
-                with contextlib.suppress(ConnectionError, TimeoutError):
-                    answers.append(other.recv(4096))
+                answers.append(other.recv(4096))
     assert not [answer for answer in answers if answer.startswith(b"!y")], answers
     assert any(b"Authentication" in answer for answer in answers), answers
     assert worker.jvm() == pid

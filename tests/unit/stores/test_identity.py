@@ -10,6 +10,7 @@ def test_a_worker_keeps_its_id_and_another_one_has_another(tmp_path: Path) -> No
     assert first is not None
     assert len(first) == 16
     assert first != second
+    assert (tmp_path / "a.id").stat().st_mode & 0o777 == 0o600
     assert kept_id(str(tmp_path / "a")) == first
     (tmp_path / "a").write_bytes(b"offsets")
     (tmp_path / "link").symlink_to(tmp_path / "a")
