@@ -410,7 +410,8 @@ class RecordProducer(Deliveries["_Chunk"]):
     def _on_client_error(self, error: KafkaError) -> None:
         if error.fatal():
             logger.error("The producer of %s: %s; it sends nothing any more", self._name, error.str())
-        else:
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN or self._seldom.last is None:
+            # That all are down is said after what is wrong with each, which tells more.
             text = "The producer of %s: %s; the client keeps trying"
             self._seldom.warning(error.code(), text, self._name, error.str())
 
