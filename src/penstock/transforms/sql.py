@@ -206,8 +206,8 @@ class _Query:
         """Which types to write, where an operator or a function refuses a VARIANT."""
         if '"VARIANT"' not in str(error):
             return ""
-        texts = [*(self.items or ()), self.where or ""]
-        untyped = dict.fromkeys(path for text in texts for path in untyped_paths(text, self._variants()))
+        texts, variants = [*(self.items or ()), self.where or ""], self._variants()
+        untyped = dict.fromkeys(path for text in texts for path in untyped_paths(text, variants))
         if not untyped:
             return ""
         return (

@@ -3,7 +3,6 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from penstock.broker import EmbeddedBroker, free_port
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
 from penstock.kafka.admin import TopicAdmin, TopicDescription
 from penstock.kafka.client_settings import admin_settings, producer_settings
+from penstock.testing.group_member import group_member
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -102,22 +102,6 @@ def test_group_offsets_are_changed_listed_and_deleted(admin: TopicAdmin) -> None
     admin.delete_group(group)
 
 
-@contextmanager
-def member(broker: EmbeddedBroker, group: str, topic: str) -> Iterator[ck.Consumer]:
-    """A consumer that has been given the partitions of a topic."""
-    consumer = ck.Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
-    )
-    assigned = threading.Event()
-    consumer.subscribe([topic], on_assign=lambda *_: assigned.set())
-    try:
-        while not assigned.is_set():
-            consumer.poll(0.1)
-        yield consumer
-    finally:
-        consumer.close()
-
-
 def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
     topic, group = new_name("busy"), new_name("connect")
     admin.create_topic(Wanted(topic, partitions=2))
@@ -131,7 +115,7 @@ def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, br
         "looking for members of": lambda: admin.require_idle(group),
     }
 
-    with member(broker, group, topic):
+    with group_member(broker.bootstrap_servers, group, topic):
         for doing, change in refused.items():
             with pytest.raises(KafkaException, match=f"{doing} group {group}") as refusal:
                 change()
@@ -144,7 +128,7 @@ def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, br
 def test_deleting_one_offset_leaves_the_others_with_their_metadata(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
     topic, group = new_name("noted"), new_name("connect")
     admin.create_topic(Wanted(topic, partitions=3))
-    with member(broker, group, topic) as consumer:
+    with group_member(broker.bootstrap_servers, group, topic) as consumer:
         noted = [ck.TopicPartition(topic, number, 4 + number, f"note {number}") for number in range(2)]
         consumer.commit(offsets=noted, asynchronous=False)
 

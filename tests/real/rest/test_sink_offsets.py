@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka as ck
@@ -18,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin import TopicAdmin
+from penstock.testing.group_member import group_member
 from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
@@ -28,20 +26,6 @@ def entry(topic: str, partition: int, offset: int | None) -> dict[str, object]:
         "partition": {"kafka_topic": topic, "kafka_partition": partition},
         "offset": None if offset is None else {"kafka_offset": offset},
     }
-
-
-@contextmanager
-def member(broker: EmbeddedBroker, group: str, topic: str) -> Iterator[ck.Consumer]:
-    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
-    consumer = ck.Consumer({**settings, "auto.offset.reset": "earliest"})
-    assigned = threading.Event()
-    consumer.subscribe([topic], on_assign=lambda *_: assigned.set())
-    try:
-        while not assigned.is_set():
-            consumer.poll(0.1)
-        yield consumer
-    finally:
-        consumer.close()
 
 
 def test_only_what_is_named_changes_and_nothing_while_a_member_lives(
@@ -58,7 +42,7 @@ def test_only_what_is_named_changes_and_nothing_while_a_member_lives(
         assert producer.flush(20) == 0
         body = {"name": name, "config": settings, "initial_state": "STOPPED"}
         assert shared_worker.ask("POST", "/connectors", body)[0] == 201
-        with member(broker, f"connect-{name}", topic) as consumer:
+        with group_member(broker.bootstrap_servers, f"connect-{name}", topic) as consumer:
             # Nothing is committed yet.
             status, answer = shared_worker.ask("PATCH", offsets, {"offsets": [entry(topic, 0, None)]})
             assert (status, "safely retried" in str(answer)) == (409, True)

@@ -5,7 +5,6 @@ Everything here is a value or a pure function; clock, Kafka and threads are else
 - ``Units`` (``units``): the connectors and tasks that a worker runs, or that are to be given or taken.
 - ``connect_protocol``: what members of the group tell each other, as bytes that Java Kafka Connect reads and writes.
 - ``assign_eagerly`` (``eager``) and ``assign`` (``incremental``): the two ways in which a leader deals out the work.
-- ``reconcile`` (``reconcile``): what one worker starts and stops after a round.
 
 What is configured is a ``ClusterConfig``, in ``penstock.model``.
 
