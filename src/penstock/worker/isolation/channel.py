@@ -97,7 +97,7 @@ class Channel:
             TimeoutError: It has not answered in time.
             BaseException: What was raised there, with its class, message and frames.
         """
-        lane = getattr(self._local, "lane", None) or f"{self._side}{threading.get_ident()}"
+        lane = self._own_lane()
         number = next(self._numbers)
         with self._lock:
             if self._closed:
@@ -121,7 +121,7 @@ class Channel:
         Raises:
             ChannelClosed: The other side has gone.
         """
-        lane = getattr(self._local, "lane", None) or f"{self._side}{threading.get_ident()}"
+        lane = self._own_lane()
         self._send(_NOTICE, lane, 0, name, args)
 
     def hang_up(self) -> None:
@@ -145,6 +145,10 @@ class Channel:
             self._connection.close()
 
     # ------------------------------------------------------------------ calls
+    def _own_lane(self) -> str:
+        """The lane that this thread serves just now, or else that of its own calls."""
+        return getattr(self._local, "lane", None) or f"{self._side}{threading.get_ident()}"
+
     def _answer(
         self, answers: queue.SimpleQueue[_Message | None], number: int, name: str, timeout_s: float | None
     ) -> Any:
