@@ -1,6 +1,7 @@
 """The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report.
 
-`bin/bench smt` measures transforms and converters by themselves instead; it has arguments of its own.
+`bin/bench smt` measures transforms and converters by themselves instead, `bin/bench eos` sources that deliver exactly
+once; they have arguments of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.eos import main as eos
 from benchmarks.figures import median
 from benchmarks.runs import Contestant, RunResult, as_dict, measure_latency, run_once
 from benchmarks.smt.command import main as smt
@@ -34,6 +36,8 @@ def main() -> int:
     """
     if sys.argv[1:2] == ["smt"]:
         return smt(sys.argv[2:])
+    if sys.argv[1:2] == ["eos"]:
+        return eos(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bin/bench", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000, help="records a run moves (2 million)")
     parser.add_argument("--rounds", type=int, default=1)

@@ -2,8 +2,8 @@
 
 No worker moves records from a source faster than that. The records are those of the first workload as they arrive in
 the topic, made before the clock runs; they go the way of the worker's, with the same client settings: batches of
-50,000 through its producer of columns, or with `--librdkafka` through the client library. There is no source, no Spark
-and no transform. What the workloads reach stands beside it in the tables of `bin/bench`.
+50,000 through its producer, over a plain connection or with `--tls` an encrypted one. There is no source, no Spark and
+no transform. What the workloads reach stands beside it in the tables of `bin/bench`.
 
 Thread: the main thread sends; the producer has one of its own.
 """
@@ -28,14 +28,27 @@ from benchmarks.workloads import CLIENTS, LINE_BYTES, Environment
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.client_settings import producer_settings
+from penstock.kafka.column_producer import ColumnProducer
+from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.deliveries import FailedDelivery
-from penstock.kafka.producers import producer_for
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch
 
 BATCH: Final = 50_000
 #: Records before the clock runs, as the benchmark's first fifth.
 _CUT: Final = 0.2
 _TIMEOUT_S: Final = 120.0
+_TLS: Final = Path(__file__).parents[1] / "tests" / "data" / "tls"
+_SERVER_KEY: Final = {
+    "ssl.keystore.type": "PKCS12",
+    "ssl.keystore.location": str(_TLS / "server.p12"),
+    "ssl.keystore.password": "storepass",
+    "ssl.key.password": "storepass",
+}
+_TRUST: Final = {
+    "producer.security.protocol": "SSL",
+    "producer.ssl.truststore.type": "PEM",
+    "producer.ssl.truststore.location": str(_TLS / "ca.pem"),
+}
 
 
 @dataclass(frozen=True)
@@ -62,24 +75,26 @@ class _Failures:
             print(f"{len(failures)} records were refused: {failures[0].error}", file=sys.stderr)
 
 
-def measure(environment: Environment, broker: int, number: int, library: bool) -> Ceiling:
+def measure(environment: Environment, broker: int, number: int, client: Mapping[str, str]) -> Ceiling:
     """Sends all records once.
 
     Args:
         environment: The broker, and how many records.
         broker: Its process.
         number: Of the run, for the topic's name.
-        library: Whether they go through librdkafka.
+        client: Settings of the producer beside the workload's, with their prefix.
     """
     topic = f"ceiling-{number}"
     environment.create_topic(topic)
     settings = producer_settings(
-        {"bootstrap.servers": environment.bootstrap_servers, **CLIENTS[environment.clients]}, {}, client_id="ceiling"
+        {"bootstrap.servers": environment.bootstrap_servers, **CLIENTS[environment.clients], **client},
+        {},
+        client_id="ceiling",
     )
     batch = _ready(topic)
     batches = max(2, environment.records // BATCH)
     cut = max(1, round(batches * _CUT))
-    producer = producer_for(settings.librdkafka, name="ceiling", columns=not library)
+    producer = ColumnProducer(ColumnSettings.of(settings), name="ceiling")
     started = spent = used = 0.0
     try:
         for index in range(batches):
@@ -138,15 +153,16 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", choices=list(CLIENTS), default="larger")
-    parser.add_argument("--librdkafka", action="store_true")
+    parser.add_argument("--tls", action="store_true")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-ceiling-") as directory,
-        EmbeddedBroker(Path(directory) / "kafka", heap="1g") as broker,
+        EmbeddedBroker(Path(directory) / "kafka", heap="1g", listeners={"SSL": _SERVER_KEY}) as broker,
     ):
         environment = Environment(broker.bootstrap_servers, Path(directory), options.records, options.clients)
         assert broker.pid is not None, "it has started"
-        found = [measure(environment, broker.pid, number, options.librdkafka) for number in range(options.rounds)]
+        client = {"producer.bootstrap.servers": broker.bootstrap_of("SSL"), **_TRUST} if options.tls else {}
+        found = [measure(environment, broker.pid, number, client) for number in range(options.rounds)]
     for one in found:
         print(f"{one.rate:12,.0f} records/s   client {one.client_us:.2f} us, broker {one.broker_us:.2f} us a record")
     print(f"median {median([one.rate for one in found]):,.0f} records/s")

@@ -175,6 +175,14 @@ class WorkerProcess:
             pause.wait(0.02)
         return time.monotonic() - self.started
 
+    def await_health(self, timeout_s: float = 60) -> None:
+        """Waits until it takes requests: in a cluster behind the first round."""
+        pause, deadline = threading.Event(), time.monotonic() + timeout_s
+        while self.get("/health") is None:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the worker is not healthy on {self.url}; see {self.log}")
+            pause.wait(0.02)
+
     def failures(self) -> list[str]:
         """The first trace line of every failed connector and task."""
         found = []

@@ -24,15 +24,22 @@ from penstock.broker.java import find_java
 
 JAVA_OPTIONS = ["-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-Djava.awt.headless=true"]
 CHECKOUT = Path(__file__).resolve().parents[1]
-_numbers = itertools.count()
+numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who runs: `java` or `penstock`, and the file source's batch size when it is not the default."""
+    """Who runs: `java` or `penstock`.
+
+    Attributes:
+        kind: Which of them.
+        batch_size: The file source's, when it is not the default.
+        is_distributed: Whether it is a worker of a cluster, the only one of its group.
+    """
 
     kind: str
     batch_size: int | None = None
+    is_distributed: bool = False
 
     @property
     def name(self) -> str:
@@ -63,8 +70,9 @@ class RunResult:
 
 
 def start_worker(contestant: Contestant, environment: Environment, settings: dict[str, str]) -> WorkerProcess:
-    """Starts a standalone worker without connectors."""
-    number = next(_numbers)
+    """Starts a worker without connectors."""
+    number = next(numbers)
+    mode = "distributed" if contestant.is_distributed else "standalone"
     port = free_port()
     directory = environment.directory / f"run-{number}-{contestant.kind}"
     directory.mkdir()
@@ -72,7 +80,11 @@ def start_worker(contestant: Contestant, environment: Environment, settings: dic
     properties = {
         "bootstrap.servers": environment.bootstrap_servers,
         "listeners": url,
-        "offset.storage.file.filename": str(directory / "offsets"),
+        **(
+            _group(f"bench-{number}")
+            if contestant.is_distributed
+            else {"offset.storage.file.filename": str(directory / "offsets")}
+        ),
         "offset.flush.interval.ms": "10000",
         **CLIENTS[environment.clients],
         **settings,
@@ -83,12 +95,21 @@ def start_worker(contestant: Contestant, environment: Environment, settings: dic
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     if contestant.kind == "java":
         class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
-        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        main = f"org.apache.kafka.connect.cli.Connect{mode.title()}"
         command = [str(find_java()), *JAVA_OPTIONS, "-cp", class_path, main, str(file)]
     else:
-        command = [str(Path(sys.executable).with_name("connect-standalone")), str(file)]
+        command = [str(Path(sys.executable).with_name(f"connect-{mode}")), str(file)]
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return WorkerProcess(command, url, directory / "worker.log", {"PYTHONPATH": path})
+
+
+def _group(name: str) -> dict[str, str]:
+    topics = {f"{kind}.storage.topic": f"{name}-{kind}s" for kind in ("config", "offset", "status")}
+    return {
+        "group.id": name,
+        **topics,
+        **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
+    }
 
 
 def run_once(contestant: Contestant, workload: Workload, environment: Environment, timeout_s: float = 300) -> RunResult:
@@ -97,20 +118,20 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
     Raises:
         RuntimeError: the worker or a task failed, or the records did not arrive in time, or too many did.
     """
-    number = next(_numbers)
+    number = next(numbers)
     total = environment.records
     target = f"bench-{number}" if workload.target == "topic" else str(environment.directory / f"bench-out-{number}.txt")
     if workload.target == "topic":
         environment.create_topic(target, workload.partitions)
     connectors = workload.connectors(environment, target)
-    _adapt(connectors, contestant, workload)
-    count = _topic_counter(environment, target) if workload.target == "topic" else _line_counter(target)
+    adapt(connectors, contestant, workload)
+    count = topic_counter(environment, target) if workload.target == "topic" else _line_counter(target)
     worker = start_worker(contestant, environment, dict(workload.worker))
     try:
         rest_s = worker.await_rest()
         for connector in connectors:
             worker.post("/connectors", {"name": connector["name"], "config": connector})
-        samples, busy = _follow(worker, count, total, timeout_s)
+        samples, busy = follow(worker, count, total, timeout_s)
         arrived = count()
         worker.usage.stop()
         moved_from = next(moment for moment, seen in samples if seen > 0)
@@ -134,7 +155,8 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
             Path(target).unlink(missing_ok=True)
 
 
-def _adapt(connectors: list[dict[str, str]], contestant: Contestant, workload: Workload) -> None:
+def adapt(connectors: list[dict[str, str]], contestant: Contestant, workload: Workload) -> None:
+    """Changes the connectors of a workload to what the contestant runs."""
     for connector in connectors:
         if contestant.kind == "penstock":
             connector |= workload.only_here
@@ -142,7 +164,7 @@ def _adapt(connectors: list[dict[str, str]], contestant: Contestant, workload: W
             connector["batch.size"] = str(contestant.batch_size)
 
 
-def _follow(
+def follow(
     worker: WorkerProcess, count: Callable[[], int], total: int, timeout_s: float
 ) -> tuple[list[Sample], dict[str, float]]:
     """Counts until all has arrived; what was seen, and how long each stage worked since the first arrival."""
@@ -166,8 +188,16 @@ def _follow(
     return samples, {stage: at - since.get(stage, 0.0) for stage, at in worker.busy_seconds().items()}
 
 
-def _topic_counter(environment: Environment, topic: str) -> Callable[[], int]:
-    consumer = ck.Consumer({"bootstrap.servers": environment.bootstrap_servers, "group.id": f"count-{topic}"})
+def topic_counter(environment: Environment, topic: str) -> Callable[[], int]:
+    """Counts the offsets of a topic that is there already."""
+    # Records of open transactions are there, too.
+    consumer = ck.Consumer(
+        {
+            "bootstrap.servers": environment.bootstrap_servers,
+            "group.id": f"count-{topic}",
+            "isolation.level": "read_uncommitted",
+        }
+    )
     pause = threading.Event()
     # Right after a topic was created the broker may name it without partitions.
     while not (known := consumer.list_topics(topic, 10).topics[topic].partitions):
@@ -214,12 +244,12 @@ def measure_latency(
         p50 and p99 in milliseconds, and how many lines were measured; with a rate of the lines behind the first fifth,
         as with rates of records, and beside it p99 of all.
     """
-    number = next(_numbers)
+    number = next(numbers)
     topic, path = f"bench-latency-{number}", environment.directory / f"latency-{number}.txt"
     environment.create_topic(topic)
     path.touch()
     connector = {**workload.connectors(environment, topic)[0], "file": str(path), "topic": topic}
-    _adapt([connector], contestant, workload)
+    adapt([connector], contestant, workload)
     worker = start_worker(contestant, environment, {**workload.worker, "producer.linger.ms": "0"})
     consumer = ck.Consumer(
         {"bootstrap.servers": environment.bootstrap_servers, "group.id": topic, "fetch.wait.max.ms": 10}
@@ -228,6 +258,7 @@ def measure_latency(
     delays: list[float] = []
     try:
         worker.await_rest()
+        worker.await_health()
         worker.post("/connectors", {"name": connector["name"], "config": connector})
         with path.open("ab", buffering=0) as out:
             for _ in range(20):  # warm

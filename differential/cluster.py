@@ -21,15 +21,15 @@ from typing import Any, Final
 from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
-from penstock.herder.cluster.connect_protocol import (
+from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
     Metadata,
     encode_assignment,
     encode_metadata,
 )
-from penstock.herder.cluster.incremental import Memory, Plan, Round, assign
-from penstock.herder.cluster.units import NOTHING, Units
+from penstock.assignors.incremental import Memory, Plan, Round, assign
+from penstock.assignors.units import NOTHING, Units
 from penstock.model import ConnectorTaskId
 
 _PROGRAM: Final = "org.apache.kafka.connect.runtime.distributed.Assignments"

@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 
 from penstock.api import SourceConnector, SourceRecord, SourceTask
-from penstock.config import ConfigDef, ConfigType
+from penstock.config import AbstractConfig, ConfigDef, setting
 
 PARTITION = {"greeter": "hello"}
 
 
+class HelloConfig(AbstractConfig):
+    topic: str = setting(doc="Where the greetings go.")
+
+
 class HelloTask(SourceTask):
     def start(self, props: Mapping[str, str]) -> None:
-        self.topic = props["topic"]
+        self.topic = HelloConfig.parse(props).topic
         offset = self.context.offset_storage_reader().offset(PARTITION) or {"count": 0}
         self.count = int(str(offset["count"]))
 
@@ -36,4 +40,4 @@ class HelloSource(SourceConnector):
     def stop(self) -> None: ...
 
     def config(self) -> ConfigDef:
-        return ConfigDef().define("topic", ConfigType.STRING, doc="Where the greetings go.")
+        return HelloConfig.definition()

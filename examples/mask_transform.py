@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from penstock.api import ConnectRecord, Transformation
-from penstock.config import ConfigDef, ConfigType, NonEmptyString, Range
+from penstock.config import AbstractConfig, ConfigDef, NonEmptyString, Range, setting
 from penstock.data import Struct
 from penstock.errors import DataException
 
-CONFIG = (
-    ConfigDef()
-    .define("field", ConfigType.STRING, validator=NonEmptyString(), doc="The field to hide.")
-    .define("visible", ConfigType.INT, default=4, validator=Range.at_least(0), doc="Characters to leave at its end.")
-)
 R = TypeVar("R", bound=ConnectRecord)
+
+
+class MaskConfig(AbstractConfig):
+    field: str = setting(validator=NonEmptyString(), doc="The field to hide.")
+    visible: int = setting(default=4, validator=Range.at_least(0), doc="Characters to leave at its end.")
 
 
 class Mask(Transformation):
     def configure(self, props: Mapping[str, object]) -> None:
-        settings = CONFIG.parse(props)
-        self.field, self.visible = str(settings["field"]), int(str(settings["visible"]))
+        config = MaskConfig.parse(props)
+        self.field, self.visible = config.field, config.visible
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return MaskConfig.definition()
 
     def apply(self, record: R) -> R | None:
         value = record.value

@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.api import OffsetAndMetadata, SinkConnector, SinkRecord, SinkTask, TopicPartition
-from penstock.config import ConfigDef, ConfigType, NonEmptyString
+from penstock.config import AbstractConfig, ConfigDef, NonEmptyString, setting
 from penstock.data import Values
 from penstock.errors import DataException
 
-CONFIG = ConfigDef().define("file", ConfigType.STRING, validator=NonEmptyString(), doc="Where the numbers go.")
+
+class NumbersConfig(AbstractConfig):
+    file: str = setting(validator=NonEmptyString(), doc="Where the numbers go.")
 
 
 class NumbersTask(SinkTask):
     def start(self, props: Mapping[str, str]) -> None:
-        self.file = open(str(CONFIG.parse(props)["file"]), "a", encoding="utf-8")  # noqa: SIM115 - closed by stop
+        self.file = open(NumbersConfig.parse(props).file, "a", encoding="utf-8")  # noqa: SIM115 - closed by stop
 
     def put(self, records: Sequence[SinkRecord]) -> None:
         for record in records:
@@ -51,4 +53,4 @@ class NumbersSink(SinkConnector):
     def stop(self) -> None: ...
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return NumbersConfig.definition()

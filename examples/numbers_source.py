@@ -5,21 +5,22 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from penstock.api import FrameSourceTask, SourceConnector, SourceFrame
-from penstock.config import ConfigDef, ConfigType, Range
+from penstock.config import AbstractConfig, ConfigDef, ConfigType, Range, setting
 from penstock.data import INT64_SCHEMA
 
 ROWS = 100_000
-CONFIG = (
-    ConfigDef()
-    .define("topic", ConfigType.STRING, doc="Where the numbers go.")
-    .define("count", ConfigType.LONG, validator=Range.at_least(0), doc="How many there are.")
-)
 PARTITION = {"sequence": "numbers"}
+
+
+class NumbersConfig(AbstractConfig):
+    topic: str = setting(doc="Where the numbers go.")
+    count: int = setting(type=ConfigType.LONG, validator=Range.at_least(0), doc="How many there are.")
 
 
 class NumbersTask(FrameSourceTask):
     def start(self, props: Mapping[str, str]) -> None:
-        self.topic, self.end = props["topic"], int(props["count"])
+        config = NumbersConfig.parse(props)
+        self.topic, self.end = config.topic, config.count
         offset = self.context.offset_storage_reader().offset(PARTITION)
         self.next = int(str(offset["next"])) if offset else 0
 
@@ -53,4 +54,4 @@ class NumbersSource(SourceConnector):
     def stop(self) -> None: ...
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return NumbersConfig.definition()

@@ -5,14 +5,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from penstock.api import FrameSourceTask, SourceConnector, SourceFrame
-from penstock.config import ConfigDef, ConfigType
+from penstock.config import AbstractConfig, ConfigDef, setting
 from penstock.data import FLOAT64_SCHEMA, INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Timestamp
 
-CONFIG = (
-    ConfigDef()
-    .define("topic", ConfigType.STRING, doc="Where the prices go.")
-    .define("file", ConfigType.STRING, doc="A CSV file with the columns id, name, price and changed.")
-)
 PRICE = (
     SchemaBuilder.struct()
     .name("Price")
@@ -24,9 +19,15 @@ PRICE = (
 )
 
 
+class PricesConfig(AbstractConfig):
+    topic: str = setting(doc="Where the prices go.")
+    file: str = setting(doc="A CSV file with the columns id, name, price and changed.")
+
+
 class PricesTask(FrameSourceTask):
     def start(self, props: Mapping[str, str]) -> None:
-        self.topic, self.file = props["topic"], props["file"]
+        config = PricesConfig.parse(props)
+        self.topic, self.file = config.topic, config.file
         self.partition = {"file": self.file}
         offset = self.context.offset_storage_reader().offset(self.partition)
         self.done = int(str(offset["rows"])) if offset else 0
@@ -63,4 +64,4 @@ class PricesSource(SourceConnector):
     def stop(self) -> None: ...
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return PricesConfig.definition()

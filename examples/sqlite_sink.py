@@ -5,21 +5,23 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from penstock.api import CumulativeSum, OffsetAndMetadata, SinkConnector, SinkRecord, SinkTask, TopicPartition
-from penstock.config import ConfigDef, ConfigType, NonEmptyString, Range
+from penstock.config import AbstractConfig, ConfigDef, ConfigType, NonEmptyString, Range, setting
 from penstock.data import Values
 from penstock.errors import RetriableException
 
-CONFIG = (
-    ConfigDef()
-    .define("database", ConfigType.STRING, validator=NonEmptyString(), doc="The file of the database.")
-    .define("buffer.rows", ConfigType.INT, default=500, validator=Range.at_least(1), doc="Write at so many records.")
-    .define("buffer.ms", ConfigType.LONG, default=5000, validator=Range.at_least(0), doc="Write after so long.")
-)
 # Records that come twice replace themselves: the offset of a record is its identity.
 CREATE = """CREATE TABLE IF NOT EXISTS records
             (topic TEXT, partition INTEGER, "offset" INTEGER, key TEXT, value TEXT,
              PRIMARY KEY (topic, partition, "offset"))"""
 INSERT = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)"
+
+
+class SqliteConfig(AbstractConfig):
+    database: str = setting(validator=NonEmptyString(), doc="The file of the database.")
+    buffer_rows: int = setting(default=500, validator=Range.at_least(1), doc="Write at so many records.")
+    buffer_ms: int = setting(
+        type=ConfigType.LONG, default=5000, validator=Range.at_least(0), doc="Write after so long."
+    )
 
 
 def place_of(record: SinkRecord) -> TopicPartition:
@@ -35,12 +37,12 @@ def row_of(record: SinkRecord) -> tuple[object, ...]:
 
 class SqliteTask(SinkTask):
     def start(self, props: Mapping[str, str]) -> None:
-        settings = CONFIG.parse(props)
-        self.most_rows = int(str(settings["buffer.rows"]))
-        self.longest_s = int(str(settings["buffer.ms"])) / 1000
+        config = SqliteConfig.parse(props)
+        self.most_rows = config.buffer_rows
+        self.longest_s = config.buffer_ms / 1000
         self.buffer: list[SinkRecord] = []
         self.since = time.monotonic()
-        self.database = sqlite3.connect(str(settings["database"]))
+        self.database = sqlite3.connect(config.database)
         self.database.execute(CREATE)
         self.add_metrics()
 
@@ -104,4 +106,4 @@ class SqliteSink(SinkConnector):
     def stop(self) -> None: ...
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return SqliteConfig.definition()

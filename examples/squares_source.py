@@ -3,21 +3,22 @@
 from collections.abc import Mapping
 
 from penstock.api import FrameSourceTask, SourceConnector, SourceFrame
-from penstock.config import ConfigDef, ConfigType, Range
+from penstock.config import AbstractConfig, ConfigDef, ConfigType, Range, setting
 from penstock.data import INT64_SCHEMA
 
 ROWS = 100_000
-CONFIG = (
-    ConfigDef()
-    .define("topic", ConfigType.STRING, doc="Where the squares go.")
-    .define("count", ConfigType.LONG, validator=Range.at_least(0), doc="How many there are.")
-)
 PARTITION = {"sequence": "squares"}
+
+
+class SquaresConfig(AbstractConfig):
+    topic: str = setting(doc="Where the squares go.")
+    count: int = setting(type=ConfigType.LONG, validator=Range.at_least(0), doc="How many there are.")
 
 
 class SquaresTask(FrameSourceTask):
     def start(self, props: Mapping[str, str]) -> None:
-        self.topic, self.end = props["topic"], int(props["count"])
+        config = SquaresConfig.parse(props)
+        self.topic, self.end = config.topic, config.count
         offset = self.context.offset_storage_reader().offset(PARTITION)
         self.next = int(str(offset["next"])) if offset else 0
 
@@ -53,4 +54,4 @@ class SquaresSource(SourceConnector):
     def stop(self) -> None: ...
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return SquaresConfig.definition()

@@ -5,6 +5,13 @@ The reaction of the worker depends on the class, never on the text::
     KafkaException                     errors of Kafka's common library
     |-- ConfigException                a setting is wrong: refused at validation, or the start fails
     |-- SerializationException         a (de)serializer failed: an error of that record
+    |-- AuthenticationException        a broker and the client do not accept each other: fatal until settings change
+    |   |-- SaslAuthenticationException    the login was refused
+    |   `-- SslAuthenticationException     the TLS handshake failed
+    |-- ProducerFencedException        another producer has the transactional id: nothing more can be sent
+    |-- TransactionalIdAuthorizationException  the user has no right to the transactional id
+    |-- TransactionAbortableException  the transaction cannot be committed: abort it, then begin another
+    |-- CommitOutcomeUnknownException  a commit was asked for and not answered: ask again
     |-- KafkaRetriableException        from ``poll`` or ``put``: try the same call again
     ConnectException                   fatal for the task or connector that raises it
     |-- RetriableException             from ``poll`` or ``put``: try the same call again
@@ -19,6 +26,8 @@ The reaction of the worker depends on the class, never on the text::
     |-- AlreadyExistsException         REST: 409
     |-- BadRequestException            REST: 400
     |-- ConflictException              REST: 409
+    |-- ForbiddenException             REST: 403
+    |-- NotReadyException              REST: 503
     |-- IllegalWorkerStateException    a context was used where or when it must not be
     |-- ToleranceExceededException     more errors than ``errors.tolerance`` allows
     `-- OffsetStoreException           source offsets could not be read or written
@@ -36,25 +45,35 @@ from penstock.traces import python_trace
 
 __all__ = [
     "AlreadyExistsException",
+    "AuthenticationException",
     "BadRequestException",
+    "CommitOutcomeUnknownException",
     "ConfigException",
     "ConflictException",
     "ConnectException",
     "DataException",
+    "FencedInstanceIdException",
+    "ForbiddenException",
     "IllegalWorkerStateException",
     "KafkaException",
     "KafkaRetriableException",
     "NotFoundException",
+    "NotReadyException",
     "OffsetStoreException",
     "PatternTimeoutException",
+    "ProducerFencedException",
     "RetriableException",
+    "SaslAuthenticationException",
     "SchemaBuilderException",
     "SchemaProjectorException",
     "SerializationException",
     "SparkSessionLostException",
     "SparkStoppedException",
     "SparkUnavailableException",
+    "SslAuthenticationException",
     "ToleranceExceededException",
+    "TransactionAbortableException",
+    "TransactionalIdAuthorizationException",
     "java_class_name",
     "stack_trace",
 ]
@@ -128,6 +147,62 @@ class KafkaRetriableException(KafkaException):
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.RetriableException"
 
 
+class AuthenticationException(KafkaException):
+    """A broker and the client do not accept each other. Trying again does not help before settings have changed."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.AuthenticationException"
+
+
+class SaslAuthenticationException(AuthenticationException):
+    """A broker refuses the login, or the client does not believe the broker's answer to it."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.SaslAuthenticationException"
+
+
+class SslAuthenticationException(AuthenticationException):
+    """The TLS handshake failed: a certificate is not accepted, or the two sides have no version or cipher in common."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.SslAuthenticationException"
+
+
+class ProducerFencedException(KafkaException):
+    """Another producer has the transactional id, or the coordinator has ended the transaction by its timeout.
+
+    The producer sends nothing any more. Whoever still owns the work makes another one, which begins where the offsets
+    that were committed end. If that happens again and again, raise ``transaction.timeout.ms`` or commit more often.
+    """
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.ProducerFencedException"
+
+
+class FencedInstanceIdException(KafkaException):
+    """Another consumer has joined the group with the same ``group.instance.id``."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.FencedInstanceIdException"
+
+
+class TransactionalIdAuthorizationException(KafkaException):
+    """The user may not use a transactional id: give it WRITE and DESCRIBE on the resource TransactionalId."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.TransactionalIdAuthorizationException"
+
+
+class TransactionAbortableException(KafkaException):
+    """The open transaction cannot be committed. ``abort`` it; the next one begins with a clean state."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.TransactionAbortableException"
+
+
+class CommitOutcomeUnknownException(KafkaException):
+    """A commit was asked for, and nobody knows yet whether it has happened.
+
+    Call ``commit`` again: it goes on asking until the coordinator answers. The next ``init_transactions`` with the same
+    transactional id settles it too; what was committed is then found by reading.
+    """
+
+    java_name: ClassVar[str] = "org.apache.kafka.common.errors.TimeoutException"
+
+
 class ConnectException(Exception):
     """Root of Connect's errors. Raised by a task or connector it means: FAILED, with this trace in the status."""
 
@@ -197,6 +272,18 @@ class BadRequestException(ConnectException):
 
 class ConflictException(ConnectException):
     """The worker or connector is not in a state where this can be done now."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.runtime.rest.errors.ConnectRestException"
+
+
+class ForbiddenException(ConnectException):
+    """Whoever asks may not ask for this."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.runtime.rest.errors.ConnectRestException"
+
+
+class NotReadyException(ConnectException):
+    """The worker cannot do this yet; the same request will work soon."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.runtime.rest.errors.ConnectRestException"
 

@@ -1,8 +1,17 @@
 """What authors of connectors, transforms, predicates and converters import. The standard library is all it needs.
 
-``SourceConnector`` and ``SourceTask`` (or ``FrameSourceTask``) make a source; ``SinkConnector`` and ``SinkTask`` (or
-``FrameSinkTask``) make a sink. Data types are in ``penstock.data``, settings in ``penstock.config``, errors in
-``penstock.errors``.
+Start from:
+
+- ``SourceConnector`` (``connector``) with ``SourceTask`` or ``FrameSourceTask`` (``source``): a source.
+- ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
+- ``SourceRecord``, ``SinkRecord`` (``record``) and ``SourceFrame``, ``SinkFrame`` (``frame``): what tasks hand over and
+  are given, record by record or as columns.
+- ``Transformation``, ``FrameTransformation`` (``transform``), ``Predicate`` (``predicate``), ``Converter`` and
+  ``HeaderConverter`` (``converter``): what stands between a task and Kafka.
+- ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): metrics and REST paths of one's own.
+
+Data types are in ``penstock.data``, settings in ``penstock.config``, errors in ``penstock.errors``. What calls all this
+is ``penstock.worker``.
 """
 
 from penstock.api.connector import (
@@ -24,6 +33,7 @@ from penstock.api.metrics import (
     CumulativeSum,
     Max,
     MetricName,
+    Min,
     Monitorable,
     PluginMetrics,
     Rate,
@@ -81,6 +91,7 @@ __all__ = [
     "HeaderConverter",
     "Max",
     "MetricName",
+    "Min",
     "Monitorable",
     "OffsetAndMetadata",
     "OffsetStorageReader",

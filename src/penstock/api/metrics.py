@@ -2,7 +2,7 @@
 
 Main types: ``PluginMetrics`` (where metrics are added; contexts and ``Monitorable`` give it), ``MetricName``,
 ``Sensor`` (takes values as they happen) and the stats that make numbers of them: ``Value``, ``CumulativeSum``,
-``CumulativeCount``, ``Max``, ``Avg``, ``Rate``.
+``CumulativeCount``, ``Max``, ``Min``, ``Avg``, ``Rate``.
 
 Thread: any.
 Source: org.apache.kafka.common.metrics, KIP-877.
@@ -23,6 +23,7 @@ __all__ = [
     "CumulativeSum",
     "Max",
     "MetricName",
+    "Min",
     "Monitorable",
     "PluginMetrics",
     "Rate",
@@ -62,7 +63,7 @@ class MetricName:
 
 @dataclass(frozen=True)
 class SampleWindow:
-    """Over what time ``Max``, ``Avg`` and ``Rate`` look: the latest samples, each of a fixed length.
+    """Over what time ``Max``, ``Min``, ``Avg`` and ``Rate`` look: the latest samples, each of a fixed length.
 
     Source: org.apache.kafka.common.metrics.MetricConfig.
 
@@ -152,6 +153,7 @@ class _Sample:
     count: int = 0
     total: float = 0.0
     largest: float = -math.inf
+    smallest: float = math.inf
 
 
 class _SampledStat(Stat):
@@ -169,6 +171,7 @@ class _SampledStat(Stat):
         latest.count += 1
         latest.total += value
         latest.largest = max(latest.largest, value)
+        latest.smallest = min(latest.smallest, value)
 
     def measure(self, now: float, window: SampleWindow) -> float:
         """See ``Stat``."""
@@ -194,6 +197,13 @@ class Max(_SampledStat):
 
     def _of(self, samples: deque[_Sample], now: float, window: SampleWindow) -> float:
         return max((sample.largest for sample in samples), default=math.nan)
+
+
+class Min(_SampledStat):
+    """The smallest value of the window; NaN when there is none. Source: org.apache.kafka.common.metrics.stats.Min."""
+
+    def _of(self, samples: deque[_Sample], now: float, window: SampleWindow) -> float:
+        return min((sample.smallest for sample in samples), default=math.nan)
 
 
 class Avg(_SampledStat):

@@ -1,10 +1,16 @@
 """A real single-node Kafka for quickstart, tests and benchmarks.
 
-Main types: `EmbeddedBroker` (one KRaft broker in a JVM of its own), `resolve_jars` (jars of Maven coordinates in a
-cache directory, fetched by the Ivy inside PySpark), `free_ports`. The package stands below `kafka` and uses no Kafka
-client: readiness is asked with a Metadata request written by hand.
+Start from:
 
-Thread: an `EmbeddedBroker` belongs to the thread that started it; the functions are safe from any thread.
+- ``EmbeddedBroker`` (``process``): one KRaft broker in a JVM of its own; ``EmbeddedCluster`` (``cluster``): several.
+- ``resolve_jars`` (``jars``): jars of Maven coordinates in a cache directory, fetched by the Ivy inside PySpark.
+- ``free_port``, ``free_ports`` (``ports``): ports that nobody uses.
+
+The other modules are parts of a broker's life: ``java`` finds a JVM, ``storage`` writes the files of a node, ``probe``
+asks whether it serves, ``guard`` ends it with its owner. The package stands below ``penstock.kafka`` and uses no Kafka
+client.
+
+Thread: an ``EmbeddedBroker`` belongs to the thread that started it; the functions are safe from any thread.
 """
 
 from penstock.broker.jars import (

@@ -49,6 +49,8 @@ class EmbeddedBroker:
         outlive: leave the JVM running when this process ends (for `penstock broker start`); without it the JVM is
             killed with its owner, however the owner ends.
         log_level: of the server's log file.
+        listeners: further ones by name, each with its settings: `security.protocol` (the name when it is left out) and
+            what Kafka reads below `listener.name.<name>.`; see `bootstrap_of`.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class EmbeddedBroker:
         heap: str = "512m",
         outlive: bool = False,
         log_level: str = "INFO",
+        listeners: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.data_dir = data_dir
         self._properties = dict(properties or {})
@@ -69,6 +72,8 @@ class EmbeddedBroker:
         self._outlive = outlive
         self._log_level = log_level
         self._port = port or 0
+        self._listeners = dict(listeners or {})
+        self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: OwnerGuard | None = None
 
@@ -81,6 +86,10 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """What a client's `bootstrap.servers` must be."""
         return f"{_HOST}:{self._port}"
+
+    def bootstrap_of(self, listener: str) -> str:
+        """What a client's `bootstrap.servers` must be for one of the further listeners, once the broker has started."""
+        return f"{_HOST}:{self._ports[listener]}"
 
     @property
     def pid(self) -> int | None:
@@ -120,10 +129,12 @@ class EmbeddedBroker:
             return self
         java = find_java()
         class_path = os.pathsep.join(map(str, resolve_jars(BROKER_COORDINATES, self._cache)))
-        chosen, controller_port = free_ports(2)
+        chosen, controller_port, *others = free_ports(2 + len(self._listeners))
         self._port = self._port or chosen
+        self._ports = self._ports or dict(zip(self._listeners, others, strict=True))
         data_dir = self.data_dir.absolute()
         properties = storage.node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
+        properties = storage.with_listeners(properties, _HOST, self._ports, self._listeners)
         configuration = storage.write_configuration(data_dir, properties, self._log_level)
         cluster_id = storage.stored_cluster_id(properties)
         if cluster_id is None:

@@ -88,6 +88,34 @@ def node_properties(
     return properties
 
 
+def with_listeners(
+    properties: Mapping[str, str], host: str, ports: Mapping[str, int], listeners: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """The properties of a node that has further listeners.
+
+    Args:
+        properties: without them.
+        host: where they listen.
+        ports: by their names.
+        listeners: their settings by name, `security.protocol` among them unless the name is one.
+
+    >>> base = {"listeners": "A://h:1", "advertised.listeners": "A://h:1", "listener.security.protocol.map": "A:SSL"}
+    >>> found = with_listeners(base, "h", {"SSL": 2}, {"SSL": {"ssl.client.auth": "required"}})
+    >>> found["listeners"], found["listener.security.protocol.map"], found["listener.name.ssl.ssl.client.auth"]
+    ('A://h:1,SSL://h:2', 'A:SSL,SSL:SSL', 'required')
+    """
+    found = dict(properties)
+    for name, settings in listeners.items():
+        place = f",{name}://{host}:{ports[name]}"
+        found["listeners"] += place
+        found["advertised.listeners"] += place
+        found["listener.security.protocol.map"] += f",{name}:{settings.get('security.protocol', name)}"
+        for key, text in settings.items():
+            if key != "security.protocol":
+                found[f"listener.name.{name.lower()}.{key}"] = text
+    return found
+
+
 def write_configuration(data_dir: Path, properties: Mapping[str, str], log_level: str) -> Path:
     """Write the node's properties and log configuration; returns the path of the properties.
 
@@ -126,16 +154,21 @@ def stored_cluster_id(properties: Mapping[str, str]) -> str | None:
     raise BrokerException(f"{path} names no cluster; use another data directory")
 
 
-def format_storage(java: Path, class_path: str, configuration: Path, options: Sequence[str]) -> str:
+def format_storage(
+    java: Path, class_path: str, configuration: Path, options: Sequence[str], cluster_id: str | None = None
+) -> str:
     """Format the storage with Kafka's own tool, so that the cluster has the release's default features.
 
+    Args:
+        cluster_id: of the cluster that the node belongs to; a new one when None.
+
     Returns:
-        The id of the new cluster.
+        The id of the cluster.
 
     Raises:
         BrokerException: the tool failed; its output is in the message.
     """
-    cluster_id = new_cluster_id()
+    cluster_id = cluster_id or new_cluster_id()
     command = [
         *(str(java), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options, "-cp", class_path),
         *("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", str(configuration)),

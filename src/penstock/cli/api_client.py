@@ -33,7 +33,17 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """No worker answered."""
+    """No worker answered.
+
+    Attributes:
+        reason: Why, for a text of somebody else's.
+    """
+
+    def __init__(self, url: str, reason: object) -> None:
+        super().__init__(
+            f"No worker answers at {url}: {reason}. Is it running? Another one is asked with --url or PENSTOCK_URL"
+        )
+        self.reason = str(reason)
 
 
 class ApiClient:
@@ -64,15 +74,26 @@ class ApiClient:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         self.warnings: list[str] = []
-        self._tls: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            try:
-                self._tls = ssl.create_default_context(cafile=ca_file)
-                if certificate is not None:
-                    self._tls.load_cert_chain(certificate)
-            except OSError as error:
-                named = " and ".join(name for name in (ca_file, certificate) if name)
-                raise ConfigException(f"The certificates of {named} cannot be used: {error}") from error
+        self._files = ca_file, certificate
+        self._tls = _context(ca_file, certificate) if parts.scheme == "https" else None
+
+    def at(self, url: str, timeout_s: float) -> ApiClient:
+        """The same user's client of another worker.
+
+        A login that was given for https is not sent over http.
+
+        Args:
+            url: Of the other worker, as a worker names it.
+            timeout_s: How long one answer may take.
+
+        Raises:
+            ConfigException: the address is none, or a file of certificates cannot be used.
+        """
+        ca_file, certificate = self._files
+        other = ApiClient(url, timeout_s=timeout_s, ca_file=ca_file, certificate=certificate)
+        if self._tls is None or other._tls is not None:
+            other._headers = dict(self._headers)
+        return other
 
     def call(
         self,
@@ -114,11 +135,18 @@ class ApiClient:
             with error:
                 raise ApiError(error.code, _message(error)) from error
         except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise Unreachable(
-                f"No worker answers at {self.url}: {reason}. Is it running? Another one is asked with --url or "
-                "PENSTOCK_URL"
-            ) from error
+            raise Unreachable(self.url, getattr(error, "reason", None) or error) from error
+
+
+def _context(ca_file: str | None, certificate: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+    except OSError as error:
+        named = " and ".join(name for name in (ca_file, certificate) if name)
+        raise ConfigException(f"The certificates of {named} cannot be used: {error}") from error
+    return context
 
 
 def _worker_url(url: str) -> SplitResult:

@@ -34,6 +34,7 @@ class RunningBroker:
 
     @property
     def bootstrap_servers(self) -> str:
+        """Where clients reach the broker, as the setting ``bootstrap.servers`` has it."""
         return f"127.0.0.1:{self.port}"
 
 

@@ -1,6 +1,7 @@
 """Reads the connector files of the command line: Java properties, or JSON as in ``POST /connectors`` or flat.
 
-Main types: ``ConnectorFile``; ``read_connector_files``. Pure but for reading the files.
+Main types: ``ConnectorFile``; ``read_connector_files``. Pure but for reading the files. ``read_given`` and
+``read_json`` read other files that commands name.
 
 Source: org.apache.kafka.connect.cli.ConnectStandalone.parseConnectorConfigurationFile.
 """
@@ -8,9 +9,11 @@ Source: org.apache.kafka.connect.cli.ConnectStandalone.parseConnectorConfigurati
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException
@@ -61,6 +64,28 @@ def read_text(path: str) -> str:
         raise ConfigException(f"The file {path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigException(f"The file {path} is not UTF-8 text: {error}") from error
+
+
+def read_given(file: str) -> str:
+    """The text of a file that the command line names; ``-`` is standard input.
+
+    Raises:
+        ConfigException: it cannot be read.
+    """
+    return sys.stdin.read() if file == "-" else read_text(file)
+
+
+def read_json(file: str) -> Any:
+    """The JSON in a file that the command line names; ``-`` is standard input.
+
+    Raises:
+        ConfigException: it cannot be read, or is not JSON.
+    """
+    text = read_given(file)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigException(f"{file} is not valid JSON: {error}") from error
 
 
 def parse_connector_file(path: str, text: str) -> ConnectorFile:

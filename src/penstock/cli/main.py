@@ -12,9 +12,11 @@ import click
 from penstock import __version__
 from penstock.cli.api_client import ApiClient, ApiError, Unreachable
 from penstock.cli.broker import broker
-from penstock.cli.connectors import EXIT_REFUSED, EXIT_UNREACHABLE, connectors
+from penstock.cli.cluster import cluster
+from penstock.cli.connectors import connectors
 from penstock.cli.output import complain, show_json, table
 from penstock.cli.quickstart import quickstart
+from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConfigException
 
 
@@ -81,6 +83,7 @@ def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
 
 
 main.add_command(connectors)
+main.add_command(cluster)
 main.add_command(broker)
 main.add_command(quickstart)
 

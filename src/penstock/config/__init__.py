@@ -1,8 +1,21 @@
 """Definitions of configurations, their parsing and checking, and the providers of values kept elsewhere.
 
-A connector or plugin author builds a `ConfigDef` from `ConfigType`, `Importance`, `Width` and validators.
+Start from:
+
+- ``AbstractConfig``, ``setting`` (``abstract_config``): the settings of a class as typed fields.
+- ``ConfigDef`` (``definition``): what these fields define; or built by hand, of ``ConfigType``, ``Importance`` and
+  ``Width`` (``kinds``) and of ``validators``.
+- ``parse_type`` (``parse``): the text of one setting as a value, by Java's rules.
+- ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and where the value comes from.
+- ``JavaPattern`` (``java_pattern``): a regular expression that a user wrote, in linear time or with a limit;
+  ``java_regex`` translates it.
+- ``load_properties`` (``properties``): Java's properties files.
+
+Which settings Penstock itself has is in ``penstock.settings``; how a whole connector is checked is in
+``penstock.validation``. But for the patterns, the standard library is all it needs.
 """
 
+from penstock.config.abstract_config import AbstractConfig, setting
 from penstock.config.definition import ConfigDef, ConfigKey, Recommender
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
 from penstock.config.parse import ClassResolver, convert_to_string, find_class, import_class, parse_type
@@ -34,6 +47,7 @@ from penstock.config.values import Config, ConfigValue, Password
 
 __all__ = [
     "NO_DEFAULT",
+    "AbstractConfig",
     "AnyNonDuplicate",
     "CaseInsensitiveValidString",
     "ClassResolver",
@@ -69,4 +83,5 @@ __all__ = [
     "load_properties",
     "parse_properties",
     "parse_type",
+    "setting",
 ]

@@ -1,85 +1,271 @@
-"""The named character classes of Java's regular expressions, written for Python's `re`.
+"""The characters that Java's regular expressions have names for, and those that are one without regard to case.
 
-Main function: `property_class`. Pure functions, usable from any thread.
+Main functions: ``property_set``, ``folded`` and ``folded_range``. Pure functions, usable from any thread.
+
+The properties of characters are those of Python's Unicode, and of ``regex`` where Python has none; Java's may be older
+or newer.
+Source: java.util.regex.CharPredicates, java.util.regex.Pattern.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-LINE_ENDS: Final = r"\n\r\u0085\u2028\u2029"
-HORIZONTAL: Final = r" \t\u00a0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
-VERTICAL: Final = r"\n\x0b\f\r\u0085\u2028\u2029"
+import regex
+
+from penstock.config.char_sets import ALL, NONE, CharSet
+
+LINE_ENDS: Final = CharSet.from_text("\n\r\u0085\u2028\u2029")
+HORIZONTAL: Final = CharSet.from_text(" \t\u00a0\u1680\u180e\u202f\u205f\u3000") | CharSet.of((0x2000, 0x200A))
+VERTICAL: Final = LINE_ENDS | CharSet.from_text("\x0b\f")
+DIGITS: Final = CharSet.of((0x30, 0x39))
+_LOWER: Final = CharSet.of((0x61, 0x7A))
+_UPPER: Final = CharSet.of((0x41, 0x5A))
+_ALPHA: Final = _LOWER | _UPPER
+WORD: Final = _ALPHA | DIGITS | CharSet.from_text("_")
+SPACE: Final = CharSet.from_text(" \t\n\x0b\f\r")
+_GRAPH: Final = CharSet.of((0x21, 0x7E))
 
 _POSIX: Final = {
-    "Lower": "a-z",
-    "Upper": "A-Z",
-    "ASCII": r"\x00-\x7f",
-    "Alpha": "a-zA-Z",
-    "Digit": "0-9",
-    "Alnum": "a-zA-Z0-9",
-    "Punct": r"!-/:-@\[-`{-~",
-    "Graph": "!-~",
-    "Print": " -~",
-    "Blank": r" \t",
-    "Cntrl": r"\x00-\x1f\x7f",
-    "XDigit": "0-9a-fA-F",
-    "Space": r" \t\n\x0b\f\r",
+    "Lower": _LOWER,
+    "Upper": _UPPER,
+    "ASCII": CharSet.of((0, 0x7F)),
+    "Alpha": _ALPHA,
+    "Digit": DIGITS,
+    "Alnum": _ALPHA | DIGITS,
+    "Punct": _GRAPH - _ALPHA - DIGITS,
+    "Graph": _GRAPH,
+    "Print": CharSet.of((0x20, 0x7E)),
+    "Blank": CharSet.from_text(" \t"),
+    "Cntrl": CharSet.of((0, 0x1F), (0x7F, 0x7F)),
+    "XDigit": DIGITS | CharSet.of((0x41, 0x46), (0x61, 0x66)),
+    "Space": SPACE,
+    "L1": CharSet.of((0, 0xFF)),
+    "all": ALL,
 }
-_BY_TEST: Final[dict[str, Callable[[str], bool]]] = {
-    "isalphabetic": lambda char: char.isalpha() or unicodedata.category(char) == "Nl",
-    "isletter": str.isalpha,
-    "isdigit": lambda char: unicodedata.category(char) == "Nd",
-    "isuppercase": str.isupper,
-    "islowercase": str.islower,
-    "iswhite_space": lambda char: char.isspace() and char not in "\x1c\x1d\x1e\x1f",
-    "javalowercase": str.islower,
-    "javauppercase": str.isupper,
-    "javaletter": str.isalpha,
-    "javadigit": lambda char: unicodedata.category(char) == "Nd",
-    "javaletterordigit": lambda char: char.isalpha() or unicodedata.category(char) == "Nd",
+#: Names of several categories.
+_SEVERAL: Final = {
+    "LC": ("Lu", "Ll", "Lt"),
+    "LD": ("L", "Nd"),
+    "javaLetter": ("L",),
+    "javaLetterOrDigit": ("L", "Nd"),
+    "javaDigit": ("Nd",),
+    "javaTitleCase": ("Lt",),
+    "javaSpaceChar": ("Z",),
+    "javaISOControl": ("Cc",),
 }
-_CATEGORIES: Final = re.compile(r"L[ultmo]?|M[nec]?|N[dlo]?|P[dsecoif]?|S[mcko]?|Z[slp]?|C[cfosn]?")
+#: Behind ``Is``, in any case.
+_SEVERAL_OF_UNICODE: Final = {
+    "LETTER": ("L",),
+    "DIGIT": ("Nd",),
+    "TITLECASE": ("Lt",),
+    "CONTROL": ("Cc",),
+    "CNTRL": ("Cc",),
+    "PUNCTUATION": ("P",),
+    "PUNCT": ("P",),
+}
+#: Properties of Unicode: behind ``Is``, in any case; and by the methods of ``java.lang.Character``.
+_PROPERTIES: Final = {
+    "ALPHABETIC": "Alphabetic",
+    "ALPHA": "Alphabetic",
+    "IDEOGRAPHIC": "Ideographic",
+    "LOWERCASE": "Lowercase",
+    "LOWER": "Lowercase",
+    "UPPERCASE": "Uppercase",
+    "UPPER": "Uppercase",
+}
+_JAVA_PROPERTIES: Final = {
+    "javaAlphabetic": "Alphabetic",
+    "javaIdeographic": "Ideographic",
+    "javaLowerCase": "Lowercase",
+    "javaUpperCase": "Uppercase",
+}
+#: What these mean without regard to case: any letter that has one.
+_CASED_CATEGORIES: Final = frozenset(("Lu", "Ll", "Lt"))
+_CASED_PROPERTIES: Final = frozenset(("Lowercase", "Uppercase"))
 
 
-def property_class(name: str) -> str | None:
-    """The inside of a bracket expression for `\\p{name}`; None when the name is not known.
+def property_set(name: str, *, folds: bool) -> CharSet | None:
+    """The characters of `\\p{name}`; None when the name is not known here.
 
-    Known are the POSIX classes, which are ASCII only as in Java, the general categories with and without
-    `Is` or `general_category=`, and the common binary properties.
+    Known are the POSIX classes, which are ASCII only as in Java, the general categories, properties of
+    ``java.lang.Character`` and the common properties of Unicode; no scripts and blocks.
 
-    >>> property_class("Alpha"), property_class("NoSuch")
-    ('a-zA-Z', None)
+    Args:
+        name: What stands in the brackets.
+        folds: Whether the flag ``i`` is set.
+
+    >>> property_set("Alpha", folds=False).ranges, property_set("NoSuch", folds=False)
+    (((65, 90), (97, 122)), None)
     """
+    kind, equals, value = name.partition("=")
+    if equals:
+        return _by_java_name(value, folds) if kind.lower() in ("gc", "general_category") else None
+    if name.startswith("Is"):
+        found = _by_unicode_name(name[2:].upper(), folds)
+        return _by_java_name(name[2:], folds) if found is None else found
+    return _by_java_name(name, folds)
+
+
+def _by_java_name(name: str, folds: bool) -> CharSet | None:
+    if folds and name in ("Lower", "Upper"):
+        return _ALPHA
+    if folds and name in _CASED_CATEGORIES:
+        return _of_categories(*_CASED_CATEGORIES)
+    if folds and name == "javaTitleCase":
+        return _cased()
     if name in _POSIX:
         return _POSIX[name]
-    lowered = name.lower()
-    if lowered in _BY_TEST:
-        return _ranges(lowered)
-    bare = name
-    for prefix in ("Is", "gc=", "general_category="):
-        bare = bare.removeprefix(prefix)
-    if bare == "LC":
-        return "".join(map(_ranges, ("Lu", "Ll", "Lt")))
-    return _ranges(bare) if _CATEGORIES.fullmatch(bare) else None
+    if name in _JAVA_PROPERTIES:
+        return _of_property(_JAVA_PROPERTIES[name], folds)
+    if name in _SEVERAL:
+        return _of_categories(*_SEVERAL[name])
+    return _of_categories(name) if name in _names_of_categories() else None
+
+
+def _by_unicode_name(name: str, folds: bool) -> CharSet | None:
+    if folds and name == "TITLECASE":
+        return _cased()
+    if name in _PROPERTIES:
+        return _of_property(_PROPERTIES[name], folds)
+    if name in _SEVERAL_OF_UNICODE:
+        return _of_categories(*_SEVERAL_OF_UNICODE[name])
+    make = _MADE.get(name)
+    return None if make is None else make()
+
+
+def _names_of_categories() -> set[str]:
+    return {name[:length] for name in _by_category() for length in (1, 2)}
+
+
+@lru_cache(maxsize=1)
+def _by_category() -> dict[str, CharSet]:
+    """The characters of each general category; one pass over all of Unicode, about a quarter of a second."""
+    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    category, start = unicodedata.category("\0"), 0
+    for point in range(1, sys.maxunicode + 2):
+        other = unicodedata.category(chr(point)) if point <= sys.maxunicode else ""
+        if other != category:
+            found[category].append((start, point - 1))
+            category, start = other, point
+    return {name: CharSet(tuple(ranges)) for name, ranges in found.items()}
 
 
 @lru_cache(maxsize=64)
-def _ranges(name: str) -> str:
-    """The characters of a category or property as ranges; one pass over all of Unicode, about a fifth of a second."""
-    test = _BY_TEST.get(name) or (lambda char: unicodedata.category(char).startswith(name))
-    parts: list[str] = []
-    start: int | None = None
-    for point in range(sys.maxunicode + 2):
-        inside = point <= sys.maxunicode and test(chr(point))
-        if inside and start is None:
-            start = point
-        elif not inside and start is not None:
-            parts.append(f"\\U{start:08x}" if start == point - 1 else f"\\U{start:08x}-\\U{point - 1:08x}")
-            start = None
-    return "".join(parts)
+def _of_categories(*names: str) -> CharSet:
+    parts = [part for name, one in _by_category().items() if name.startswith(names) for part in one.ranges]
+    return CharSet.of(*parts)
+
+
+@lru_cache(maxsize=16)
+def _property(name: str) -> CharSet:
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    found = CharSet.of(*((one.start(), one.end() - 1) for one in regex.finditer(rf"\p{{{name}}}+", every)))
+    return found - _of_categories("Cn")
+
+
+def _of_property(name: str, folds: bool) -> CharSet:
+    return _cased() if folds and name in _CASED_PROPERTIES else _property(name)
+
+
+def _cased() -> CharSet:
+    return _property("Lowercase") | _property("Uppercase") | _of_categories("Lt")
+
+
+def _graph() -> CharSet:
+    return ~_of_categories("Z", "Cc", "Cs", "Cn")
+
+
+def _blank() -> CharSet:
+    return _of_categories("Zs") | CharSet.from_text("\t")
+
+
+def _white_space() -> CharSet:
+    return _of_categories("Z") | CharSet.of((9, 13), (0x85, 0x85))
+
+
+def _hex_digits() -> CharSet:
+    return _of_categories("Nd") | _POSIX["XDigit"] | CharSet.of((0xFF21, 0xFF26), (0xFF41, 0xFF46))
+
+
+#: Properties behind ``Is`` that are put together.
+_MADE: Final[dict[str, Callable[[], CharSet]]] = {
+    "ALNUM": lambda: _property("Alphabetic") | _of_categories("Nd"),
+    "ASSIGNED": lambda: ~_of_categories("Cn"),
+    "BLANK": _blank,
+    "GRAPH": _graph,
+    "PRINT": lambda: (_graph() | _blank()) - _of_categories("Cc"),
+    "WORD": lambda: _property("Alphabetic") | _of_categories("M", "Nd", "Pc") | CharSet.of((0x200C, 0x200D)),
+    **dict.fromkeys(("WHITE_SPACE", "WHITESPACE", "SPACE"), _white_space),
+    **dict.fromkeys(("HEX_DIGIT", "HEXDIGIT", "XDIGIT"), _hex_digits),
+}
+
+
+# ------------------------------------------------------------------------------------------------------------- case
+def folded(point: int, *, unicode: bool) -> CharSet:
+    """The characters that are one without regard to case.
+
+    Args:
+        point: One of them.
+        unicode: Whether that is about all letters; otherwise it is about those of ASCII.
+
+    >>> [sorted(map(chr, folded(ord(char), unicode=True))) for char in "k1"]
+    [['K', 'k', '\u212a'], ['1']]
+    """
+    char = chr(point)
+    if not unicode:
+        return CharSet.from_text(char.lower() + char.upper()) if point in _ALPHA else CharSet.from_text(char)
+    upper = _simple_upper(point)
+    lower = _simple_lower(upper)
+    if upper == lower:
+        return CharSet.from_text(char)
+    return _by_fold().get(lower, NONE) | CharSet.containing((point, lower))
+
+
+def folded_range(first: int, last: int, *, unicode: bool) -> CharSet:
+    """The characters of a range, and those that are one with any of them without regard to case."""
+    inside = CharSet.of((first, last))
+    if not unicode:
+        letters = [point for point in _ALPHA if ord(chr(point).swapcase()) in inside]
+        return inside | CharSet.containing(letters)
+    others = (point for point, (upper, lower) in _cases().items() if first <= upper <= last or first <= lower <= last)
+    return inside | CharSet.containing(others)
+
+
+@lru_cache(maxsize=1)
+def _cases() -> dict[int, tuple[int, int]]:
+    """The characters that have cases: their upper case, and the lower case of that."""
+    found: dict[int, tuple[int, int]] = {}
+    for point in range(sys.maxunicode + 1):
+        upper = _simple_upper(point)
+        lower = _simple_lower(upper)
+        if upper != point or lower != point:
+            found[point] = (upper, lower)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _by_fold() -> dict[int, CharSet]:
+    same: defaultdict[int, list[int]] = defaultdict(list)
+    for point, (_, lower) in _cases().items():
+        same[lower].append(point)
+    return {lower: CharSet.containing(points) for lower, points in same.items()}
+
+
+def _simple_upper(point: int) -> int:
+    """The upper case of one character, where that is one."""
+    char = chr(point)
+    upper = char.upper()
+    # What is written with a iota below is one letter in capitals at the beginning of a word alone.
+    upper = upper if len(upper) == 1 else char.title()
+    return ord(upper) if len(upper) == 1 else point
+
+
+def _simple_lower(point: int) -> int:
+    # The one letter whose lower case is two characters is the I with a dot.
+    return ord(chr(point).lower()[0])

@@ -5,13 +5,14 @@ whole worker. RE2 answers whether a text matches, in linear time. What RE2 canno
 around, possessive quantifiers), and where a match and its groups are, is left to ``regex``, which lets other threads
 run and gives up after ``LIMIT_S``.
 
-Main type: ``JavaPattern``, made by ``penstock.config.java_regex.compile_java``. Immutable, usable from any thread.
+Main type: ``JavaPattern``, made by ``penstock.config.java_regex.compile_java``. Usable from any thread.
 """
 
 from __future__ import annotations
 
-import math
-import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import re2
@@ -20,16 +21,37 @@ import regex
 from penstock.errors import PatternTimeoutException
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import re
 
-#: Seconds that one search of one text may take. Names of topics take microseconds: a pattern needs a thousand times
-#: as long only if it tries the same characters over and over, so that a busy machine fails no good record.
+#: Seconds of processor time that one search of one text may take. Names of topics take microseconds: a pattern needs a
+#: thousand times as long only if it tries the same characters over and over.
 LIMIT_S: Final = 0.05
+#: ``regex`` counts what all threads of the process take. A search that ended for what others took begins anew, with
+#: twice the time, so often at most.
+_TRIES: Final = 4
 _SHOWN: Final = 60
-#: ``regex`` writes out what has to be there: ten letters of a pattern could take all memory.
-_MOST_REPEATED: Final = 100_000
-_LEAST: Final = re.compile(r"(?<!\\)\{([0-9]+),?[0-9]*\}")
-_ESCAPE: Final = re.compile(r"\\(U[0-9a-fA-F]{8}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+#: So many texts that took too long are remembered, if they are no longer than this.
+_MOST_REMEMBERED: Final = 1_000
+_LONGEST_REMEMBERED: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A Java pattern for the engines.
+
+    Attributes:
+        limited: It for ``regex``.
+        linear: It for RE2; None = RE2 cannot do it.
+        only_whole: ``linear`` tells only whether all of a text matches.
+        folds: Whether references to groups are compared without regard to the case of ASCII's letters.
+        uncertain: Groups that hold in Java what they took in a try that failed later, in some cases.
+    """
+
+    limited: str
+    linear: str | None
+    only_whole: bool = False
+    folds: bool = False
+    uncertain: frozenset[int] = frozenset()
 
 
 class JavaPattern:
@@ -37,37 +59,31 @@ class JavaPattern:
 
     Args:
         java: The pattern as the user wrote it, for messages.
-        translated: The same for Python's ``re`` with ``re.ASCII``.
+        translated: The same for the engines.
 
     Attributes:
-        pattern: What was given as ``translated``.
+        pattern: It as ``regex`` runs it.
         groups: How many groups it has.
         groupindex: The numbers of its named groups.
+        uncertain_groups: Groups whose text may be another in Java.
 
     Raises:
-        re.error: Python cannot do what the pattern asks for.
-        OverflowError: A count is too large for Python.
+        regex.error: The engine cannot do what the pattern asks for.
+        OverflowError: A count is too large for it.
         RecursionError: Groups are nested too deeply.
     """
 
-    def __init__(self, java: str, translated: str) -> None:
-        checked = re.compile(translated, re.ASCII)
+    def __init__(self, java: str, translated: Translated) -> None:
         self.java = java
-        self.pattern: str = checked.pattern
-        self.groups: int = checked.groups
-        self.groupindex: Mapping[str, int] = checked.groupindex
-        self._linear = _linear(translated)
-        if math.prod(max(int(low), 1) for low in _LEAST.findall(translated)) > _MOST_REPEATED:
-            raise re.error(f"repetitions that ask for more than {_MOST_REPEATED} of something")
-        folds_all = "(?iu:" in translated
-        if folds_all and "(?i:" in translated:
-            raise re.error("letters of ASCII and all letters without regard to case in one pattern")
-        try:
-            # The flag of the whole pattern decides which letters ``regex`` folds, whatever a group says.
-            flag = regex.UNICODE if folds_all else regex.ASCII
-            self._limited: Any = regex.compile(translated, flag | regex.VERSION0)
-        except regex.error as error:
-            raise re.error(str(error)) from error
+        self._translated = translated
+        flag = regex.ASCII if translated.folds else regex.UNICODE
+        self._limited: Any = regex.compile(translated.limited, flag | regex.VERSION0)
+        self._linear = _linear(translated.linear)
+        self.pattern: str = translated.limited
+        self.groups: int = self._limited.groups
+        self.groupindex: Mapping[str, int] = self._limited.groupindex
+        self.uncertain_groups = translated.uncertain
+        self._too_long: dict[str, None] = {}
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches, as Java's ``Matcher.matches``.
@@ -79,6 +95,16 @@ class JavaPattern:
             return self._linear.fullmatch(text) is not None
         return self._within_limit(self._limited.fullmatch, text) is not None
 
+    def found_in(self, text: str) -> bool:
+        """Whether a part of the text matches.
+
+        Raises:
+            PatternTimeoutException: As ``matches``.
+        """
+        if self._linear is not None and not self._translated.only_whole and _is_encodable(text):
+            return self._linear.search(text) is not None
+        return self.find(text) is not None
+
     def find(self, text: str) -> re.Match[str] | None:
         """The first match in the text, as Java's ``Matcher.find``.
 
@@ -88,37 +114,40 @@ class JavaPattern:
         found: re.Match[str] | None = self._within_limit(self._limited.search, text)
         return found
 
-    def _within_limit(self, search: Any, text: str) -> Any:
-        try:
-            return search(text, timeout=LIMIT_S, concurrent=True)
-        except TimeoutError:
-            raise PatternTimeoutException(
-                f"The regular expression {_shortened(self.java)} took longer than {LIMIT_S * 1000:g} ms for the text "
-                f"'{_shortened(text)}'. Write it without repetitions inside of repetitions, or without references to "
-                "groups, look-around, $ and (?i): what has none of these runs in linear time"
-            ) from None
+    def _within_limit(self, search: Callable[..., Any], text: str) -> Any:
+        """What a search gives. A text that took too long once is not tried again, however many records have it."""
+        if text not in self._too_long:
+            for attempt in range(_TRIES):
+                begun = time.thread_time()
+                try:
+                    return search(text, timeout=LIMIT_S * 2**attempt, concurrent=True)
+                except TimeoutError:
+                    if time.thread_time() - begun >= LIMIT_S / 2:
+                        break
+            if len(text) <= _LONGEST_REMEMBERED:
+                if len(self._too_long) >= _MOST_REMEMBERED:
+                    self._too_long.clear()
+                self._too_long[text] = None
+        raise PatternTimeoutException(
+            f"The regular expression {_shortened(self.java)} took longer than {LIMIT_S * 1000:g} ms for the text "
+            f"'{_shortened(text)}'. Write it without repetitions inside of repetitions, or without references to "
+            "groups, look-around, possessive quantifiers and \\b: what has none of these runs in linear time"
+        )
 
-    def __reduce__(self) -> tuple[type[JavaPattern], tuple[str, str]]:
-        return JavaPattern, (self.java, self.pattern)
+    def __reduce__(self) -> tuple[type[JavaPattern], tuple[str, Translated]]:
+        return JavaPattern, (self.java, self._translated)
 
 
-def _linear(translated: str) -> Any:
-    """The pattern for RE2; None where RE2 cannot run it, or would fold the case of other letters than Java."""
-    if "(?i" in translated:
+def _linear(expression: str | None) -> Any:
+    """The pattern for RE2; None where RE2 cannot run it."""
+    if expression is None:
         return None
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(_ESCAPE.sub(_re2_escape, translated), options)
+        return re2.compile(expression, options)
     except (re2.error, UnicodeEncodeError):
         return None
-
-
-def _re2_escape(found: re.Match[str]) -> str:
-    escaped = found[1]
-    if escaped == "Z":
-        return r"\z"
-    return f"\\x{{{escaped[1:]}}}" if escaped[0] in "uU" and len(escaped) > 1 else found[0]
 
 
 def _is_encodable(text: str) -> bool:

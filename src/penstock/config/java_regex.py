@@ -1,52 +1,55 @@
-"""Java's regular expressions in the syntax of Python's `re`; `java_pattern` runs them.
+"""Java's regular expressions for the engines that run them here; `java_pattern` asks these.
 
-Configurations hold Java patterns (`topics.regex`, topic creation groups, allow lists). Most of the syntax is
-shared; what differs is written anew: quoting, POSIX and Unicode classes, nested classes and intersections,
-named groups, inline flags in the middle, line ends, and syntax that Java refuses and Python takes as text.
+Configurations hold Java patterns (`topics.regex`, topic creation groups, allow lists). Each is read as Java reads it
+and written anew for two engines: RE2, which takes linear time, where it can do it, and `regex`, which has a limit.
+Sets of characters are written out, so that no engine's idea of letters and their cases counts. What would be another
+pattern here than in Java is refused.
 
-Main functions: `translate`, `compile_java`. Pure functions, usable from any thread.
+Main function: `compile_java`. Pure functions, usable from any thread.
+Source: java.util.regex.Pattern.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NoReturn
 
-from penstock.config.java_char_classes import HORIZONTAL, LINE_ENDS, VERTICAL, property_class
-from penstock.config.java_pattern import JavaPattern
+import regex
+
+from penstock.config.char_sets import ALL, NONE, CharSet
+from penstock.config.java_char_classes import LINE_ENDS
+from penstock.config.java_pattern import JavaPattern, Translated
+from penstock.config.java_regex_characters import CharacterReader, JavaRegexError
+from penstock.config.java_regex_pieces import (
+    LAST_LINE_END,
+    LINE_BEGINNING,
+    LINE_BREAK,
+    LINE_END,
+    WORD_BOUNDARY,
+    Count,
+    Piece,
+    anchor,
+    either,
+    in_order,
+    of_set,
+)
 from penstock.errors import ConfigException
 
-_ANY: Final = r"[\s\S]"
-_DOT: Final = f"[^{LINE_ENDS}]"
-_FINAL_LINE_END: Final = rf"(?=(?:\r\n|[{LINE_ENDS}])?\Z)"
-_LINE_BREAK: Final = rf"(?:\r\n|[{VERTICAL}])"
-_CONTROLS: Final = {"t": r"\t", "n": r"\n", "r": r"\r", "f": r"\f", "a": r"\x07", "e": r"\x1b"}
-_CONTROL_CODES: Final = {r"\t": 9, r"\n": 10, r"\f": 12, r"\r": 13}
-# Classes that keep their meaning inside and outside of brackets; Java's \s has the vertical tab as Python's has.
-_SETS: Final = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0b\f\r", "h": HORIZONTAL, "v": VERTICAL}
-# Java repeats these, Python only inside of a group.
-_ANCHORS: Final = ("^", r"\A", r"\Z")
-_BLANKS: Final = tuple(" \t\n\x0b\f\r")
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 #: Java keeps the counts of ``{n,m}`` in 32 bits.
 _MAX_COUNT: Final = 2**31 - 1
 _COUNT: Final = re.compile(r"\{([0-9]+)(,?)([0-9]*)")
-_FLAGS: Final = re.compile(r"([idmsuxU]*)(?:-([idmsuxU]*))?")
-_COMMENT: Final = re.compile(r"#[^\n\r\u0085\u2028\u2029]*")
-
-
-class JavaRegexError(ValueError):
-    """A pattern that Java refuses; the text is that of Java's PatternSyntaxException."""
-
-    def __init__(self, description: str, pattern: str, index: int) -> None:
-        near = f" near index {index}" if index >= 0 else ""
-        mark = f"\n{' ' * index}^" if 0 <= index < len(pattern) else ""
-        super().__init__(f"{description}{near}\n{pattern}{mark}")
+_FLAGS: Final = re.compile(r"([idmsuxUc]*)(?:-([idmsuxUc]*))?")
+#: ``regex`` writes out what has to be there: ten letters of a pattern could take all memory.
+_MOST_REPEATED: Final = 100_000
+#: To compile so many takes a second or two.
+_LONGEST: Final = 300_000
 
 
 def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid regex") -> JavaPattern:
-    """Compiles a Java pattern.
+    r"""Compiles a Java pattern.
 
     Args:
         pattern: The pattern as Java would take it.
@@ -54,7 +57,10 @@ def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid rege
         what: How the message begins.
 
     Raises:
-        ConfigException: The pattern is wrong, or uses what Python cannot do; with the position.
+        ConfigException: The pattern is wrong, or asks for what cannot be done here; with the position.
+
+    >>> compile_java(r"\Qa.b\E-(?<n>\p{Lower}++)[a-z&&[^x]]").pattern
+    'a\\.b\\-(?P<n>[a-z]++)[a-wy-z]'
     """
     try:
         return _compile(pattern)
@@ -62,427 +68,410 @@ def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid rege
         raise ConfigException(name, pattern, f"{what}: {error}") from error
 
 
-def translate(pattern: str, *, name: str = "regex") -> str:
-    r"""The Python pattern that matches what a Java pattern matches; to be compiled with `re.ASCII`.
-
-    Raises:
-        ConfigException: As `compile_java`.
-
-    >>> translate(r"\Qa.b\E-(?<n>\p{Lower}++)[a-z&&[^x]]")
-    'a\\.b\\-(?P<n>[a-z]++)(?:(?=[a-z])[^x])'
-    """
-    return compile_java(pattern, name=name).pattern
-
-
 @lru_cache(maxsize=512)
 def _compile(pattern: str) -> JavaPattern:
-    translated = _Translator(pattern).translate()
     try:
-        return JavaPattern(pattern, translated)
-    except (re.error, OverflowError, RecursionError) as error:
+        return _Translator(pattern).translate()
+    except (regex.error, OverflowError, RecursionError) as error:
         raise JavaRegexError(f"Not supported here: {error}", pattern, -1) from error
 
 
 class _Translator:
-    """A recursive descent over one pattern that writes the Python pattern as it goes."""
+    """A recursive descent over one pattern."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._at = 0
+        self._java = pattern
+        self._reader = CharacterReader(pattern)
         self._groups = 0
-        self._names: set[str] = set()
-        self._flags: frozenset[str] = frozenset()
+        self._numbers: dict[str, int] = {}
+        self._open: list[int] = []
+        self._written = 0
+        # Where it is: how many groups around, and if what is read is looked for behind.
+        self._depth = 0
+        self._behind = False
+        self._only_whole = False
+        self._folds = False
+        self._boundary = False
+        # Where groups begin, repeated ones begin and end, and references to groups are.
+        self._begun: list[int] = []
+        self._loops: list[tuple[int, int]] = []
+        self._referred: list[tuple[int, int]] = []
+        self._following: set[int] = set()
+        self._uncertain: set[int] = set()
 
-    def translate(self) -> str:
-        translated = self._alternatives()
-        if self._at < len(self._pattern):
-            self._fail("Unmatched closing ')'", self._at - 1)
-        return translated
+    def translate(self) -> JavaPattern:
+        piece = self._alternatives()
+        if not self._reader.ended:
+            self._reader.fail("Unmatched closing ')'", self._reader.at - 1)
+        self._check_references()
+        if self._folds and self._boundary:
+            self._refuse("a reference to a group without regard to case, and \\b")
+        return JavaPattern(
+            self._java,
+            Translated(piece.limited, piece.linear, self._only_whole, self._folds, frozenset(self._uncertain)),
+        )
 
-    def _fail(self, description: str, index: int | None = None) -> NoReturn:
-        raise JavaRegexError(description, self._pattern, self._at if index is None else index)
+    def _refuse(self, what: str) -> NoReturn:
+        raise JavaRegexError(f"Not supported here: {what}", self._java, -1)
 
-    def _peek(self, length: int = 1) -> str:
-        return self._pattern[self._at : self._at + length]
+    def _check_references(self) -> None:
+        if any(number <= self._groups for number in self._following):
+            self._refuse("a reference to a group that follows it")
+        for number, place in self._referred:
+            if number in self._uncertain:
+                self._refuse(
+                    f"a reference to group {number}, which is in look-around, an independent group or a repetition: "
+                    "in Java it may hold what it took in a try that failed"
+                )
+            # `regex` does not repeat again where that has failed before, as if the group held the same.
+            if number <= self._groups and any(
+                begin < place and self._begun[number - 1] < end for begin, end in self._loops
+            ):
+                self._refuse(f"a reference to group {number}, and a repeated group that is between them or around one")
 
-    def _accept(self, text: str) -> bool:
-        if self._pattern.startswith(text, self._at):
-            self._at += len(text)
-            return True
-        return False
-
-    def _alternatives(self) -> str:
+    # ------------------------------------------------------------------ sequences and quantifiers
+    def _alternatives(self) -> Piece:
         """Everything up to the closing bracket or the end; flags set inside end with it."""
-        outer = self._flags
-        parts: list[str] = []
-        while self._at < len(self._pattern) and self._peek() != ")":
-            parts.append("|" if self._accept("|") else self._quantified())
-        self._flags = outer
-        return "".join(parts)
+        reader, outer = self._reader, self._reader.flags
+        ways: list[list[Piece]] = [[]]
+        while True:
+            reader.skip_comments()
+            if reader.ended or reader.peek() == ")":
+                break
+            if reader.accept("|"):
+                ways.append([])
+            elif (piece := self._quantified()) is not None:
+                ways[-1].append(piece)
+        reader.flags = outer
+        return either([in_order(way) for way in ways])
 
-    def _quantified(self) -> str:
-        if "x" in self._flags and self._skip_comment():
-            return ""
-        atom = self._atom()
-        if "x" in self._flags:
-            while self._skip_comment():
-                pass
-        if atom is None:
-            return ""
+    def _quantified(self) -> Piece | None:
+        reader = self._reader
+        start = reader.at
+        piece = self._atom()
+        if piece is None:
+            return None
+        if not piece.is_group:
+            self._written += len(piece.limited)
+            if self._written > _LONGEST:
+                reader.unsupported(
+                    f"a pattern that takes more than {_LONGEST} characters when its classes are written out"
+                )
+        reader.skip_comments()
         count = self._quantifier()
-        return f"(?:{atom}){count}" if count and atom in _ANCHORS else atom + count
+        if count is None:
+            return piece
+        if (piece.is_group or not piece.is_one) and (count.high is None or count.high > 1):
+            self._loops.append((start, reader.at))
+        return self._repeated(piece, count)
 
-    def _skip_comment(self) -> bool:
-        if self._peek() in _BLANKS:
-            self._at += 1
-            return True
-        if comment := _COMMENT.match(self._pattern, self._at):
-            self._at = comment.end()
-            return True
-        return False
-
-    def _quantifier(self) -> str:
-        char = self._peek()
-        if char in ("*", "+", "?"):
-            self._at += 1
-            count = char
+    def _quantifier(self) -> Count | None:
+        reader = self._reader
+        char = reader.peek()
+        if char and char in "*+?":
+            reader.at += 1
+            count = Count(char, int(char == "+"), 1 if char == "?" else None)
         elif char == "{":
             count = self._counted()
         else:
-            return ""
-        if self._peek() in ("?", "+"):
-            count += self._peek()
-            self._at += 1
-        return count
+            return None
+        reader.skip_comments()
+        kind = reader.peek() if reader.peek() in ("?", "+") else ""
+        reader.at += len(kind)
+        return replace(count, kind=kind)
 
-    def _counted(self) -> str:
-        found = _COUNT.match(self._pattern, self._at)
+    def _counted(self) -> Count:
+        reader = self._reader
+        found = reader.take(_COUNT)
         if found is None:
-            self._fail("Illegal repetition", self._at + 1)
-        low, comma, high = found.groups()
-        end = found.end()
-        if not self._pattern.startswith("}", end):
-            self._fail("Unclosed counted closure", end)
-        most = int(high or low)
-        if max(int(low), most) > _MAX_COUNT or most < int(low):
-            self._fail("Illegal repetition range", end)
-        self._at = end + 1
-        return f"{{{low}{comma}{high}}}"
+            reader.fail("Illegal repetition", reader.at + 1)
+        if reader.peek() != "}":
+            reader.fail("Unclosed counted closure")
+        low, most = int(found[1]), int(found[3] or found[1])
+        if max(low, most) > _MAX_COUNT or most < low:
+            reader.fail("Illegal repetition range")
+        reader.at += 1
+        # RE2 takes numbers that begin with 0 for text.
+        high = str(most) if found[3] else ""
+        return Count(f"{{{low}{found[2]}{high}}}", low, None if found[2] and not high else most)
 
-    def _atom(self) -> str | None:
-        """One thing that can be repeated; None for flags and empty quotes, which match nothing themselves."""
-        char = self._peek()
+    def _repeated(self, piece: Piece, count: Count) -> Piece:
+        weight = piece.weight * max(count.low, 1)
+        if weight > _MOST_REPEATED:
+            self._reader.unsupported(f"repetitions that ask for more than {_MOST_REPEATED} of something")
+        self._check_behind(piece, count)
+        late = self._repeated_groups(piece, count) if piece.is_group else piece.late
+        limited, linear = piece.limited, piece.linear
+        if self._is_forgotten(piece, count):
+            limited, linear = f"(?>{limited})", None
+        elif not piece.is_one:
+            limited, linear = f"(?:{limited})", None if linear is None else f"(?:{linear})"
+        quantifier = f"{count.text}{count.kind}"
+        same = piece.fixed and count.low == count.high
+        return replace(
+            piece,
+            limited=f"{limited}{quantifier}",
+            linear=None if linear is None or count.kind == "+" else f"{linear}{quantifier}",
+            least=piece.least * count.low,
+            weight=weight,
+            fixed=same,
+            late=late,
+            is_group=False,
+            is_one=False,
+        )
+
+    @staticmethod
+    def _is_forgotten(piece: Piece, count: Count) -> bool:
+        """Whether each time stands by itself, so that Java does not come back to it and try another way."""
+        if not piece.is_group:
+            return piece.breaks
+        return count.kind == "+" or (piece.breaks and piece.fixed and not count.is_optional)
+
+    def _repeated_groups(self, group: Piece, count: Count) -> frozenset[int]:
+        """Notes what cannot be told of groups within one that is repeated; returns those that are set late."""
+        if count.kind == "+":
+            self._uncertain |= group.groups
+            return frozenset()
+        if count.is_optional:
+            return group.late
+        if not group.least:
+            self._uncertain |= group.groups
+            if not group.fixed and (count.low > 1 or count.high is not None):
+                # In Java the time that takes nothing is the last one, however many there may be.
+                self._reader.unsupported("a number of repetitions of what may take nothing, in several ways")
+        if not group.fixed:
+            self._uncertain |= group.late
+            return frozenset()
+        self._uncertain |= group.groups - {group.own}
+        return frozenset({group.own} if group.own is not None and not count.kind else ())
+
+    def _check_behind(self, piece: Piece, count: Count) -> None:
+        if not self._behind:
+            return
+        if piece.is_group and not piece.fixed and not count.is_optional and count.kind != "+":
+            self._fail_behind()
+        if count.high is None or count.kind == "+":
+            self._reader.unsupported("a repetition without an end, or a possessive one, in look-behind")
+
+    def _fail_behind(self) -> NoReturn:
+        self._reader.fail("Look-behind group does not have an obvious maximum length", self._reader.at - 1)
+
+    # ------------------------------------------------------------------ what can be repeated
+    def _atom(self) -> Piece | None:
+        """One thing that can be repeated; None for flags, which match nothing themselves."""
+        reader = self._reader
+        char = reader.peek()
         if char in "*+?":
-            self._fail(f"Dangling meta character '{char}'")
+            reader.fail(f"Dangling meta character '{char}'")
         if char == "{":
-            self._fail("Illegal repetition", self._at + 1)
+            return Piece("", "")  # Java repeats nothing
         if char == "(":
             return self._group()
         if char == "[":
-            return self._bracket()
+            return of_set(reader.bracket())
+        reader.at += 1
         if char == "\\":
             return self._escape()
-        self._at += 1
         if char == ".":
-            return self._dot()
+            return of_set(self._any_but_line_ends())
         if char == "^":
-            return self._with_flag("^")
+            return self._beginning()
         if char == "$":
-            return self._dollar()
-        return self._literal(char)
+            return self._line_end() if "m" in reader.flags else self._last_line_end()
+        return of_set(reader.single(ord(char)))
 
-    def _dot(self) -> str:
-        if "s" in self._flags:
-            return _ANY
-        return r"[^\n]" if "d" in self._flags else _DOT
+    def _any_but_line_ends(self) -> CharSet:
+        if "s" in self._reader.flags:
+            return ALL
+        return ~CharSet.from_text("\n") if "d" in self._reader.flags else ~LINE_ENDS
 
-    def _dollar(self) -> str:
-        if "m" in self._flags:
-            return "(?m:$)" if "d" in self._flags else rf"(?=[{LINE_ENDS}]|\Z)"
-        return r"(?=\n?\Z)" if "d" in self._flags else _FINAL_LINE_END
+    def _beginning(self) -> Piece:
+        if "m" not in self._reader.flags:
+            return anchor(r"\A", r"\A")
+        return anchor(r"(?:\A|(?<=\n))(?!\Z)" if "d" in self._reader.flags else LINE_BEGINNING)
 
-    def _with_flag(self, anchor: str) -> str:
-        return f"(?m:{anchor})" if "m" in self._flags else anchor
+    def _line_end(self) -> Piece:
+        return self._at_the_end(r"(?=\n|\Z)" if "d" in self._reader.flags else LINE_END)
 
-    def _literal(self, char: str) -> str:
-        return self._cased(re.escape(char), cased=char.lower() != char.upper())
+    def _last_line_end(self) -> Piece:
+        return self._at_the_end(r"(?=\n?\Z)" if "d" in self._reader.flags else LAST_LINE_END)
 
-    def _cased(self, text: str, *, cased: bool = True) -> str:
-        if not cased or "i" not in self._flags:
-            return text
-        # Without (?u) Java folds ASCII letters only, as re.ASCII does.
-        return f"(?iu:{text})" if "u" in self._flags else f"(?i:{text})"
+    def _at_the_end(self, limited: str) -> Piece:
+        """An anchor that holds at the end of the text, where a match of all of it ends by itself."""
+        reader = self._reader
+        reader.skip_comments()
+        if self._depth or not (reader.ended or reader.peek() == "|"):
+            return anchor(limited)
+        self._only_whole = True
+        return anchor(limited, "")
 
-    def _group(self) -> str | None:
-        self._at += 1
-        opening = "("
-        if self._accept("?"):
-            if self._accept("<"):
-                opening = self._after_angle()
-            elif self._peek() in (":", "=", "!", ">"):
-                opening = f"(?{self._peek()}"
-                self._at += 1
-            else:
-                return self._inline_flags()
-        else:
-            self._groups += 1
-        return self._closed(opening)
-
-    def _closed(self, opening: str) -> str:
-        body = self._alternatives()
-        if not self._accept(")"):
-            self._fail("Unclosed group", len(self._pattern))
-        return f"{opening}{body})"
-
-    def _after_angle(self) -> str:
-        if self._peek() in ("=", "!"):
-            opening = f"(?<{self._peek()}"
-            self._at += 1
-            return opening
-        name = self._name("named capturing group")
-        if name in self._names:
-            self._fail(f"Named capturing group <{name}> is already defined", self._at - 1)
-        self._names.add(name)
-        self._groups += 1
-        return f"(?P<{name}>"
-
-    def _name(self, what: str) -> str:
-        found = _NAME.match(self._pattern, self._at)
-        if found is None:
-            self._fail("capturing group name does not start with a Latin letter")
-        self._at = found.end()
-        if not self._accept(">"):
-            self._fail(f"{what} is missing trailing '>'")
-        return found[0]
-
-    def _inline_flags(self) -> str | None:
-        found = _FLAGS.match(self._pattern, self._at)
-        assert found is not None  # every part of the expression is optional
-        self._at = found.end()
-        flags = (self._flags | set(found[1])) - set(found[2] or "")
-        if "U" in flags:
-            self._fail("Inline flag U (UNICODE_CHARACTER_CLASS) is not supported here", found.start())
-        if self._accept(")"):
-            self._flags = flags
-            return None
-        if not self._accept(":"):
-            self._fail("Unknown inline modifier")
-        outer, self._flags = self._flags, flags
-        group = self._closed("(?:")
-        self._flags = outer
-        return group
-
-    def _escape(self) -> str | None:
-        self._at += 1
-        char = self._peek()
-        if not char:
-            self._fail("Unexpected internal error", self._at)
-        if self._accept("Q"):
-            return self._quoted()
+    def _escape(self) -> Piece:
+        reader = self._reader
+        char = reader.peek()
         if char == "k":
             return self._named_reference()
-        if char in "123456789":
+        if char and char in "123456789":
             return self._numbered_reference()
-        if char in "bBAZzGR":
-            return self._boundary(char)
-        content, is_set = self._escaped_item()
-        if is_set:
-            return f"[{content}]"
-        return self._cased(content)
+        if char and char in "bBAZzGRX":
+            return self._boundary_escape(char)
+        found = reader.escaped()
+        return of_set(found if isinstance(found, CharSet) else reader.single(found))
 
-    def _quoted(self) -> str | None:
-        end = self._pattern.find("\\E", self._at)
-        stop = len(self._pattern) if end < 0 else end
-        text = self._pattern[self._at : stop]
-        self._at = stop if end < 0 else end + 2
-        if not text:
-            return None
-        # A quantifier after the quote belongs to its last character alone, as in Java.
-        return self._cased(re.escape(text[:-1])) + self._cased(re.escape(text[-1]))
-
-    def _named_reference(self) -> str:
-        self._at += 1
-        if not self._accept("<"):
-            self._fail("\\k is not followed by '<' for named capturing group")
-        name = self._name("named capturing group")
-        if name not in self._names:
-            self._fail(f"named capturing group <{name}> does not exist", self._at - 1)
-        return self._cased(f"(?P={name})")
-
-    def _numbered_reference(self) -> str:
-        number = int(self._peek())
-        self._at += 1
-        while (digit := self._peek()) and digit in "0123456789" and number * 10 + int(digit) <= self._groups:
-            number = number * 10 + int(digit)
-            self._at += 1
-        # Java takes a reference to a group that does not exist: it never matches.
-        return self._cased(f"(?:\\{number})") if number <= self._groups else "(?!)"
-
-    def _boundary(self, char: str) -> str:
-        self._at += 1
-        if char == "G" or (char == "b" and self._peek(3) == "{g}"):
-            self._fail(f"\\{char} is not supported here", self._at - 1)
+    def _boundary_escape(self, char: str) -> Piece:
+        reader = self._reader
+        reader.at += 1
+        if char in "GX" or (char == "b" and reader.peek(3) == "{g}"):
+            reader.unsupported(f"\\{char}")
         if char in "bB":
-            # The one place where Java 17 goes beyond ASCII by itself.
-            return f"(?u:\\{char})"
+            self._boundary = True
+            return anchor(WORD_BOUNDARY if char == "b" else f"(?!{WORD_BOUNDARY})")
+        if char == "A":
+            return anchor(r"\A", r"\A")
         if char == "z":
-            return r"\Z"
-        if char == "Z":
-            return _FINAL_LINE_END
-        return _LINE_BREAK if char == "R" else f"\\{char}"
+            return anchor(r"\Z", r"\z")
+        return LINE_BREAK if char == "R" else self._last_line_end()
 
-    def _escaped_item(self) -> tuple[str, bool]:
-        """What an escape stands for, as a part of a bracket expression; and if it is a set of characters.
+    # ------------------------------------------------------------------ references
+    def _named_reference(self) -> Piece:
+        reader = self._reader
+        reader.at += 1
+        if not reader.accept("<"):
+            reader.fail("\\k is not followed by '<' for named capturing group")
+        name = self._name("named capturing group")
+        if name not in self._numbers:
+            reader.fail(f"named capturing group <{name}> does not exist", reader.at - 1)
+        if self._behind:
+            self._fail_behind()
+        return self._reference(self._numbers[name])
 
-        A set that is negated comes as the ranges of its complement.
-        """
-        start = self._at
-        char = self._peek()
-        self._at += 1
-        if char in _SETS:
-            return _SETS[char], True
-        if char.lower() in _SETS:
-            return _complement(_SETS[char.lower()]), True
-        if char in "pP":
-            return self._property(negated=char == "P"), True
-        if char in _CONTROLS:
-            return _CONTROLS[char], False
-        if char == "c":
-            control = self._peek()
-            if not control:
-                self._fail("Illegal control escape sequence")
-            self._at += 1
-            return f"\\x{ord(control) ^ 64:02x}", False
-        if char in "xu0":
-            return self._code_point(char), False
-        if char.isascii() and char.isalpha():
-            self._fail("Illegal/unsupported escape sequence", start)
-        return re.escape(char), False
+    def _numbered_reference(self) -> Piece:
+        reader = self._reader
+        number = int(reader.peek())
+        reader.at += 1
+        while (digit := reader.peek()) and digit in "0123456789" and number * 10 + int(digit) <= self._groups:
+            number = number * 10 + int(digit)
+            reader.at += 1
+        if self._behind:
+            self._fail_behind()
+        if number <= self._groups:
+            return self._reference(number)
+        # Java takes a reference to a group that does not exist, or not yet: it never matches.
+        if self._depth:
+            self._following.add(number)
+        self._referred.append((number, reader.at))
+        return replace(of_set(NONE), least=0)
 
-    def _code_point(self, kind: str) -> str:
-        forms = {
-            "0": (r"([0-3]?[0-7]{1,2})", 8, "Illegal octal escape sequence"),
-            "x": (r"(?:\{([0-9a-fA-F]+)\}|([0-9a-fA-F]{2}))", 16, "Illegal hexadecimal escape sequence"),
-            "u": (r"([0-9a-fA-F]{4})", 16, "Illegal Unicode escape sequence"),
-        }
-        form, base, description = forms[kind]
-        found = re.compile(form).match(self._pattern, self._at)
-        point = int(next(filter(None, found.groups())), base) if found else -1
-        if found is None or point > 0x10FFFF:
-            self._fail(description)
-        self._at = found.end()
-        return f"\\U{point:08x}"
+    def _reference(self, number: int) -> Piece:
+        reader = self._reader
+        if number in self._open:
+            reader.unsupported("a reference to a group inside of it")
+        self._referred.append((number, reader.at))
+        if "i" not in reader.flags:
+            return anchor(f"(?:\\{number})")
+        if "u" in reader.flags:
+            reader.unsupported("a reference to a group with the flags i and u")
+        self._folds = True
+        return anchor(f"(?i:\\{number})")
 
-    def _property(self, *, negated: bool) -> str:
-        if self._accept("{"):
-            end = self._pattern.find("}", self._at)
-            if end < 0:
-                self._fail("Unclosed character family", len(self._pattern) - 1)
-            name = self._pattern[self._at : end]
-            self._at = end + 1
-        else:
-            name = self._peek()
-            self._at += 1
-        content = property_class(name)
-        if content is None:
-            self._fail(f"Unknown character property name {{{name}}}", self._at - 1)
-        return _complement(content) if negated else content
+    # ------------------------------------------------------------------ groups
+    def _group(self) -> Piece | None:
+        reader = self._reader
+        reader.at += 1
+        if not reader.accept("?"):
+            return self._capturing("(")
+        if reader.accept("<"):
+            if reader.peek() not in ("=", "!"):
+                return self._named_group()
+            return self._around("<", behind=True)
+        if reader.peek() in ("=", "!"):
+            return self._around("", behind=False)
+        if reader.accept(">"):
+            return self._independent()
+        if reader.accept(":"):
+            return self._plain(self._closed())
+        if reader.peek() in ("$", "@"):
+            reader.fail("Unknown group type")
+        return self._inline_flags()
 
-    def _bracket(self) -> str:
-        """A class in brackets; unions and intersections of classes become alternatives and lookaheads."""
-        self._at += 1
-        negated = self._accept("^")
-        operands = [self._union(first=True)]
-        while self._accept("&&"):
-            operands.append(self._union(first=False))
-        if not self._accept("]"):
-            self._fail("Unclosed character class", len(self._pattern) - 1)
-        used = [operand for operand in operands if operand]
-        if not used:
-            self._fail("Unclosed character class", len(self._pattern) - 1)
-        simple = len(used) == 1 and used[0].startswith("[") and not used[0].startswith("[^")
-        if negated:
-            text = f"[^{used[0][1:]}" if simple else f"(?:(?!{_all_of(used)}){_ANY})"
-        else:
-            text = _all_of(used)
-        return self._cased(text)
+    def _closed(self) -> Piece:
+        """The inside of a group, up to its closing bracket."""
+        self._depth += 1
+        piece = self._alternatives()
+        if not self._reader.accept(")"):
+            self._reader.fail("Unclosed group", self._reader.end)
+        self._depth -= 1
+        return piece
 
-    def _union(self, *, first: bool) -> str:
-        """One operand of an intersection: characters, ranges and nested classes."""
-        plain: list[str] = []
-        nested: list[str] = []
-        while self._at < len(self._pattern) and self._peek(2) != "&&":
-            if self._peek() == "]" and not (first and not plain and not nested):
-                break
-            if self._peek() == "[":
-                nested.append(self._bracket())
-            elif not ("x" in self._flags and self._skip_comment()):
-                plain.append(self._class_item())
-        content = "".join(plain)
-        parts = [*([f"[{content}]"] if content else []), *nested]
-        if len(parts) > 1:
-            return f"(?:{'|'.join(parts)})"
-        return parts[0] if parts else ""
+    def _plain(self, inside: Piece) -> Piece:
+        return self._grouped("(?:", inside)
 
-    def _class_item(self) -> str:
-        low, is_set = self._class_char()
-        if is_set or self._peek() != "-" or self._peek(2)[1:] in ("]", "["):
-            return low
-        start = self._at
-        self._at += 1
-        if not self._peek():
-            self._fail("Illegal character range")
-        high, is_set = self._class_char()
-        if is_set:
-            self._fail("Illegal character range", self._at - 1)
-        if _ordinal(high) < _ordinal(low):
-            self._fail("Illegal character range", start + 1)
-        return f"{low}-{high}"
+    def _grouped(self, opening: str, inside: Piece) -> Piece:
+        linear = None if inside.linear is None else f"(?:{inside.linear})"
+        return replace(
+            inside, limited=f"{opening}{inside.limited})", linear=linear, is_group=True, is_one=True, own=None
+        )
 
-    def _class_char(self) -> tuple[str, bool]:
-        if not self._accept("\\"):
-            char = self._peek()
-            self._at += 1
-            return re.escape(char), False
-        if not self._peek():
-            self._fail("Unexpected internal error", self._at)
-        if self._accept("Q"):
-            end = self._pattern.find("\\E", self._at)
-            if end < 0:
-                self._fail("Unclosed character class", len(self._pattern) - 1)
-            text = self._pattern[self._at : end]
-            self._at = end + 2
-            return re.escape(text), len(text) != 1
-        if self._peek() in "bBAZzGRkE123456789":
-            self._fail("Illegal/unsupported escape sequence")
-        return self._escaped_item()
+    def _capturing(self, opening: str) -> Piece:
+        self._groups += 1
+        self._begun.append(self._reader.at)
+        number = self._groups
+        self._open.append(number)
+        inside = self._closed()
+        self._open.pop()
+        piece = self._grouped(opening, inside)
+        return replace(piece, groups=piece.groups | {number}, own=number)
 
+    def _named_group(self) -> Piece:
+        reader = self._reader
+        name = self._name("named capturing group")
+        if name in self._numbers:
+            reader.fail(f"Named capturing group <{name}> is already defined", reader.at - 1)
+        self._numbers[name] = self._groups + 1
+        return self._capturing(f"(?P<{name}>")
 
-def _all_of(operands: list[str]) -> str:
-    """An expression for one character that is in every operand."""
-    if len(operands) == 1:
-        return operands[0]
-    return f"(?:{''.join(f'(?={operand})' for operand in operands[:-1])}{operands[-1]})"
+    def _name(self, what: str) -> str:
+        reader = self._reader
+        found = reader.take(_NAME)
+        if found is None:
+            reader.fail("capturing group name does not start with a Latin letter")
+        if not reader.accept(">"):
+            reader.fail(f"{what} is missing trailing '>'")
+        return found[0]
 
+    def _around(self, direction: str, *, behind: bool) -> Piece:
+        """Look-ahead or look-behind."""
+        reader, outer = self._reader, self._behind
+        kind = reader.peek()
+        reader.at += 1
+        self._behind = behind
+        inside = self._closed()
+        self._behind = outer
+        self._uncertain |= inside.groups
+        text = f"(?{direction}{kind}{inside.limited})"
+        return Piece(text, None, weight=inside.weight, groups=inside.groups)
 
-def _ordinal(item: str) -> int:
-    """The character that an item of a bracket expression stands for."""
-    if item.startswith(("\\U", "\\x")):
-        return int(item[2:], 16)
-    return _CONTROL_CODES.get(item, ord(item[-1]))
+    def _independent(self) -> Piece:
+        if self._behind:
+            self._reader.unsupported("an independent group in look-behind")
+        inside = self._closed()
+        self._uncertain |= inside.groups
+        return replace(inside, limited=f"(?>{inside.limited})", linear=None, is_one=True, own=None)
 
-
-@lru_cache(maxsize=64)
-def _complement(content: str) -> str:
-    """The ranges of all characters that a bracket expression's content leaves out."""
-    inside = re.compile(f"[{content}]", re.ASCII)
-    parts: list[str] = []
-    start: int | None = 0
-    for found in inside.finditer("".join(map(chr, range(0x110000)))):
-        point = found.start()
-        if start is not None and start < point:
-            parts.append(f"\\U{start:08x}-\\U{point - 1:08x}")
-        start = point + 1
-    if start is not None and start < 0x110000:
-        parts.append(f"\\U{start:08x}-\\U0010ffff")
-    return "".join(parts)
+    def _inline_flags(self) -> Piece | None:
+        reader = self._reader
+        start = reader.at
+        found = reader.take(_FLAGS)
+        assert found is not None  # every part of the expression is optional
+        flags = (reader.flags | set(found[1])) - set(found[2] or "")
+        for letter, name in (("U", "UNICODE_CHARACTER_CLASS"), ("c", "CANON_EQ")):
+            if letter in flags:
+                reader.fail(f"Inline flag {letter} ({name}) is not supported here", start)
+        if reader.accept(")"):
+            reader.flags = flags
+            return None
+        if not reader.accept(":"):
+            reader.fail("Unknown inline modifier")
+        outer, reader.flags = reader.flags, flags
+        piece = self._plain(self._closed())
+        reader.flags = outer
+        return piece

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef
-from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.java_classes import java_class, java_class_of_value
@@ -32,9 +32,7 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
-from penstock.pipeline.variant_columns import java_class_of
 
-CONFIG: Final = define_type(ConfigDef())
 _INCOMPATIBLE: Final = "BooleanConverter is not compatible with objects of type class "
 _UNREADABLE: Final = "Failed to deserialize boolean: "
 
@@ -45,10 +43,8 @@ class WriteBoolean(Step):
 
     side: SideName
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return not shape.side(self.side).is_object
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A schema of another type fails the whole shape, null too."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -60,13 +56,7 @@ class WriteBoolean(Step):
             column = bag.side(self.side)
             faults: tuple[Fault, ...] = ()
             carrier = known.carrier
-            if known.is_variant:
-                kind = F.schema_of_variant(column)
-                bad = column.isNotNull() & ~kind.isin("BOOLEAN", "VOID")
-                message = F.concat(F.lit(_INCOMPATIBLE), java_class_of(column))
-                faults = (Fault(bad, message, DataException.java_name),)
-                column = F.when(kind == "BOOLEAN", F.try_variant_get(column, "$", "boolean"))
-            elif carrier is not None and carrier.type is not Type.BOOLEAN:
+            if carrier is not None and carrier.type is not Type.BOOLEAN:
                 faults = (Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(carrier)}", DataException.java_name),)
                 column = F.lit(None).cast("boolean")
             return Made({self.side: F.when(column, F.unhex(F.lit("01"))).when(~column, F.unhex(F.lit("00")))}, faults)
@@ -76,11 +66,13 @@ class WriteBoolean(Step):
 
 @dataclass(frozen=True)
 class ReadBoolean(Step):
-    """Reads one side."""
+    """Reads one side: one byte, 0 or 1."""
 
     side: SideName
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. Every other byte than 0 and 1 is a fault of its record."""
+
         def make(bag: Bag, keep: Keep) -> Made:
             data = bag.side(self.side)
             true, false = data == F.unhex(F.lit("01")), data == F.unhex(F.lit("00"))
@@ -97,20 +89,25 @@ class BooleanConverter(ColumnConverter, Converter, HeaderConverter):
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.BooleanConverter"
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        """See ``Converter``. There is no setting but ``converter.type``."""
+        ConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Converter``."""
+        return ConverterConfig.definition()
 
     def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
         return WriteBoolean(side)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadBoolean(side)
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
+        """See ``Converter``. Raises ``DataException`` for a value that is not a boolean."""
         if schema is not None and schema.type is not Type.BOOLEAN:
             raise DataException(f"Invalid schema type for BooleanConverter: {schema.type.name}")
         if value is None:
@@ -120,12 +117,15 @@ class BooleanConverter(ColumnConverter, Converter, HeaderConverter):
         return b"\x01" if value else b"\x00"
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. The schema is OPTIONAL_BOOLEAN_SCHEMA."""
         if data is not None and data not in (b"\x00", b"\x01"):
             raise DataException(_UNREADABLE)
         return SchemaAndValue(OPTIONAL_BOOLEAN_SCHEMA, None if data is None else data == b"\x01")
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``. The same as ``from_connect_data``."""
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. The same as ``to_connect_data``."""
         return self.to_connect_data(topic, data)

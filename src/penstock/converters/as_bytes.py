@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef
-from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
-from penstock.pipeline.java_classes import java_class_of_value
+from penstock.pipeline.java_classes import java_class, java_class_of_value
 from penstock.pipeline.step import (
     NOTHING,
     RAW,
@@ -33,9 +33,7 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 from penstock.pipeline.types import Form
-from penstock.pipeline.variant_columns import java_class_of
 
-CONFIG: Final = define_type(ConfigDef())
 _INCOMPATIBLE: Final = "ByteArrayConverter is not compatible with objects of type class "
 
 
@@ -45,10 +43,8 @@ class WriteBytes(Step):
 
     side: SideName
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return not shape.side(self.side).is_object
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A schema of another type fails the whole shape, null too."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -58,15 +54,10 @@ class WriteBytes(Step):
 
         def make(bag: Bag, keep: Keep) -> Made:
             column = bag.side(self.side)
-            if known.is_variant:
-                kind = F.schema_of_variant(column)
-                bad = column.isNotNull() & ~kind.isin("BINARY", "VOID")
-                message = F.concat(F.lit(_INCOMPATIBLE), java_class_of(column))
-                fault = Fault(bad, message, DataException.java_name)
-                return Made({self.side: F.when(kind == "BINARY", F.try_variant_get(column, "$", "binary"))}, (fault,))
-            if known.schema is None or known.physical.form is not Form.SCALAR:
-                found = "java.lang.String" if known.schema is None else "java.math.BigDecimal"
-                fault = Fault(column.isNotNull(), f"{_INCOMPATIBLE}{found}", DataException.java_name)
+            schema = known.carrier if known.schema is None else known.schema
+            assert schema is not None, "values of one kind have a carrier"
+            if schema.type is not Type.BYTES or known.physical.form is not Form.SCALAR:
+                fault = Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(schema)}", DataException.java_name)
                 return Made({self.side: F.lit(None).cast("binary")}, (fault,))
             return Made()
 
@@ -75,11 +66,12 @@ class WriteBytes(Step):
 
 @dataclass(frozen=True)
 class ReadBytes(Step):
-    """Reads one side: it stays as it is."""
+    """Reads one side; the bytes stay as they are."""
 
     side: SideName
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. The side gets the schema of optional bytes."""
         return StepPlan(shape.with_side(self.side, Side.of(OPTIONAL_BYTES_SCHEMA)), reads=frozenset({self.side}))
 
 
@@ -89,20 +81,25 @@ class ByteArrayConverter(ColumnConverter, Converter, HeaderConverter):
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        """See ``Converter``. There is no setting but ``converter.type``."""
+        ConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Converter``."""
+        return ConverterConfig.definition()
 
     def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
         return WriteBytes(side)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadBytes(side)
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
+        """See ``Converter``. Raises ``DataException`` for a value that is not bytes."""
         if schema is not None and schema.type is not Type.BYTES:
             raise DataException(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
         if value is None or isinstance(value, bytes):
@@ -112,10 +109,13 @@ class ByteArrayConverter(ColumnConverter, Converter, HeaderConverter):
         raise DataException(f"{_INCOMPATIBLE}{java_class_of_value(value, schema)}")
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. The schema is OPTIONAL_BYTES_SCHEMA."""
         return SchemaAndValue(OPTIONAL_BYTES_SCHEMA, data)
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``. The same as ``from_connect_data``."""
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. The same as ``to_connect_data``."""
         return self.to_connect_data(topic, data)

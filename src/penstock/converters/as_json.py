@@ -14,26 +14,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from penstock.api import Converter, HeaderConverter
-from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance, Width
+from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
 from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_payloads import PlainPayloads
 from penstock.converters.json_quotes import Layout
 from penstock.converters.json_reading import ReadJson
-from penstock.converters.json_schema import (
-    MISSING,
-    first_json,
-    is_blank,
-    parse_json,
-    read_schema,
-    read_value,
-    schema_text,
-    write_value,
-)
+from penstock.converters.json_schema import read_schema, schema_text
+from penstock.converters.json_schemaless import read_schemaless, write_schemaless
 from penstock.converters.json_texts import Guess, ReadEnvelopeText, ReadJsonText, guess
+from penstock.converters.json_tree import MISSING, first_json, is_blank, parse_json
+from penstock.converters.json_value_reading import read_value
+from penstock.converters.json_value_writing import write_value
 from penstock.converters.json_writing import WriteJson
-from penstock.converters.settings import TYPE_CONFIG, NullSettingError, define_type, use_of
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
@@ -46,11 +41,12 @@ if TYPE_CHECKING:
 MAX_GUESSES: Final = 16
 _SCHEMAS: Final = "Schemas"
 _SERIALIZATION: Final = "Serialization"
-CONFIG: Final = (
-    define_type(ConfigDef())
-    .define(
-        "schemas.enable",
-        ConfigType.BOOLEAN,
+
+
+class JsonConverterConfig(ConverterConfig):
+    """The settings of ``JsonConverter``."""
+
+    schemas_enable: bool | None = setting(
         default=True,
         importance=Importance.HIGH,
         doc="Include schemas within each of the serialized values and keys.",
@@ -59,9 +55,7 @@ CONFIG: Final = (
         width=Width.MEDIUM,
         display_name="Enable Schemas",
     )
-    .define(
-        "schemas.cache.size",
-        ConfigType.INT,
+    schemas_cache_size: int | None = setting(
         default=1000,
         importance=Importance.HIGH,
         doc="The maximum number of schemas that can be cached in this converter instance.",
@@ -70,9 +64,7 @@ CONFIG: Final = (
         width=Width.MEDIUM,
         display_name="Schema Cache Size",
     )
-    .define(
-        "schema.content",
-        ConfigType.STRING,
+    schema_content: str | None = setting(
         default=None,
         importance=Importance.HIGH,
         doc="When set, this is used as the schema for all messages, and messages hold no schema of their own.",
@@ -81,9 +73,7 @@ CONFIG: Final = (
         width=Width.MEDIUM,
         display_name="Schema Content",
     )
-    .define(
-        "decimal.format",
-        ConfigType.STRING,
+    decimal_format: str | None = setting(
         default="BASE64",
         validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
         importance=Importance.LOW,
@@ -94,9 +84,7 @@ CONFIG: Final = (
         width=Width.MEDIUM,
         display_name="Decimal Format",
     )
-    .define(
-        "replace.null.with.default",
-        ConfigType.BOOLEAN,
+    replace_null_with_default: bool | None = setting(
         default=True,
         importance=Importance.LOW,
         doc="Whether to replace fields that have a default value and that are null to the default value. "
@@ -106,7 +94,6 @@ CONFIG: Final = (
         width=Width.MEDIUM,
         display_name="Replace null with default",
     )
-)
 
 
 class JsonConverter(ColumnConverter, Converter, HeaderConverter):
@@ -125,16 +112,15 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._payloads = PlainPayloads(defaults=True)
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        values = CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
-        for name in ("schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default"):
-            if values[name] is None:
-                raise NullSettingError(f"{name} must not be null")
-        self._schemas = bool(values["schemas.enable"])
-        self._numeric = str(values["decimal.format"]).upper() == "NUMERIC"
-        self._defaults = bool(values["replace.null.with.default"])
-        self._envelopes = Envelopes(cast("int", values["schemas.cache.size"]), defaults=self._defaults)
+        """See ``Converter``."""
+        config = JsonConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        self._schemas = not_null("schemas.enable", config.schemas_enable)
+        cache_size = not_null("schemas.cache.size", config.schemas_cache_size)
+        self._numeric = not_null("decimal.format", config.decimal_format).upper() == "NUMERIC"
+        self._defaults = not_null("replace.null.with.default", config.replace_null_with_default)
+        self._envelopes = Envelopes(cache_size, defaults=self._defaults)
         self._payloads = PlainPayloads(defaults=self._defaults)
-        content = cast("str | None", values["schema.content"])
+        content = config.schema_content
         self._content = self._read_content(content) if content and self._schemas else None
 
     def _read_content(self, content: str) -> Schema | None:
@@ -149,17 +135,21 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return schema
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Converter``."""
+        return JsonConverterConfig.definition()
 
     # ------------------------------------------------------------------ columns
     @property
     def reads_text(self) -> bool:
+        """See ``ColumnConverter``. True: the text of a message is taken as it is."""
         return True
 
     def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. The hint is the envelope of the messages, or what is known of plain ones."""
         if isinstance(hint, ObjectMessages):
             return ReadObjects(side, hint)
         if isinstance(hint, Envelope) and exceeds(hint.schema, MAX_SCHEMA_LEVELS):
@@ -168,16 +158,18 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return ReadJson(side, cast("Any", known), self._content, self._defaults)
 
     def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
+        """See ``ColumnConverter``. None for messages that are refused, or whose schema is nested too deeply."""
         if isinstance(hint, Refused):
             return None
         if not self._schemas:
             return ReadJsonText(side, hint if isinstance(hint, Guess) else None)
-        if not isinstance(hint, Envelope) or exceeds(hint.schema, MAX_SCHEMA_LEVELS):
+        if not isinstance(hint, Envelope) or hint.schema is None or exceeds(hint.schema, MAX_SCHEMA_LEVELS):
             return None
         # A struct has no text of its own order here, so only what it is read as matters: see ``AsText``.
         return ReadEnvelopeText(side, hint, self._defaults)
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
+        """See ``ColumnConverter``. Messages that are nested too deeply are sorted out and refused."""
         return _sorted_but_deep(column, self._sort)
 
     def _sort(self, column: pa.ChunkedArray) -> Sorted:
@@ -187,6 +179,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return Sorted(hints=(self._guessed(column),))
 
     def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
+        """See ``ColumnConverter``. Messages that look alike are read as typed columns."""
         return _sorted_but_deep(column, lambda shallow: self._sort_values(shallow, transformed, beside_spark))
 
     def _sort_values(self, column: pa.ChunkedArray, transformed: bool, beside_spark: bool) -> Sorted:
@@ -198,7 +191,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return self._alike.sort(column, read=beside_spark) if transformed else Sorted(hints=(None,))
 
     def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
-        """The batch's guess, unless guesses change all the time: each costs a plan."""
+        """What the messages of a batch may look like; None after many different guesses: each costs a plan."""
         if len(self._guesses) > MAX_GUESSES:
             return None
         found = guess(column)
@@ -210,38 +203,40 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
+        """See ``Converter``. Writes one value in Python."""
         if schema is None and value is None:
             return None
         try:
-            text = self._text(schema, value)
+            if schema is None:
+                data = write_schemaless(value, numeric=self._numeric, defaults=self._defaults)
+                return b'{"schema":null,"payload":%b}' % data if self._schemas else data
+            text = write_value(schema, value, numeric=self._numeric, defaults=self._defaults)
         except RecursionError as error:
             raise _beyond_python(schema) from error
+        if self._schemas:
+            text = f'{{"schema":{schema_text(schema, numeric=self._numeric)},"payload":{text}}}'
         return text.encode("utf-8", "surrogatepass")
 
-    def _text(self, schema: Schema | None, value: object) -> str:
-        text = write_value(schema, value, numeric=self._numeric, defaults=self._defaults)
-        if not self._schemas:
-            return text
-        known = "null" if schema is None else schema_text(schema, numeric=self._numeric)
-        return f'{{"schema":{known},"payload":{text}}}'
-
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. Reads one message in Python."""
         if data is None:
             return SchemaAndValue(None, None)
         if is_too_deep(data):
             raise DataException(_REFUSED_DEPTH.message)
         try:
+            if not self._schemas:
+                return SchemaAndValue(None, read_schemaless(data))
             node = first_json(data)
         except ValueError as error:
             raise bad_syntax() from error
+        except RecursionError as error:
+            raise _beyond_python(None) from error
         try:
             return self._read(node, data)
         except RecursionError as error:
             raise _beyond_python(None) from error
 
     def _read(self, node: Any, data: bytes) -> SchemaAndValue:
-        if not self._schemas:
-            return SchemaAndValue(None, read_value(None, node))
         if self._content is not None:
             # Without any JSON there is no null either: numbers are 0, say.
             payload = MISSING if is_blank(data) else node
@@ -252,9 +247,11 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return SchemaAndValue(schema, read_value(schema, node["payload"], defaults=self._defaults))
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``. The same as ``from_connect_data``."""
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. The same as ``to_connect_data``."""
         return self.to_connect_data(topic, data)
 
 
@@ -269,7 +266,7 @@ def _beyond_python(schema: Schema | None) -> DataException:
 
 
 def _sorted_but_deep(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], Sorted]) -> Sorted:
-    """Messages sorted as they are, but for those that are nested too deeply."""
+    """Sorts messages with ``sort``; those that are nested too deeply are refused and not sorted."""
     shallow, deep = without_deep(column)
     found = sort(shallow)
     if deep is None:

@@ -27,7 +27,7 @@ from penstock.converters.number_bits import (
     float_of_bytes,
     integer_of_bytes,
 )
-from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.java_classes import java_class, java_class_of_value
@@ -46,12 +46,9 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 from penstock.pipeline.types import Form, logical_name, spark_type
-from penstock.pipeline.variant_columns import java_class_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-CONFIG: Final = define_type(ConfigDef())
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,6 @@ class NumberKind:
         type: Its Connect type.
         size: Its bytes.
         code: Its letter in ``struct``.
-        variant: What Spark calls a schemaless one; None = Python has none of that type.
         layout: Its bits, for floating point.
     """
 
@@ -71,7 +67,6 @@ class NumberKind:
     type: Type
     size: int
     code: str
-    variant: str | None = None
     layout: FloatLayout | None = None
 
     def schema(self) -> Schema:
@@ -89,9 +84,9 @@ class NumberKind:
 
 _SHORT: Final = NumberKind("short", Type.INT16, 2, ">h")
 _INTEGER: Final = NumberKind("integer", Type.INT32, 4, ">i")
-_LONG: Final = NumberKind("long", Type.INT64, 8, ">q", "BIGINT")
-_FLOAT: Final = NumberKind("float", Type.FLOAT32, 4, ">f", None, FLOAT)
-_DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", "DOUBLE", DOUBLE)
+_LONG: Final = NumberKind("long", Type.INT64, 8, ">q")
+_FLOAT: Final = NumberKind("float", Type.FLOAT32, 4, ">f", FLOAT)
+_DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -101,10 +96,8 @@ class WriteNumber(Step):
     side: SideName
     kind: NumberKind
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return not shape.side(self.side).is_object
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -112,27 +105,15 @@ class WriteNumber(Step):
 
         def make(bag: Bag, keep: Keep) -> Made:
             column = bag.side(self.side)
-            if known.is_variant:
-                return self._of_variant(keep(column))
             schema = known.schema if known.schema is not None else known.carrier
             if self.kind.fits(schema) and known.physical.form is Form.SCALAR:
                 return Made({self.side: self._bytes(column)})
-            assert schema is not None, "a column that is no VARIANT has a schema"
+            assert schema is not None, "values of one kind have a carrier"
             refusal = self.kind.refusal(java_class(schema))
             fault = Fault(column.isNotNull(), refusal, DataException.java_name)
             return Made({self.side: F.lit(None).cast("binary")}, (fault,))
 
         return StepPlan(shape.with_side(self.side, RAW), make, names, names)
-
-    def _of_variant(self, column: Column) -> Made:
-        kind = self.kind
-        spelt = F.schema_of_variant(column)
-        good = F.lit(False) if kind.variant is None else spelt == kind.variant
-        bad = column.isNotNull() & (spelt != "VOID") & ~good
-        message = F.concat(F.lit("Failed to serialize to " + kind.name + " (was class "), java_class_of(column))
-        fault = Fault(bad, F.concat(message, F.lit("): ")), DataException.java_name)
-        typed = F.try_variant_get(column, "$", spark_type(kind.schema()).simpleString())
-        return Made({self.side: F.when(good, self._bytes(typed))}, (fault,))
 
     def _bytes(self, column: Column) -> Column:
         if self.kind.layout is not None:
@@ -148,6 +129,8 @@ class ReadNumber(Step):
     kind: NumberKind
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A message of another size than the type's is a fault of its record."""
+
         def make(bag: Bag, keep: Keep) -> Made:
             data = bag.side(self.side)
             kind = self.kind
@@ -167,10 +150,10 @@ class _NumberConverter(ColumnConverter, Converter, HeaderConverter):
     kind: ClassVar[NumberKind]
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        ConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return ConverterConfig.definition()
 
     def writing(self, side: SideName) -> Step:
         return WriteNumber(side, self.kind)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, Final, cast
+from typing import ClassVar
 
 from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigDef, ConfigType, Importance, Width
+from penstock.config import ConfigDef, Importance, Width, setting
 from penstock.converters.character_sets import decode_text, decoded, encode_text, encoded, find_encoding
-from penstock.converters.settings import TYPE_CONFIG, define_type, use_of
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
-from penstock.pipeline.java_text import written_text
+from penstock.pipeline.java_text import java_text
 from penstock.pipeline.step import (
     NOTHING,
     RAW,
@@ -33,15 +32,17 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 
-CONFIG: Final = define_type(ConfigDef()).define(
-    "converter.encoding",
-    ConfigType.STRING,
-    default="UTF-8",
-    importance=Importance.HIGH,
-    doc="The name of the Java character set to use for encoding strings as byte arrays.",
-    width=Width.MEDIUM,
-    display_name="Encoding",
-)
+
+class StringConverterConfig(ConverterConfig):
+    """The settings of ``StringConverter``."""
+
+    converter_encoding: str = setting(
+        default="UTF-8",
+        importance=Importance.HIGH,
+        doc="The name of the Java character set to use for encoding strings as byte arrays.",
+        width=Width.MEDIUM,
+        display_name="Encoding",
+    )
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,15 @@ class WriteText(Step):
     side: SideName
     encoding: str
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A side that no record has stays null."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
 
         def make(bag: Bag, keep: Keep) -> Made:
-            written = written_text(
-                bag.side(self.side), self.side, known, keep, partial(encode_text, encoding=self.encoding)
-            )
-            return Made({self.side: encoded(keep(written.text), self.encoding)}, left=written.left)
+            text = keep(java_text(bag.side(self.side), known.carrier, known.physical))
+            return Made({self.side: encoded(text, self.encoding)})
 
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, RAW), make, names, names)
@@ -77,6 +74,8 @@ class ReadText(Step):
     encoding: str
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. UTF-8 that the task takes as bytes (``RAW_TEXT``) is handed on as it is."""
+
         def make(bag: Bag, keep: Keep) -> Made:
             data = bag.side(self.side)
             if self.encoding == "UTF-8" and shape.side(self.side) == RAW_TEXT:
@@ -98,33 +97,42 @@ class StringConverter(ColumnConverter, Converter, HeaderConverter):
         self._encoding = "UTF-8"
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        values = CONFIG.parse({**configs, TYPE_CONFIG: use_of(is_key)})
-        self._encoding = find_encoding(cast("str", values["converter.encoding"]))
+        """See ``Converter``."""
+        config = StringConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        self._encoding = find_encoding(config.converter_encoding)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Converter``."""
+        return StringConverterConfig.definition()
 
     @property
     def reads_text(self) -> bool:
+        """See ``ColumnConverter``. True for UTF-8."""
         return self._encoding == "UTF-8"
 
     def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
         return WriteText(side, self._encoding)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadText(side, self._encoding)
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
+        """See ``Converter``."""
         return None if value is None else encode_text(to_java_text(value, schema), self._encoding)
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. The schema is OPTIONAL_STRING_SCHEMA."""
         text = None if data is None else decode_text(data, self._encoding)
         return SchemaAndValue(OPTIONAL_STRING_SCHEMA, text)
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``. The same as ``from_connect_data``."""
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. The same as ``to_connect_data``."""
         return self.to_connect_data(topic, data)

@@ -30,15 +30,18 @@ class SimpleHeaderConverter(HeaderConverter):
         """Takes no settings."""
 
     def config(self) -> ConfigDef:
+        """See ``HeaderConverter``. There is no setting but ``converter.type``."""
         return CONFIG
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``."""
         if value is None:
             return None
         text = Values.convert_to_string(schema, value)
         return None if text is None else encode_text(text)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. Bytes that are no text stay bytes, without a schema."""
         if data is None:
             return NULL_VALUE
         try:

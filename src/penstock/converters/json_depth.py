@@ -47,7 +47,7 @@ def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray |
 
 def is_too_deep(message: bytes) -> bool:
     """Whether one message is."""
-    return len(message) > MAX_LEVELS and levels(message) > MAX_LEVELS
+    return message.count(b"{") + message.count(b"[") > MAX_LEVELS and levels(message) > MAX_LEVELS
 
 
 def levels(message: bytes) -> int:

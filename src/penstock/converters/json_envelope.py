@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.converters.json_schema import parse_json, read_schema
+from penstock.converters.json_schema import read_schema
+from penstock.converters.json_tree import parse_json
 from penstock.data import Schema
 from penstock.errors import DataException, java_class_name
 from penstock.pipeline.nesting import TOO_DEEP_SCHEMA, exceeds

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
-from penstock.converters.json_schema import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
+from penstock.converters.json_value_reading import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
 from penstock.data.validate import null_refused
 from penstock.pipeline import decimal_columns as decimals

@@ -2,10 +2,9 @@
 
 A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
 by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may
-be objects of another kind, and what is left becomes VARIANT.
+be objects of another kind, and what is left goes record by record.
 
-A small batch is read so if a large one was before: to make the plan for VARIANT, just for the end of a backlog, would
-take seconds.
+A small batch is read so if a large one was before.
 
 Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
 
@@ -75,7 +74,7 @@ class ObjectMessages:
 
     @property
     def as_read(self) -> Side:
-        """The objects before the step: not yet such, for steps in front of it do not know them."""
+        """The side as the step gets it: a struct that does not count as objects yet."""
         return replace(self.side, physical=as_struct(self.side.physical))
 
     def read(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -91,10 +90,8 @@ class ReadObjects(Step):
     side: SideName
     messages: ObjectMessages
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return not shape.side(self.side).is_object
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. What Arrow has read already is handed on; else one ``from_json`` reads the messages."""
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
         known = self.messages.side
@@ -117,7 +114,7 @@ class AlikeObjects:
         self._pause = 0
 
     def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
-        """Each kind of objects under a hint of its own, an ``ObjectMessages``; what is left under None.
+        """Sorts messages: a hint for each kind of objects (``ObjectMessages``), None for all other messages.
 
         Args:
             column: The messages.

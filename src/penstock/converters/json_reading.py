@@ -51,6 +51,7 @@ class ReadJson(Step):
     defaults: bool
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. The hint decides: no message, a refused one, plain JSON, or the schema of an envelope."""
         hint = self.hint
         if isinstance(hint, NoMessage) or shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,7 @@ from penstock.converters.json_quotes import Layout, cut, is_plain, layout_of
 from penstock.converters.json_reading import ReadJson
 from penstock.errors import DataException
 from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_text import AsText, variant_text
+from penstock.pipeline.java_text import AsText, text_of_json
 from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Bag, Fault, Keep, Made, Shape, SideName, Step, StepPlan
 
 if TYPE_CHECKING:
@@ -143,9 +143,11 @@ class MatchJsonText(Step):
     layout: Layout | None
 
     def matching(self) -> Step | None:
+        """See ``Step``. Where messages are cut at their quotes, the slower step that leaves less is the pattern."""
         return None if self.layout is None else MatchJsonText(self.side, self.guess, None)
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         names = frozenset({self.side})
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -163,9 +165,11 @@ class ReadJsonText(Step):
     guess: Guess | None
 
     def matching(self) -> Step | None:
+        """See ``Step``. There is one if a guess could be made."""
         return None if self.guess is None else MatchJsonText(self.side, self.guess, self.guess.layout)
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
         names = frozenset({self.side})
@@ -200,6 +204,7 @@ class MatchEnvelopeText(Step):
     members: tuple[Member, ...]
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. The side it makes is the one that ``ReadEnvelopeText`` makes."""
         side = self.full.side
         names = frozenset({side})
 
@@ -227,10 +232,12 @@ class ReadEnvelopeText(Step):
     defaults: bool
 
     def matching(self) -> Step | None:
+        """See ``Step``. There is one for structs whose fields are all simple."""
         members = members_of(self.envelope.schema)
         return None if members is None else MatchEnvelopeText(self, members)
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. It reads by ``ReadJson`` and writes by ``AsText``, in one step."""
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
         reading = ReadJson(self.side, self.envelope, None, self.defaults).plan(shape)
@@ -238,7 +245,7 @@ class ReadEnvelopeText(Step):
 
         def make(bag: Bag, keep: Keep) -> Made:
             left = reading.make(bag, keep)
-            read = replace(bag, **left.columns)
+            read = bag.with_columns(left.columns)
             text = writing.make(read, keep).columns.get(self.side, read.side(self.side))
             return Made({self.side: text}, left.faults)
 
@@ -258,6 +265,6 @@ def _joined(value: Column, known: Guess) -> Column:
 def _by_itself(text: Text) -> Column:
     def judged(value: Column) -> Column:
         bad = value.isNull() & ~text.is_blank
-        return F.struct(variant_text(value).alias("text"), bad.alias("bad"))
+        return F.struct(text_of_json(value).alias("text"), bad.alias("bad"))
 
     return rare(parse_exactly(text, "schemaless"), judged)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.converters.json_schema import schema_text, write_value
-from penstock.data import Schema
+from penstock.converters.json_schema import schema_text
 from penstock.errors import DataException
-from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, joined, to_json
+from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, joined
 from penstock.pipeline.objects import as_struct
 from penstock.pipeline.step import (
     NOTHING,
@@ -23,7 +22,6 @@ from penstock.pipeline.step import (
     Bag,
     Fault,
     Keep,
-    Left,
     Made,
     Shape,
     Side,
@@ -33,7 +31,6 @@ from penstock.pipeline.step import (
 )
 from penstock.pipeline.text_bounds import lowest_bound, text_bound
 from penstock.pipeline.types import TextBound
-from penstock.pipeline.variant_columns import holds_tagged_map, unsupported_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -57,10 +54,8 @@ class WriteJson(Step):
     numeric: bool
     defaults: bool
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A schema with a struct as default fails the whole shape, as in Java."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -92,29 +87,13 @@ class WriteJson(Step):
 
     def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:
         column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
-        problem: Column | None = None
-        left: Left | None = None
-        if known.is_variant:
-            text = keep(to_json(column))
-            problem = keep(unsupported_kind(keep(F.schema_of_variant(column)), text))
-            odd = F.when(holds_tagged_map(text) & problem.isNull(), column)
-            left = Left(self.side, odd, known, self._written)
-        else:
-            text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
+        text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
         if self.schemas:
             text = F.concat(F.lit('{"schema":null,"payload":'), text, F.lit("}"))
-        # Null without schema is a null message, even with schemas.
-        if known.is_variant or lowest_bound(known.physical) < TextBound.BMP:
+        if lowest_bound(known.physical) < TextBound.BMP:
             text = escaped(keep(text))
-        present = column.isNotNull()
-        if known.is_variant:
-            present = present & ~F.is_variant_null(column)
-        return Made({self.side: F.when(present, text)}, _faults(problem), left=left)
-
-    def _written(self, value: object, schema: Schema | None) -> bytes:
-        """What a schemaless value is as JSON, in the worker."""
-        text = write_value(schema, value, numeric=self.numeric, defaults=self.defaults)
-        return (f'{{"schema":null,"payload":{text}}}' if self.schemas else text).encode("utf-8", "surrogatepass")
+        # Null without schema is a null message, even with schemas.
+        return Made({self.side: F.when(column.isNotNull(), text)})
 
 
 def _faults(problem: Column | None) -> Sequence[Fault]:

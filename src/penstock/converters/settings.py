@@ -6,19 +6,20 @@ Source: org.apache.kafka.connect.storage.ConverterConfig.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
-from penstock.config import ConfigDef, ConfigType, Importance, ValidString
+from penstock.config import AbstractConfig, Importance, ValidString, setting
+
+T = TypeVar("T")
 
 #: The setting every converter has; the worker, or the converter itself, sets it.
 TYPE_CONFIG: Final = "converter.type"
 
 
-def define_type(definition: ConfigDef) -> ConfigDef:
-    """Adds ``converter.type``."""
-    return definition.define(
-        TYPE_CONFIG,
-        ConfigType.STRING,
+class ConverterConfig(AbstractConfig):
+    """The settings of every stock converter."""
+
+    converter_type: str = setting(
         validator=ValidString("key", "value", "header"),
         importance=Importance.LOW,
         doc="How this converter will be used.",
@@ -34,3 +35,14 @@ class NullSettingError(TypeError):
     """A setting is null that Java unboxes."""
 
     java_name: ClassVar[str] = "java.lang.NullPointerException"
+
+
+def not_null(name: str, value: T | None) -> T:
+    """The value of a setting that Java unboxes.
+
+    Raises:
+        NullSettingError: It is null.
+    """
+    if value is None:
+        raise NullSettingError(f"{name} must not be null")
+    return value

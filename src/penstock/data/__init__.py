@@ -1,6 +1,15 @@
 """Connect's data model: schemas, structs, logical types, headers, and conversions between them.
 
-Import from here: ``from penstock.data import SchemaBuilder, Struct``. The standard library is all it needs.
+Import from here: ``from penstock.data import SchemaBuilder, Struct``. The standard library is all it needs. Start from:
+
+- ``Schema`` (``schema``), made with ``SchemaBuilder`` (``builder``); ``Struct`` (``structs``): a value with fields.
+- ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): values carried by a plain type.
+- ``ConnectHeaders``, ``Header`` (``headers``).
+- ``validate_value`` (``validate``): whether a value fits a schema; ``SchemaProjector`` (``projector``): a value of one
+  schema as one of another; ``Values`` (``conversions``): a value as another type.
+- ``to_java_text`` (``text``): a value as Java prints it.
+
+How such data lie in columns is in ``penstock.pipeline.types``; records, which hold them, in ``penstock.api.record``.
 """
 
 from penstock.data.builder import SchemaBuilder

@@ -17,7 +17,7 @@ from penstock.data.parser import parse_decimal, parse_string
 from penstock.data.schema import Schema, Type
 from penstock.data.structs import Struct
 from penstock.data.temporal_text import MILLIS_PER_DAY, format_millis
-from penstock.data.text import java_decimal, java_double, java_float, round_to_float32
+from penstock.data.text import Float32, in_order, java_decimal, java_double, java_float, round_to_float32
 from penstock.data.values import SchemaAndValue
 from penstock.errors import DataException
 
@@ -55,17 +55,17 @@ class Values:
     @staticmethod
     def convert_to_byte(schema: Schema | None, value: object) -> int | None:
         """As INT8."""
-        return None if value is None else _wrap(_as_long(schema, value), 8)
+        return None if value is None else wrap(_as_long(schema, value), 8)
 
     @staticmethod
     def convert_to_short(schema: Schema | None, value: object) -> int | None:
         """As INT16."""
-        return None if value is None else _wrap(_as_long(schema, value), 16)
+        return None if value is None else wrap(_as_long(schema, value), 16)
 
     @staticmethod
     def convert_to_integer(schema: Schema | None, value: object) -> int | None:
         """As INT32."""
-        return None if value is None else _wrap(_as_long(schema, value), 32)
+        return None if value is None else wrap(_as_long(schema, value), 32)
 
     @staticmethod
     def convert_to_long(schema: Schema | None, value: object) -> int | None:
@@ -121,10 +121,10 @@ class Values:
                 millis = Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
                 # Java divides towards zero here, so a moment before 1970 gives the day after.
                 days = -(-millis // MILLIS_PER_DAY) if millis < 0 else millis // MILLIS_PER_DAY
-                return Date.to_logical(Date.SCHEMA, _wrap(days, 32))
+                return Date.to_logical(Date.SCHEMA, wrap(days, 32))
             if isinstance(value, date) or (schema is not None and schema.name == Date.LOGICAL_NAME):
                 return cast("date | int", value)
-        return Date.to_logical(Date.SCHEMA, _wrap(_as_long(schema, value), 32))
+        return Date.to_logical(Date.SCHEMA, wrap(_as_long(schema, value), 32))
 
     @staticmethod
     def convert_to_time(schema: Schema | None, value: object) -> time | int | None:
@@ -138,7 +138,7 @@ class Values:
                 return Time.to_logical(Time.SCHEMA, millis % MILLIS_PER_DAY)
             if isinstance(value, time) or (schema is not None and schema.name == Time.LOGICAL_NAME):
                 return cast("time | int", value)
-        return Time.to_logical(Time.SCHEMA, _wrap(_as_long(schema, value), 32))
+        return Time.to_logical(Time.SCHEMA, wrap(_as_long(schema, value), 32))
 
     @staticmethod
     def convert_to_timestamp(schema: Schema | None, value: object) -> datetime | int | None:
@@ -198,7 +198,8 @@ def value_text(value: object, schema: Schema | None = None, *, embedded: bool = 
                 return format_millis(_millis_of(schema, value))
             return str(int(value))
         case float():
-            return java_float(value) if schema is not None and schema.type is Type.FLOAT32 else java_double(value)
+            single = value.__class__ is Float32 if schema is None else schema.type is Type.FLOAT32
+            return java_float(value) if single else java_double(value)
         case decimal.Decimal():
             return java_decimal(value)
         case bytes() | bytearray() | memoryview():
@@ -227,10 +228,8 @@ def _field_texts(value: Struct) -> list[str]:
 def _entry_texts(value: dict[Any, Any], schema: Schema | None) -> list[str]:
     keys = schema._key_schema if schema is not None else None
     items = schema._value_schema if schema is not None else None
-    return [
-        f"{value_text(key, keys, embedded=True)}:{value_text(item, items, embedded=True)}"
-        for key, item in value.items()
-    ]
+    pairs = value.items() if schema is not None else in_order(value)
+    return [f"{value_text(key, keys, embedded=True)}:{value_text(item, items, embedded=True)}" for key, item in pairs]
 
 
 def _quoted(text: str) -> str:
@@ -278,15 +277,15 @@ def _as_long(schema: Schema | None, value: object) -> int:
         case bool():
             pass
         case int():
-            return _wrap(int(value), 64)
+            return wrap(int(value), 64)
         case float():
             return _saturate(value)
         case decimal.Decimal():
-            return _wrap(_whole(value), 64)
+            return wrap(_whole(value), 64)
         case str():
             number = parse_decimal(value)
             if number is not None:
-                return _wrap(_whole(number), 64)
+                return wrap(_whole(number), 64)
         case datetime() if schema is not None and schema.name == Timestamp.LOGICAL_NAME:
             return Timestamp.from_logical(schema, value)
         case date() if schema is not None and schema.name == Date.LOGICAL_NAME:
@@ -323,7 +322,12 @@ def _as_double(schema: Schema | None, value: object) -> float:
     return float(_as_long(schema, value))
 
 
-def _wrap(number: int, bits: int) -> int:
+def wrap(number: int, bits: int) -> int:
+    """What Java makes of an integer that is narrowed to so many bits.
+
+    >>> wrap(300, 8), wrap(-129, 8)
+    (44, 127)
+    """
     half = 1 << (bits - 1)
     return (number + half) % (1 << bits) - half
 

@@ -1,6 +1,7 @@
 """Values as Java's ``toString`` prints them: what Struct texts, string converters and error messages show.
 
-``to_java_text`` for any Connect value, ``java_double`` and ``java_float`` for numbers.
+``to_java_text`` for any Connect value, ``java_double`` and ``java_float`` for numbers; ``json_string`` is a text as
+Java's JSON writer spells it.
 
 Owning thread: none; pure functions.
 """
@@ -8,12 +9,14 @@ Owning thread: none; pure functions.
 from __future__ import annotations
 
 import decimal
+import json
 import math
+import re
 import struct as binary
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.data.schema import Schema, Type
 from penstock.data.temporal_text import MILLIS_PER_DAY, java_date
@@ -21,9 +24,27 @@ from penstock.data.temporal_text import MILLIS_PER_DAY, java_date
 if TYPE_CHECKING:
     from penstock.data.structs import Struct
 
-__all__ = ["java_decimal", "java_double", "java_float", "nearest_float32", "round_to_float32", "to_java_text"]
+__all__ = [
+    "Float32",
+    "in_order",
+    "java_decimal",
+    "java_double",
+    "java_float",
+    "json_string",
+    "nearest_float32",
+    "round_to_float32",
+    "to_java_text",
+]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
+_BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
+
+
+class Float32(float):
+    """A FLOAT32 without a schema, as Cast makes them: a float that prints as Java's ``Float``."""
+
+    __slots__ = ()
 
 
 def round_to_float32(value: float) -> float:
@@ -117,6 +138,23 @@ def java_decimal(value: decimal.Decimal) -> str:
     return str(value.copy_abs() if value.is_zero() else value)
 
 
+def json_string(value: str) -> str:
+    """A JSON string as Jackson spells it: not ASCII-only, but for what takes two characters in Java; upper-case digits.
+
+    >>> print(json_string("é\\n\\x1f\\U0001f600"))
+    "é\\n\\u001F\\uD83D\\uDE00"
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    if "\\u00" in text:
+        text = _ESCAPE.sub(lambda found: "\\u" + found[0][2:].upper() if found[0][1] == "u" else found[0], text)
+    return _BEYOND.sub(_surrogates, text) if max(text) > "\uffff" else text
+
+
+def _surrogates(found: re.Match[str]) -> str:
+    high, low = divmod(ord(found[0]) - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04X}\\u{0xDC00 + low:04X}"
+
+
 def to_java_text(value: object, schema: Schema | None = None) -> str:
     """A Connect value as Java's ``toString`` prints it.
 
@@ -137,23 +175,32 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
         case int():
             return _temporal_text(value, schema) if schema is not None and schema.name is not None else str(int(value))
         case float():
-            return java_float(value) if schema is not None and schema.type is Type.FLOAT32 else java_double(value)
+            single = value.__class__ is Float32 if schema is None else schema.type is Type.FLOAT32
+            return java_float(value) if single else java_double(value)
         case decimal.Decimal():
             return java_decimal(value)
-        case bytes():
+        case bytes() | bytearray() | memoryview():
             # Java prints an address, which Python's bytes do not have.
             return f"[B@{zlib.crc32(value):x}"
-        case list():
+        case list() | tuple():
             items = schema._value_schema if schema is not None else None
             return "[" + ", ".join(to_java_text(item, items) for item in value) + "]"
         case dict():
             keys = schema._key_schema if schema is not None else None
             values = schema._value_schema if schema is not None else None
-            return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in value.items()) + "}"
+            pairs = value.items() if schema is not None else in_order(value)
+            return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in pairs) + "}"
         case datetime() | date() | time():
             return _date_text(value)
         case _:
             return _other_text(value)
+
+
+def in_order(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
+    """The pairs of a map without a schema, in the order of its keys if these are texts: it has no order of its own."""
+    if all(isinstance(key, str) for key in value):
+        return sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
+    return value.items()
 
 
 def _other_text(value: object) -> str:

@@ -1,10 +1,23 @@
 """Decides what should run, and serves the requests of REST, the command line and connectors.
 
-Main types: ``Herder`` (what REST needs of one), ``StandaloneHerder``, ``ConnectorValidator``. One thread owns the
-state; requests are queued to it and answered with futures, reads come from an immutable snapshot.
+Start from:
+
+- ``Herder`` (``herder``): the requests. One thread (``loop``) owns the state; requests are queued to it and answered
+  with futures, reads come from an immutable snapshot (``control_plane``).
+- ``Changes`` (``changes``), ``Restarts`` (``restarts``), ``Questions`` (``questions``), ``OffsetChanges``
+  (``offset_changes``): a class for each kind of request.
+- ``Reconfiguration`` (``reconfiguration``): asks connectors for the configurations of their tasks.
+- ``Membership`` (``membership``): which part of what is configured runs here; ``spec_of`` (``wanted``): what one
+  instance is made of; ``Running`` (``running``): brings about what is wanted.
+- ``cluster``: a herder as a member of a group of workers.
+
+What is configured is a ``ClusterConfig`` of ``penstock.model``, kept by one of ``penstock.stores``. Configurations are
+checked by ``penstock.validation``. How connectors and tasks run is not known here: ``penstock.worker`` knows.
 """
 
-from penstock.herder.interface import Health, Herder
-from penstock.herder.standalone import StandaloneHerder
+from penstock.herder.control_plane import HerderParts
+from penstock.herder.herder import Herder
+from penstock.herder.interface import Created, Health
+from penstock.herder.membership import SoleMember
 
-__all__ = ["Health", "Herder", "StandaloneHerder"]
+__all__ = ["Created", "Health", "Herder", "HerderParts", "SoleMember"]

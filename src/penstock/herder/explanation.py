@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from penstock.errors import KafkaException
-from penstock.herder.config_infos import ConfigInfos
 from penstock.herder.offset_changes import OffsetChanges
-from penstock.herder.override_checks import clients_of, is_client_secret
-from penstock.herder.secrets import masked
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.payloads import ConnectorView
 from penstock.settings import WORKER
 from penstock.traces import root_cause
+from penstock.validation.config_infos import ConfigInfos
+from penstock.validation.override_checks import clients_of, is_client_secret
+from penstock.validation.secrets import masked
 from penstock.worker.waiting import Hints, Waiting, because, connector_waiting, stacks, task_waiting
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def effective_settings(
 
 
 def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kind: ConnectorType) -> dict[str, str]:
-    """What of the worker's file holds for a connector: converters with all of their settings, and Kafka clients'.
+    """The settings of the worker's file that hold for a connector: converters and Kafka clients.
 
     A connector without a converter of its own gets the worker's as it is: settings of its own for it do not count.
     """
@@ -110,9 +110,20 @@ def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
     return listed
 
 
-def explain_commit(kind: ConnectorType, worker: Mapping[str, str]) -> dict[str, object]:
-    """What triggers the next commit of offsets."""
+def explain_commit(
+    kind: ConnectorType, worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool = False
+) -> dict[str, object]:
+    """What triggers the next commit of offsets.
+
+    Args:
+        kind: What it is.
+        worker: The worker's file.
+        config: The connector's settings.
+        exactly_once: Whether offsets of sources are committed in transactions, with the records.
+    """
     others = ["pause", "stop", "restart", "the end of the worker"]
+    if exactly_once and kind is ConnectorType.SOURCE:
+        return _explain_transactions(worker, config, others)
     if kind is ConnectorType.SINK:
         others = ["context.request_commit() of a task", "a rebalance of the group", *others]
     interval = worker.get("offset.flush.interval.ms", "60000")
@@ -121,6 +132,20 @@ def explain_commit(kind: ConnectorType, worker: Mapping[str, str]) -> dict[str, 
         "setting": "offset.flush.interval.ms",
         "or": others,
     }
+
+
+def _explain_transactions(
+    worker: Mapping[str, str], config: Mapping[str, str], others: Sequence[str]
+) -> dict[str, object]:
+    boundary = config.get("transaction.boundary", "poll").lower()
+    if boundary == "interval":
+        own, of_worker = "transaction.boundary.interval.ms", "offset.flush.interval.ms"
+        setting, text = (own, config[own]) if own in config else (of_worker, worker.get(of_worker, "60000"))
+        return {"every_ms": int(text) if text.isdecimal() else None, "setting": setting, "or": list(others)}
+    ends = ["its tasks, through their transaction context"]
+    if boundary != "connector":
+        ends = ["the end of each poll", *others]
+    return {"every_ms": None, "setting": "transaction.boundary", "or": ends}
 
 
 def _time_of_day(moment: float | None) -> datetime | None:
@@ -143,7 +168,7 @@ class Surroundings:
     input: Sequence[str] = ()
 
     def behind(self, waiting: Waiting) -> Waiting:
-        """The same, or what is behind it: only what has nothing to do may lack something."""
+        """The same, or the cause behind it: a missing topic or input explains only what has nothing to do."""
         if waiting.reason == "broker":
             return waiting if waiting.cause else waiting.because(self.kafka)
         if waiting.reason not in ("no_data", "group_join", "no_partitions"):
@@ -171,7 +196,7 @@ def _topic_faults(changes: OffsetChanges) -> Sequence[str]:
     if changes.type is not ConnectorType.SINK:
         return ()
     # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
-    from penstock.kafka.consumer import Subscription
+    from penstock.kafka.subscription import Subscription
 
     regex, topics = changes.config.get("topics.regex"), changes.config.get("topics") or ""
     try:
@@ -193,7 +218,7 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
 
 
 def _failed(waiting: Waiting, trace: str | None, then: str) -> Waiting:
-    """With the error that something has failed with, and what to do."""
+    """The same; if something has failed, with its error and advice."""
     if waiting.reason != "failed" or not trace:
         return waiting
     return waiting.because(root_cause(trace), f"Fix the cause, then restart it: {then}")

@@ -74,6 +74,20 @@ class HerderLoop:
 
         self.submit(request).add_done_callback(ended)
 
+    def begin(self, name: str, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """As ``spawn``, from the herder's own thread: the work begins when that is next free, and can be awaited."""
+        task = self._loop.create_task(work)
+        self._running.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not self._closing:
+                log.error("%s: %s", name, error, exc_info=not isinstance(error, ConnectException) and error)
+
+        task.add_done_callback(ended)
+        return task
+
     async def off_loop(self, name: str, call: Callable[[], T]) -> T:
         """Runs a call that may block on a thread of its own."""
         return await asyncio.wrap_future(in_thread(name, call))

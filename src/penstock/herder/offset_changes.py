@@ -50,6 +50,7 @@ class OffsetChanges:
         config: Its settings, placeholders resolved.
         offsets: Where offsets are.
         new_connector: A fresh instance of its class.
+        transactional_id: With which a source's offsets are changed, where its tasks write in transactions.
     """
 
     connector: str
@@ -57,12 +58,14 @@ class OffsetChanges:
     config: Mapping[str, str]
     offsets: ConnectorOffsets
     new_connector: Callable[[], Connector]
+    transactional_id: str | None = None
 
     def read(self) -> list[OffsetEntry]:
         """The committed offsets."""
         if self.type is ConnectorType.SINK:
             return entries_of_sink(self.offsets.read_sink(self.connector, self.config))
-        return [OffsetEntry(partition, offset) for partition, offset in self.offsets.read_source(self.connector)]
+        found = self.offsets.read_source(self.connector, self.config)
+        return [OffsetEntry(partition, offset) for partition, offset in found]
 
     # ------------------------------------------------------------------ alter
     def prepare_alter(self, request: AlterRequest) -> PreparedChange:
@@ -127,7 +130,8 @@ class OffsetChanges:
         return source_offsets(request.entries)
 
     def _write_source(self, entries: Sequence[OffsetEntry]) -> None:
-        self.offsets.write_source(self.connector, [(entry.partition, entry.offset) for entry in entries])
+        offsets = [(entry.partition, entry.offset) for entry in entries]
+        self.offsets.write_source(self.connector, self.config, offsets, self.transactional_id)
 
     def _ask_sink(self, verb: str, offsets: Mapping[TopicPartition, int | None]) -> bool:
         instance = self.new_connector()

@@ -1,21 +1,20 @@
 """Serves requests that start and stop nothing: offsets, validation, previews, explanations.
 
 Main type: ``Questions``. Its methods are coroutines of the herder's thread; what blocks in them runs on threads of its
-own. Only a change of offsets holds locks: ``ConnectorEntry.offsets`` all the time, so that nobody resumes the connector
-meanwhile, and ``ConnectorEntry.bounded`` while it writes.
+own. Only a change of offsets holds a lock, so that nobody resumes the connector meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from penstock.errors import ConnectException, KafkaException
-from penstock.herder.config_infos import ConfigInfos
+from penstock.herder.control_plane import ControlPlane, plain
 from penstock.herder.explanation import (
     effective_settings,
     explain_commit,
@@ -23,75 +22,66 @@ from penstock.herder.explanation import (
     explain_waiting,
     look_around,
 )
-from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_changes import OffsetChanges, PreparedChange
 from penstock.herder.offset_requests import OffsetEntry, done_message, not_stopped
-from penstock.herder.registry import ConnectorEntry, Registry
-from penstock.herder.secrets import unmasked
-from penstock.herder.setting_warnings import placeholder_warnings
-from penstock.herder.validation import Validator
-from penstock.model import ConnectorType, TargetState
+from penstock.model import TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
-from penstock.worker.worker import Worker
+from penstock.validation.config_infos import ConfigInfos
+from penstock.validation.secrets import unmasked
+from penstock.validation.setting_warnings import placeholder_warnings
 
 log = logging.getLogger(__name__)
 
 #: As long as a REST request may take.
 OFFSETS_TIMEOUT_S: Final = 90.0
+#: What tasks on other workers may take to end beyond their deadline, and how often their statuses are looked at.
+_STOP_SLACK_S: Final = 5.0
+_LOOK_S: Final = 0.02
 
 
 class Questions:
     """Answers about the connectors of a herder.
 
     Args:
-        loop: The herder's thread.
-        registry: Its connectors.
-        ready: Waits until the worker is there.
-        stage: Says what requests about a connector wait for.
-        stages: What they wait for now.
+        plane: What requests work with.
         hook_timeout_s: How long a connector's ``alter_offsets`` may take.
     """
 
-    def __init__(
-        self,
-        loop: HerderLoop,
-        registry: Registry,
-        ready: Callable[[], Awaitable[tuple[Worker, Validator]]],
-        stage: Callable[[str, str], AbstractContextManager[None]],
-        stages: Mapping[str, str],
-        hook_timeout_s: float = OFFSETS_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, plane: ControlPlane, hook_timeout_s: float = OFFSETS_TIMEOUT_S) -> None:
         self._hook_timeout_s = hook_timeout_s
-        self._loop = loop
-        self._registry = registry
-        self._ready = ready
-        self._stage = stage
-        self._stages = stages
+        self._plane = plane
 
     async def read_offsets(self, name: str) -> Sequence[OffsetEntry]:
         """The committed offsets."""
         changes = await self._offset_changes(name)
-        return await self._loop.off_loop(f"offsets-{name}", changes.read)
+        return await self._plane.loop.off_loop(f"offsets-{name}", changes.read)
 
     async def plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
         """What a change would do."""
         changes = await self._offset_changes(name)
-        return await self._loop.off_loop(f"offsets-{name}", lambda: plan(changes))
+        return await self._plane.loop.off_loop(f"offsets-{name}", lambda: plan(changes))
 
     async def change_offsets(
         self, name: str, verb: str, prepare: Callable[[OffsetChanges], PreparedChange]
     ) -> dict[str, object]:
         """Asks the connector, then writes. Other changes of the connector wait meanwhile, so that it stays stopped."""
-        await self._ready()
-        entry = self._stopped_entry(name)
-        async with entry.offsets:
-            if self._stopped_entry(name) is not entry:
-                raise not_stopped(name)
-            changes = await self._offset_changes(name)
-            with self._stage(name, "changing the offsets"):
+        plane = self._plane
+        parts = await plane.steady(dealt=True)
+        parts.membership.require_stable()
+        self._require_stopped(name)
+        parts.membership.require_leader()
+        async with plane.offsets_lock(name):
+            await plane.read_all()
+            self._require_stopped(name)
+            await self._tasks_gone(name)
+            changing = None
+            if parts.cluster is not None:
+                changing = await parts.cluster.fence_for_change(name)
+                self._require_stopped(name)
+            changes = replace(await self._offset_changes(name), transactional_id=changing)
+            with plane.stage(name, "changing the offsets"):
                 prepared = await self._prepared(name, lambda: prepare(changes))
-                async with entry.bounded:
-                    await self._loop.off_loop(f"offsets-{name}", prepared.write)
+                await plane.loop.off_loop(f"offsets-{name}", prepared.write)
         log.info("The offsets of connector %s were %s", name, verb)
         return done_message(verb, prepared.stated)
 
@@ -99,38 +89,50 @@ class Questions:
         """What the connector says to a change. One that says nothing must not keep others waiting for ever."""
         try:
             async with asyncio.timeout(self._hook_timeout_s):
-                return await self._loop.off_loop(f"offsets-{name}", prepare)
+                return await self._plane.loop.off_loop(f"offsets-{name}", prepare)
         except TimeoutError:
             raise ConnectException(
                 f"Connector {name} did not answer within {self._hook_timeout_s:g} s whether its offsets may be changed "
                 "(alter_offsets), or Kafka did not: nothing was changed"
             ) from None
 
-    def _stopped_entry(self, name: str) -> ConnectorEntry:
-        entry = self._registry.entry(name, f"Connector {name} not found")
-        if entry.target is not TargetState.STOPPED or entry.task_configs:
+    async def _tasks_gone(self, name: str) -> None:
+        """Waits for tasks that end on other workers: what they commit last must not come behind the change."""
+        plane, loop = self._plane, asyncio.get_running_loop()
+        end = loop.time() + plane.worker.task_stop_timeout_s + _STOP_SLACK_S
+        with plane.stage(name, "ending the tasks"):
+            while plane.parts.statuses.tasks(name) and loop.time() < end:
+                await asyncio.sleep(_LOOK_S)
+
+    def _require_stopped(self, name: str) -> None:
+        known = self._plane.connector(name, f"Connector {name} not found")
+        if self._plane.snapshot.target(name) is not TargetState.STOPPED or known.tasks:
             raise not_stopped(name)
-        return entry
 
     async def _offset_changes(self, name: str) -> OffsetChanges:
-        worker, validator = await self._ready()
-        entry = self._registry.entry(name, f"Connector {name} not found")
-        config = await self._loop.off_loop(f"resolve-{name}", lambda: worker.resolvable(entry.config).data)
-        if entry.checked.type is ConnectorType.UNKNOWN:
-            # A stored connector whose class is missing: this says which.
-            await self._loop.off_loop(f"validate-{name}", lambda: validator.new_connector(config))
-        return OffsetChanges(name, entry.checked.type, config, worker.offsets, lambda: validator.new_connector(config))
+        plane = self._plane
+        parts = await plane.ready()
+        known = plane.connector(name, f"Connector {name} not found")
+        given = plain(known.config)
+        config = await plane.loop.off_loop(f"resolve-{name}", lambda: parts.worker.resolvable(given).data)
+        # Where its class is missing, this says which.
+        checked = await plane.facts.find(name, known.config)
+        new_connector = partial(parts.validator.new_connector, config)
+        return OffsetChanges(name, checked.type, config, parts.worker.offsets, new_connector)
 
     async def explain(self, name: str) -> dict[str, object]:
         """Settings with their origin, offsets, and what connector and tasks wait for."""
-        worker, validator = await self._ready()
-        entry = self._registry.entry(name, f"Connector {name} not found")
+        plane = self._plane
+        parts = await plane.ready()
+        worker, validator = parts.worker, parts.validator
         changes = await self._offset_changes(name)
-        view, busy = entry.view(), self._stages.get(name)
-        secrets = entry.checked.secrets
+        known = plane.connector(name, f"Connector {name} not found")
+        view, busy = plane.view(name), plane.stages.get(name)
+        assert view is not None
+        given, secrets = plain(known.config), plane.facts.known(name, known.config).secrets
 
         def explain() -> dict[str, object]:
-            infos = validator.infos(entry.config, changes.config)
+            infos = validator.infos(given, changes.config)
             offsets: list[dict[str, object]] = []
             problem: dict[str, str] = {}
             try:
@@ -155,35 +157,35 @@ class Questions:
                 "tasks": list(tasks),
                 "offsets": offsets,
                 **problem,
-                "next_commit": explain_commit(view.type, worker.settings),
-                "settings": effective_settings(infos, entry.config, worker.settings, secrets, view.type),
+                "next_commit": explain_commit(
+                    view.type, worker.settings, changes.config, exactly_once=worker.exactly_once
+                ),
+                "settings": effective_settings(infos, given, worker.settings, secrets, view.type),
             }
 
-        return await self._loop.off_loop(f"explain-{name}", explain)
+        return await self._plane.loop.off_loop(f"explain-{name}", explain)
 
     async def preview(
         self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
     ) -> dict[str, object]:
         """What a configuration would do to some records."""
-        worker, validator = await self._ready()
+        parts = await self._plane.ready()
+        worker, validator = parts.worker, parts.validator
         config.setdefault("name", "preview")
-        known = self._registry.entries.get(config["name"] or "")
-        if known is not None:
-            config = unmasked(config, known.config, known.checked.secrets)
+        config = self._unmasked(config)
 
         def show() -> dict[str, object]:
             resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
             checked = validator(config, {**config, **resolved})
             return worker.preview(PreviewRequest(checked.type, resolved, records, limits))
 
-        return await self._loop.off_loop("preview", show)
+        return await self._plane.loop.off_loop("preview", show)
 
     async def validate(self, config: dict[str, str | None]) -> ConfigInfos:
         """All settings of a configuration, with their faults."""
-        worker, validator = await self._ready()
-        known = self._registry.entries.get(config.get("name") or "")
-        if known is not None:
-            config = unmasked(config, known.config, known.checked.secrets)
+        parts = await self._plane.ready()
+        worker, validator = parts.worker, parts.validator
+        config = self._unmasked(config)
 
         def check() -> ConfigInfos:
             resolved = worker.resolvable({key: value for key, value in config.items() if value is not None})
@@ -191,5 +193,13 @@ class Questions:
             return replace(infos, warnings=[*infos.warnings, *placeholder_warnings(resolved.unresolved)])
 
         name = config.get("name") or ""
-        with self._stage(name, "validating the configuration"):
-            return await self._loop.off_loop(f"validate-{name}", check)
+        with self._plane.stage(name, "validating the configuration"):
+            return await self._plane.loop.off_loop(f"validate-{name}", check)
+
+    def _unmasked(self, config: dict[str, str | None]) -> dict[str, str | None]:
+        """The same with the secrets of the connector that it is about."""
+        name = config.get("name") or ""
+        known = self._plane.snapshot.connectors.get(name)
+        if known is None:
+            return config
+        return unmasked(config, plain(known.config), self._plane.facts.known(name, known.config).secrets)

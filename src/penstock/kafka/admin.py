@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, Protocol, cast
 
@@ -42,6 +42,11 @@ _PASSING = frozenset(
         _Error.NOT_LEADER_FOR_PARTITION,
         _Error.LEADER_NOT_AVAILABLE,
         _Error.NOT_CONTROLLER,
+        _Error.OFFSET_NOT_AVAILABLE,
+        _Error.FENCED_LEADER_EPOCH,
+        _Error.UNKNOWN_LEADER_EPOCH,
+        # No partition has a leader: brokers are coming back.
+        _Error._NOENT,
     }
 )
 # The group still has members: its offsets are theirs.
@@ -57,7 +62,9 @@ _BUSY_GROUP = frozenset(
 #: States in which a group is made of members that are not listed yet.
 _REBALANCING = frozenset({"PREPARING_REBALANCING", "COMPLETING_REBALANCING"})
 _RETRY_S = 0.1
-_TIMEOUTS = frozenset({_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN})
+_TIMEOUTS = frozenset(
+    {_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN, _Error._NOENT}
+)
 
 _EXISTS = object()
 _LATEST: Any = cast(Any, OffsetSpec).latest()
@@ -65,7 +72,7 @@ _EARLIEST: Any = cast(Any, OffsetSpec).earliest()
 
 
 class _Answer(Protocol):
-    """What a request's future is used for."""
+    """The part of a request's future that is used here."""
 
     def result(self, timeout: float) -> Any: ...
 
@@ -110,22 +117,37 @@ class TopicSpecification(Protocol):
     """How a topic is to be made; -1 leaves a number to the broker's default."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The topic's name."""
+
     @property
-    def partitions(self) -> int: ...
+    def partitions(self) -> int:
+        """How many partitions it gets."""
+
     @property
-    def replication_factor(self) -> int: ...
+    def replication_factor(self) -> int:
+        """How many replicas each partition gets."""
+
     @property
-    def configs(self) -> Mapping[str, str]: ...
+    def configs(self) -> Mapping[str, str]:
+        """The topic's own settings."""
 
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """What a topic looks like."""
+    """What a topic looks like; its id tells it from one that was deleted and had the same name."""
 
     name: str
     partitions: int
     replication_factor: int
+    topic_id: str = field(default="", compare=False)
+
+
+def error_code(error: BaseException | None) -> int | None:
+    """The code of the client's error that an error of this package was raised from; None where there is none."""
+    cause = error if isinstance(error, ck.KafkaException) else getattr(error, "__cause__", None)
+    known = isinstance(cause, ck.KafkaException) and cause.args and isinstance(cause.args[0], ck.KafkaError)
+    return int(cause.args[0].code()) if known and cause is not None else None
 
 
 class TopicAdmin:
@@ -167,7 +189,7 @@ class TopicAdmin:
 
     def cluster_id(self) -> str:
         """The id of the cluster."""
-        found = self._ask(
+        found = self.ask(
             "asking for the cluster id", lambda client, left: client.describe_cluster(request_timeout=left)
         )
         return str(found.cluster_id)
@@ -176,15 +198,20 @@ class TopicAdmin:
         """Whether the topic is there. Asking does not create it."""
         return topic in self.describe_topics([topic])
 
-    def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+    def describe_topics(self, topics: Iterable[str], *, timeout_s: float | None = None) -> dict[str, TopicDescription]:
         """Those of the topics that exist."""
         found = {}
         for name in dict.fromkeys(topics):
-            description = self._ask(f"describing the topic {name}", partial(_describe, name), missing=_MISSING_TOPIC)
+            description = self.ask(
+                f"describing the topic {name}",
+                partial(_describe, name),
+                missing=_MISSING_TOPIC,
+                timeout_s=timeout_s,
+            )
             if description is not None:
                 partitions = description.partitions
                 replicas = min((len(partition.replicas) for partition in partitions), default=0)
-                found[name] = TopicDescription(name, len(partitions), replicas)
+                found[name] = TopicDescription(name, len(partitions), replicas, str(description.topic_id))
         return found
 
     def create_topic(self, topic: TopicSpecification) -> None:
@@ -200,7 +227,7 @@ class TopicAdmin:
             replication_factor=topic.replication_factor,
             config=dict(topic.configs),
         )
-        made = self._ask(
+        made = self.ask(
             f"creating the topic {topic.name}",
             lambda client, left: client.create_topics([new], request_timeout=left, operation_timeout=left)[topic.name],
             missing=frozenset({_Error.TOPIC_ALREADY_EXISTS}),
@@ -226,21 +253,24 @@ class TopicAdmin:
         return made
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, committed_only: bool = False
+        self, partitions: Iterable[TopicPartition], *, committed_only: bool = False, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition.
 
         Args:
             partitions: of topics that exist.
             committed_only: the last stable offset instead: what a read_committed consumer can see.
+            timeout_s: how long the call may take, where not as long as others.
         """
         level = ck.IsolationLevel.READ_COMMITTED if committed_only else ck.IsolationLevel.READ_UNCOMMITTED
-        return self._offsets("reading end offsets", partitions, _LATEST, level)
+        return self._offsets("reading end offsets", partitions, _LATEST, level, timeout_s)
 
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
         """The offset of the first record that each partition still has."""
         level = ck.IsolationLevel.READ_UNCOMMITTED
-        return self._offsets("reading beginning offsets", partitions, _EARLIEST, level)
+        return self._offsets("reading beginning offsets", partitions, _EARLIEST, level, timeout_s)
 
     def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """The first offset of each partition whose record is not older than this; its end when all are older."""
@@ -261,9 +291,7 @@ class TopicAdmin:
 
     def group_busy(self, error: Exception) -> bool:
         """Whether a change failed because the group still has members."""
-        cause = error.__cause__
-        known = isinstance(cause, ck.KafkaException) and cause.args and isinstance(cause.args[0], ck.KafkaError)
-        return bool(known and cause is not None and cause.args[0].code() in _BUSY_GROUP)
+        return error_code(error) in _BUSY_GROUP
 
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a consumer group; none when the group does not exist.
@@ -309,7 +337,7 @@ class TopicAdmin:
         request = ck.ConsumerGroupTopicPartitions(
             group, [ck.TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
         )
-        answer = self._ask(
+        answer = self.ask(
             doing, lambda client, left: client.alter_consumer_group_offsets([request], request_timeout=left)[group]
         )
         self._check_partitions(doing, answer.topic_partitions)
@@ -324,7 +352,7 @@ class TopicAdmin:
         if not named:
             return
         doing = f"deleting offsets of group {group}"
-        answers: dict[TopicPartition, ck.KafkaError | None] = self._ask(
+        answers: dict[TopicPartition, ck.KafkaError | None] = self.ask(
             doing,
             lambda _, left: _Given(delete_offsets(self._settings, group, named, left)),
             missing=_MISSING_GROUP,
@@ -341,7 +369,7 @@ class TopicAdmin:
             KafkaException: it has (see `group_busy`), or the cluster refused or could not be asked.
         """
         doing = f"looking for members of group {group}"
-        found = self._ask(
+        found = self.ask(
             doing,
             lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
             missing=_MISSING_GROUP,
@@ -355,7 +383,7 @@ class TopicAdmin:
         Raises:
             KafkaException: the group has members, or the cluster refused or could not be asked.
         """
-        self._ask(
+        self.ask(
             f"deleting the group {group}",
             lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
             missing=_MISSING_GROUP,
@@ -387,12 +415,12 @@ class TopicAdmin:
         return self._client
 
     def _offsets(
-        self, doing: str, partitions: Iterable[TopicPartition], spec: Any, level: Any
+        self, doing: str, partitions: Iterable[TopicPartition], spec: Any, level: Any, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         wanted = list(partitions)
         if not wanted:
             return {}
-        answers = self._ask(
+        answers = self.ask(
             f"{doing} of {', '.join(f'{at.topic}-{at.partition}' for at in wanted)}",
             lambda client, left: _Together(
                 client.list_offsets(
@@ -401,16 +429,18 @@ class TopicAdmin:
                     request_timeout=left,
                 )
             ),
+            timeout_s=timeout_s,
         )
         return {TopicPartition(at.topic, at.partition): int(answer.offset) for at, answer in answers.items()}
 
-    def _ask(
+    def ask(
         self,
         doing: str,
         request: Callable[[Any, float], _Answer],
         *,
         missing: frozenset[int] = frozenset(),
         otherwise: object = None,
+        timeout_s: float | None = None,
     ) -> Any:
         """The answer to one request, repeated while the cluster says that it is only moving something.
 
@@ -418,8 +448,12 @@ class TopicAdmin:
             doing: for messages.
             request: starts it, given the client and the seconds that are left.
             missing: error codes that are an answer too: `otherwise`.
+            timeout_s: how long it may take, where not as long as other calls.
+
+        Raises:
+            KafkaException: the cluster refused, or could not be asked in time.
         """
-        deadline = self._clock() + self._timeout_s
+        deadline = self._clock() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
             client = self._open_client(doing)
             left = max(0.1, deadline - self._clock())

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.api import RecordMetadata
 from penstock.kafka.deliveries import FailedDelivery, Receipts
+from penstock.kafka.protocol_errors import ErrorKind
 from penstock.kafka.record_batches import EncodedBatch
 from penstock.pipeline.batches import ProduceBatch
 
@@ -50,11 +51,11 @@ class Chunk:
     places: dict[int, RecordMetadata] | None = None
 
     def cut_behind(self, index: int) -> None:
-        """The rows behind this index are not sent, and not reported. Before anything is handed over."""
+        """Leaves out the rows behind an index, before the chunk is handed over: they are not sent, nor reported."""
         self.rows = self.rows[: index + 1]
 
     def sorted_failures(self) -> list[FailedDelivery]:
-        """In the order of rows."""
+        """The failures, in the order of rows."""
         return [self.failures[index] for index in sorted(self.failures)]
 
     def topic_of(self, index: int) -> str:
@@ -74,6 +75,8 @@ class Piece:
         created: When it was handed over (monotonic seconds).
         sequence: Number of its first record, see `PartitionQueue`.
         sent: How often it was sent.
+        error: What was said to it last, where it is sent again.
+        unsure: Whether it may be stored: a broker did not answer, or not that it surely is not.
     """
 
     chunk: Chunk
@@ -84,6 +87,8 @@ class Piece:
     created: float
     sequence: int | None = None
     sent: int = 0
+    error: ErrorKind | None = None
+    unsure: bool = False
 
     @property
     def count(self) -> int:
@@ -96,7 +101,7 @@ class Piece:
         return self.topic, self.partition
 
     def note_places(self, base_offset: int, append_time: int) -> None:
-        """It is stored from this offset on, with the broker's time, or -1 where it keeps the records' own."""
+        """Notes the offset of its first record, and the broker's time (-1 if records keep their own)."""
         places = self.chunk.places
         if places is None:
             return
@@ -113,7 +118,7 @@ class Piece:
         return self._in_halves(self.indices, encode)
 
     def without(self, positions: Iterable[int], encode: Encode) -> list[Piece]:
-        """The same records without those at these positions in it, in two parts or more."""
+        """The records without those at these positions, in two parts or more."""
         return self._in_halves(np.delete(self.indices, list(positions)), encode)
 
     def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
@@ -121,7 +126,7 @@ class Piece:
         return [*self.of(indices[:middle], encode), *self.of(indices[middle:], encode)]
 
     def of(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
-        """Some of its records; the chunk counts them as pieces of their own, instead of this one."""
+        """Makes pieces of some of its records; the chunk counts them in place of this one."""
         if not len(indices):
             return []
         table = self.chunk.batch.table.take(pa.array(indices))

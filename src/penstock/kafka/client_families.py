@@ -1,7 +1,7 @@
-"""Settings that are translated together: compression, TLS, SASL.
+"""Settings that only mean something together: compression, TLS, SASL.
 
-Main functions: `compression`, `tls`, `sasl`. Each takes all Java settings and gives what librdkafka must be told, with
-the faults found.
+Main functions: `compression`, `tls`, `sasl`. Each takes all Java settings and gives a value that any Kafka client can
+be made with (`penstock.kafka.security`), and the faults found.
 
 Source: org.apache.kafka.common.config.{SslConfigs, SaslConfigs}; org.apache.kafka.common.security.JaasConfig.
 Thread: any; apart from reading key stores, everything is pure.
@@ -10,165 +10,148 @@ Thread: any; apart from reading key stores, everything is pure.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
 
 from penstock.errors import ConfigException
 from penstock.kafka import client_values as value
-from penstock.kafka.client_values import RdValue
-from penstock.keystores.tls_settings import key_material, trusted_certificates
+from penstock.kafka.compression import COMPRESSIONS, Compression
+from penstock.kafka.security import KerberosSettings, SaslSettings, TlsSettings, TokenSettings
+from penstock.keystores.contexts import enabled_versions
+from penstock.keystores.tls_settings import KeyMaterial, key_material, trusted_certificates
+
+V = TypeVar("V")
 
 
 @dataclass
-class Part:
-    """What one family gives: librdkafka's settings, faults by Java name, and what was left out by Java name."""
+class Part(Generic[V]):
+    """What one family gives: its value, faults by Java name, and what was left out by Java name."""
 
-    librdkafka: dict[str, RdValue] = field(default_factory=dict)
+    value: V | None = None
     faults: dict[str, str] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)
 
 
-_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-_JAVA_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
-_LEVELS = {"gzip": (-1, 9), "lz4": (0, 12), "zstd": (1, 12)}
+_JAVA_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+#: LZ4 has no more than this.
+_HIGHEST: Final = {"gzip": 9, "lz4": 12, "zstd": 22}
 
 
-def compression(settings: Mapping[str, str]) -> Part:
-    """`compression.type` and the level of that type; levels beyond librdkafka's are taken to the nearest."""
-    part = Part()
+def compression(settings: Mapping[str, str]) -> Part[Compression]:
+    """`compression.type` and the level of that type; a level beyond what there is becomes the highest."""
+    part = Part[Compression]()
     kind = settings.get("compression.type", "none").strip()
-    if kind not in _COMPRESSIONS:
-        part.faults["compression.type"] = f"String must be one of: {', '.join(_COMPRESSIONS)}"
-    if "compression.type" in settings and kind in _COMPRESSIONS:
-        part.librdkafka["compression.type"] = kind
+    if kind not in COMPRESSIONS:
+        part.faults["compression.type"] = f"String must be one of: {', '.join(COMPRESSIONS)}"
+    level: int | None = None
     for name, (java_lowest, java_highest) in _JAVA_LEVELS.items():
         key = f"compression.{name}.level"
         if key not in settings:
             continue
         try:
-            level = value.java_number(settings[key])
-            if not java_lowest <= level <= java_highest or (name == "gzip" and level == 0):
+            given = value.java_number(settings[key])
+            if not java_lowest <= given <= java_highest or (name == "gzip" and given == 0):
                 raise ValueError(f"Value must be between {java_lowest} and {java_highest}")
         except ValueError as error:
             part.faults[key] = str(error)
             continue
         if name == kind:
-            lowest, highest = _LEVELS[name]
-            part.librdkafka["compression.level"] = min(max(level, lowest), highest)
+            level = min(given, _HIGHEST[name])
         else:
             part.unused[key] = f"compression.type is {kind}"
+    if not part.faults:
+        part.value = Compression.named(kind, level)
     return part
 
 
-def tls(settings: Mapping[str, str]) -> Part:
-    """Key and trust stores (PEM as file or text, PKCS12, JKS), host name check, cipher suites.
+def tls(settings: Mapping[str, str]) -> Part[TlsSettings]:
+    """Key and trust stores (PEM as file or text, PKCS12, JKS), host name check, cipher suites, versions.
 
-    Stores count for encrypted connections only: a worker's file may name those of its https listeners. What is not PEM
-    is read here, and handed to the client as text.
+    They count for encrypted connections only: a worker's file may name the stores of its https listeners. Files are
+    read here.
     """
-    part = Part()
-    if settings.get("security.protocol", "PLAINTEXT").strip().upper() in ("SSL", "SASL_SSL"):
-        _trust_store(settings, part)
-        _key_store(settings, part)
-    if "ssl.endpoint.identification.algorithm" in settings:
-        word = settings["ssl.endpoint.identification.algorithm"].strip().lower()
-        if word in ("https", "", "none"):
-            part.librdkafka["ssl.endpoint.identification.algorithm"] = word or "none"
-        else:
-            part.faults["ssl.endpoint.identification.algorithm"] = "String must be one of: https, or empty for no check"
-    suites = value.items(settings.get("ssl.cipher.suites", ""))
-    named = [suite for suite in map(openssl_cipher, suites) if suite]
-    if named:
-        part.librdkafka["ssl.cipher.suites"] = ":".join(named)
-    elif suites:
-        part.unused["ssl.cipher.suites"] = "the suites of TLS 1.3 are always offered"
+    part = Part[TlsSettings]()
+    word = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    if word not in ("https", "", "none"):
+        part.faults["ssl.endpoint.identification.algorithm"] = "String must be one of: https, or empty for no check"
+    if settings.get("security.protocol", "PLAINTEXT").strip().upper() not in ("SSL", "SASL_SSL"):
+        return part
+    trusted = ""
+    keys: tuple[KeyMaterial, ...] = ()
+    versions: tuple[str, ...] = ()
+    try:
+        trusted = _trusted(settings, part)
+    except ConfigException as error:
+        part.faults[error.name or "ssl.truststore.location"] = error.reason
+    try:
+        keys = _keys(settings, part)
+    except ConfigException as error:
+        part.faults[error.name or "ssl.keystore.location"] = error.reason
+    try:
+        versions = enabled_versions(settings.get("ssl.enabled.protocols", ""))
+    except ConfigException as error:
+        part.faults["ssl.enabled.protocols"] = error.reason
+    part.value = TlsSettings(
+        trusted,
+        keys,
+        check_name=word == "https",
+        ciphers=tuple(value.items(settings.get("ssl.cipher.suites", ""))),
+        versions=versions,
+        key_location=settings.get("ssl.keystore.location", ""),
+    )
     return part
 
 
-def openssl_cipher(java_name: str) -> str | None:
-    """OpenSSL's name of a TLS 1.2 cipher suite; None for suites of TLS 1.3, which have a list of their own.
-
-    >>> openssl_cipher("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), openssl_cipher("TLS_AES_128_GCM_SHA256")
-    ('ECDHE-RSA-AES256-GCM-SHA384', None)
-    >>> openssl_cipher("TLS_RSA_WITH_AES_128_CBC_SHA"), openssl_cipher("ECDHE-RSA-AES256-GCM-SHA384")
-    ('AES128-SHA', 'ECDHE-RSA-AES256-GCM-SHA384')
-    """
-    if not java_name.startswith(("TLS_", "SSL_")):
-        return java_name
-    exchange, found, cipher = java_name[4:].partition("_WITH_")
-    if not found:
-        return None
-    cipher = cipher.replace("AES_", "AES").replace("_CBC", "").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
-    return "-".join([*([] if exchange == "RSA" else exchange.split("_")), *cipher.split("_")])
+def _trusted(settings: Mapping[str, str], part: Part[TlsSettings]) -> str:
+    if settings.get("ssl.truststore.certificates") and settings.get("ssl.truststore.location"):
+        part.faults["ssl.truststore.certificates"] = "set either this or ssl.truststore.location"
+    return trusted_certificates(settings)
 
 
-def _trust_store(settings: Mapping[str, str], part: Part) -> None:
-    location = settings.get("ssl.truststore.location", "")
-    kind = settings.get("ssl.truststore.type", "JKS").strip().upper()
-    if pem := settings.get("ssl.truststore.certificates", ""):
-        if location:
-            part.faults["ssl.truststore.certificates"] = "set either this or ssl.truststore.location"
-        part.librdkafka["ssl.ca.pem"] = pem
-    elif location and kind == "PEM":
-        part.librdkafka["ssl.ca.location"] = location
-        if settings.get("ssl.truststore.password"):
-            part.unused["ssl.truststore.password"] = "a PEM file of certificates has no password"
-    elif location:
-        try:
-            part.librdkafka["ssl.ca.pem"] = trusted_certificates(settings)
-        except ConfigException as error:
-            _add_fault(part, error)
-
-
-def _key_store(settings: Mapping[str, str], part: Part) -> None:
-    location = settings.get("ssl.keystore.location", "")
-    kind = settings.get("ssl.keystore.type", "JKS").strip().upper()
+def _keys(settings: Mapping[str, str], part: Part[TlsSettings]) -> tuple[KeyMaterial, ...]:
     key, chain = settings.get("ssl.keystore.key", ""), settings.get("ssl.keystore.certificate.chain", "")
-    key_password = settings.get("ssl.key.password", "")
-    if key or chain:
-        if not (key and chain):
-            missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
-            part.faults[missing] = "a private key and its certificate chain are needed together"
-        part.librdkafka.update({"ssl.key.pem": key, "ssl.certificate.pem": chain})
-    elif location and kind == "PEM":
-        part.librdkafka.update({"ssl.key.location": location, "ssl.certificate.location": location})
-    elif location:
-        try:
-            # The client takes one key: the first of the file.
-            material = key_material(settings)[0]
-        except ConfigException as error:
-            _add_fault(part, error)
-            return
-        part.librdkafka.update({"ssl.key.pem": material.key, "ssl.certificate.pem": material.chain or material.key})
-        key_password = material.password
-    if key_password:
-        part.librdkafka["ssl.key.password"] = key_password
+    if bool(key) != bool(chain):
+        missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
+        part.faults[missing] = "a private key and its certificate chain are needed together"
+    return tuple(key_material(settings))
 
 
-def _add_fault(part: Part, error: ConfigException) -> None:
-    part.faults[error.name or "ssl.keystore.location"] = error.reason
-
-
-_HANDLERS = ("OAuthBearerLoginCallbackHandler",)
-_RETRIEVERS = {
+_HANDLERS: Final = ("OAuthBearerLoginCallbackHandler",)
+_RETRIEVERS: Final = {
     "DefaultJwtRetriever": "client_credentials",
     "ClientCredentialsJwtRetriever": "client_credentials",
     "JwtBearerJwtRetriever": "urn:ietf:params:oauth:grant-type:jwt-bearer",
 }
 
 
-def sasl(settings: Mapping[str, str]) -> Part:
+#: Below `sasl.oauthbearer.assertion.`, with the conversions that check them.
+_ASSERTION: Final = {
+    "algorithm": value.one_of({"rs256": "RS256", "es256": "ES256"}, ignore_case=True),
+    "claim.aud": value.same,
+    "claim.exp.seconds": value.integer(1, 2**31 - 1),
+    "claim.iss": value.same,
+    "claim.jti.include": value.boolean,
+    "claim.nbf.seconds": value.integer(0, 2**31 - 1),
+    "claim.sub": value.same,
+    "file": value.same,
+    "private.key.file": value.same,
+    "private.key.passphrase": value.same,
+    "template.file": value.same,
+}
+
+
+def sasl(settings: Mapping[str, str]) -> Part[SaslSettings]:
     """Mechanism and credentials: PLAIN, SCRAM, OAUTHBEARER with a token endpoint, GSSAPI."""
-    part = Part()
+    part = Part[SaslSettings]()
     protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
     if not protocol.startswith("SASL"):
         return part
     mechanism = settings.get("sasl.mechanism", "GSSAPI").strip()
-    part.librdkafka["sasl.mechanism"] = mechanism
     try:
         module, options = parse_jaas(settings["sasl.jaas.config"]) if "sasl.jaas.config" in settings else ("", {})
     except ValueError as error:
         part.faults["sasl.jaas.config"] = str(error)
         return part
-    if mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
+    if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         _password_login(mechanism, module, options, part)
     elif mechanism == "OAUTHBEARER":
         _token_login(settings, module, options, part)
@@ -181,7 +164,7 @@ def sasl(settings: Mapping[str, str]) -> Part:
     return part
 
 
-def _password_login(mechanism: str, module: str, options: Mapping[str, str], part: Part) -> None:
+def _password_login(mechanism: str, module: str, options: Mapping[str, str], part: Part[SaslSettings]) -> None:
     expected = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     if module != expected or not {"username", "password"} <= options.keys():
         part.faults["sasl.jaas.config"] = (
@@ -192,10 +175,12 @@ def _password_login(mechanism: str, module: str, options: Mapping[str, str], par
     if options.get("tokenauth", "false").lower() == "true":
         part.faults["sasl.jaas.config"] = "delegation tokens (tokenauth) are not available"
         return
-    part.librdkafka.update({"sasl.username": options["username"], "sasl.password": options["password"]})
+    part.value = SaslSettings(mechanism, options["username"], options["password"])
 
 
-def _token_login(settings: Mapping[str, str], module: str, options: Mapping[str, str], part: Part) -> None:
+def _token_login(
+    settings: Mapping[str, str], module: str, options: Mapping[str, str], part: Part[SaslSettings]
+) -> None:
     if module not in ("", "OAuthBearerLoginModule"):
         part.faults["sasl.jaas.config"] = f"OAUTHBEARER needs Kafka's OAuthBearerLoginModule, not {module}"
     handler = settings.get("sasl.login.callback.handler.class", "").rpartition(".")[2]
@@ -217,34 +202,72 @@ def _token_login(settings: Mapping[str, str], module: str, options: Mapping[str,
             "not available"
         )
         return
-    part.librdkafka["sasl.oauthbearer.method"] = "oidc"
-    part.librdkafka["sasl.oauthbearer.grant.type"] = _RETRIEVERS[retriever]
-    credentials = {
-        "sasl.oauthbearer.client.id": ("sasl.oauthbearer.client.credentials.client.id", "clientId"),
-        "sasl.oauthbearer.client.secret": ("sasl.oauthbearer.client.credentials.client.secret", "clientSecret"),
-        "sasl.oauthbearer.scope": ("sasl.oauthbearer.scope", "scope"),
-    }
-    for target, (name, option) in credentials.items():
-        if found := settings.get(name) or options.get(option, ""):
-            part.librdkafka[target] = found
+
+    def seconds(name: str, default: int) -> float:
+        try:
+            return value.java_number(settings.get(name) or str(default), "LONG") / 1000
+        except ValueError as error:
+            part.faults[name] = str(error)
+            return 0.0
+
+    part.value = SaslSettings(
+        "OAUTHBEARER",
+        tokens=TokenSettings(
+            url,
+            _RETRIEVERS[retriever],
+            settings.get("sasl.oauthbearer.client.credentials.client.id") or options.get("clientId", ""),
+            settings.get("sasl.oauthbearer.client.credentials.client.secret") or options.get("clientSecret", ""),
+            settings.get("sasl.oauthbearer.scope") or options.get("scope", ""),
+            _assertion(settings, part),
+            _trusted_by_endpoint(settings),
+            connect_timeout=seconds("sasl.login.connect.timeout.ms", 10_000),
+            read_timeout=seconds("sasl.login.read.timeout.ms", 10_000),
+            backoff=seconds("sasl.login.retry.backoff.ms", 100),
+            backoff_max=seconds("sasl.login.retry.backoff.max.ms", 10_000),
+        ),
+    )
 
 
-def _kerberos_login(settings: Mapping[str, str], module: str, options: Mapping[str, str], part: Part) -> None:
+def _assertion(settings: Mapping[str, str], part: Part[SaslSettings]) -> dict[str, str]:
+    found = {}
+    for name, convert in _ASSERTION.items():
+        key = f"sasl.oauthbearer.assertion.{name}"
+        if not settings.get(key, "").strip():
+            continue
+        try:
+            converted = convert(settings[key])
+        except ValueError as error:
+            part.faults[key] = str(error)
+            continue
+        found[name] = str(converted).lower() if isinstance(converted, bool) else str(converted)
+    return found
+
+
+def _trusted_by_endpoint(settings: Mapping[str, str]) -> str:
+    try:
+        return trusted_certificates(settings)
+    except ConfigException:
+        # Where brokers need it, `tls` has said so.
+        return ""
+
+
+def _kerberos_login(
+    settings: Mapping[str, str], module: str, options: Mapping[str, str], part: Part[SaslSettings]
+) -> None:
     if module != "Krb5LoginModule":
         part.faults["sasl.jaas.config"] = (
             "GSSAPI (the default of sasl.mechanism) needs the Krb5LoginModule with a keyTab"
         )
         return
-    part.librdkafka["sasl.kerberos.service.name"] = settings.get("sasl.kerberos.service.name") or options.get(
-        "serviceName", "kafka"
+    part.value = SaslSettings(
+        "GSSAPI",
+        kerberos=KerberosSettings(
+            settings.get("sasl.kerberos.service.name") or options.get("serviceName", "kafka"),
+            options.get("principal", ""),
+            options.get("keyTab", ""),
+            settings.get("sasl.kerberos.kinit.cmd", ""),
+        ),
     )
-    for option, target in (("principal", "sasl.kerberos.principal"), ("keyTab", "sasl.kerberos.keytab")):
-        if option in options:
-            part.librdkafka[target] = options[option]
-    if command := settings.get("sasl.kerberos.kinit.cmd", ""):
-        part.librdkafka["sasl.kerberos.kinit.cmd"] = (
-            f'{command} -t "%{{sasl.kerberos.keytab}}" -k %{{sasl.kerberos.principal}}'
-        )
 
 
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;="']+)|([=;]))""", re.DOTALL)

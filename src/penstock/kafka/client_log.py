@@ -1,4 +1,4 @@
-"""What the Kafka client says by itself, as lines of the worker's log that a person can live with.
+"""The Kafka client's own log lines, reduced to those that the worker's log needs.
 
 Main name: `CLIENT_LOG`, the logger that every client is made with, so that nothing reaches standard error by itself.
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-#: Facilities of librdkafka that say what its error callback says too.
-_SAID_ELSEWHERE: Final = frozenset({"FAIL", "ERROR"})
-#: What is part of starting and mends itself.
-_ROUTINE: Final = frozenset({"GETPID"})
+#: Facilities of librdkafka that say what its error callback, or the error of the call, says too.
+_SAID_ELSEWHERE: Final = frozenset({"ERROR", "FAIL", "FATAL"})
 
 
 def is_news(record: logging.LogRecord) -> bool:
@@ -23,8 +21,7 @@ def is_news(record: logging.LogRecord) -> bool:
     """
     if not isinstance(record.args, tuple) or not record.args:
         return True
-    facility = record.args[0]
-    return (facility not in _SAID_ELSEWHERE and facility not in _ROUTINE) or CLIENT_LOG.isEnabledFor(logging.DEBUG)
+    return record.args[0] not in _SAID_ELSEWHERE or CLIENT_LOG.isEnabledFor(logging.DEBUG)
 
 
 CLIENT_LOG: Final = logging.getLogger("penstock.kafka.client")

@@ -1,9 +1,9 @@
-"""The settings of the worker's Kafka clients: Java's names and rules of precedence in, librdkafka's names out.
+"""The settings of the worker's Kafka clients: Java's names and rules of precedence in, what a client is made with out.
 
 Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect what applies to one client (later
 wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
 `*.override.` keys of the connector); `translate` turns Java settings into `ClientSettings`. The names themselves are
-data in `client_table`.
+data in `client_table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
 
 Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsumerConfigs, adminConfigs).
 Thread: any; apart from asking librdkafka for names that no Java client has, everything is pure.
@@ -16,11 +16,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
 
 from penstock.errors import ConfigException
+from penstock.kafka.client_adjustments import (
+    IDEMPOTENT_REQUESTS,
+    LeftOut,
+    adjust_consumer,
+    adjust_producer,
+    fit_together,
+)
 from penstock.kafka.client_families import Part, compression, sasl, tls
-from penstock.kafka.client_table import ClientKind, Family, Setting, Treatment, setting_for, setting_names
+from penstock.kafka.client_table import ClientKind, Setting, Treatment, setting_for, setting_names
 from penstock.kafka.client_values import RdValue, java_number
+from penstock.kafka.compression import Compression
+from penstock.kafka.library_names import java_name_of
+from penstock.kafka.security import SaslSettings, TlsSettings, librdkafka_sasl, librdkafka_tls
 
 __all__ = [
     "ClientKind",
@@ -28,6 +39,7 @@ __all__ = [
     "LeftOut",
     "admin_client_id",
     "admin_settings",
+    "client_knows",
     "consumer_settings",
     "dead_letter_admin_id",
     "dead_letter_producer_id",
@@ -45,8 +57,8 @@ _MAX_INT = str(2**31 - 1)
 _HIDDEN = "[hidden]"
 _SECRET_NAME = re.compile("password|secret|jaas|passphrase|token|key", re.IGNORECASE)
 
-# Where Java's clients and librdkafka have different defaults, Java's count. `batch.size` is an exception: librdkafka's
-# million bytes are what makes one task fast, and an own value of the user still counts.
+# Java's defaults, where a client has others of its own. The producer's `batch.size` is an exception: a million bytes
+# are what makes one task fast, and an own value of the user still counts.
 _JAVA_DEFAULTS: Mapping[ClientKind, Mapping[str, str]] = {
     ClientKind.PRODUCER: {
         "buffer.memory": str(32 << 20),
@@ -85,7 +97,6 @@ _WORKER_PRODUCER = {
     "max.in.flight.requests.per.connection": "5",
     "delivery.timeout.ms": _MAX_INT,
 }
-_IDEMPOTENT_REQUESTS = 5
 _INSTANCE = "group.instance.id"
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9._-]")
 _LONGEST_NAME = 160
@@ -93,21 +104,6 @@ _WORKER_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "earlies
 
 # Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
 _LOOK_FOR_TOPICS_MS = 10_000
-
-_FAMILIES: Mapping[Family, Callable[[Mapping[str, str]], Part]] = {
-    Family.COMPRESSION: compression,
-    Family.TLS: tls,
-    Family.SASL: sasl,
-}
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A setting that is not used, or must not be: with its value (secrets hidden) and why."""
-
-    name: str
-    value: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,11 @@ class ClientSettings:
     Attributes:
         kind: which client.
         java: all Java settings that counted, Java's own defaults not among them.
-        librdkafka: what the client is made with.
+        librdkafka: what consumers and admin clients are made with.
+        own: the converted values of a producer, by Java's names.
+        tls: how connections are encrypted; None where they are not.
+        sasl: how the client logs in; None where it does not.
+        compression: of a producer.
         unused: settings that change nothing here, and unknown ones.
         refused: settings that cannot be fulfilled; a client must not be made while there are any.
     """
@@ -125,13 +125,17 @@ class ClientSettings:
     kind: ClientKind
     java: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, RdValue] = field(repr=False)
+    own: Mapping[str, RdValue] = field(default_factory=dict, repr=False)
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+    compression: Compression | None = None
     unused: tuple[LeftOut, ...] = ()
     refused: tuple[LeftOut, ...] = ()
 
     @property
     def client_id(self) -> str:
         """The name the brokers see."""
-        return str(self.librdkafka.get("client.id", "rdkafka"))
+        return str({**self.librdkafka, **self.own}.get("client.id", "penstock"))
 
     @property
     def refresh_s(self) -> float:
@@ -186,6 +190,15 @@ def source_producer_id(connector: str, task: int) -> str:
     return f"connector-producer-{connector}-{task}"
 
 
+def task_transactional_id(group_id: str, connector: str, task: int) -> str:
+    """The transactional id of a source task's producer, with exactly-once.
+
+    >>> task_transactional_id("connect", "orders", 2)
+    'connect-orders-2'
+    """
+    return f"{group_id}-{connector}-{task}"
+
+
 def sink_consumer_id(connector: str, task: int) -> str:
     """The client id of a sink task's consumer."""
     return f"connector-consumer-{connector}-{task}"
@@ -227,20 +240,35 @@ def admin_client_id(connector: str, task: int | None = None) -> str:
     return f"connector-adminclient-{connector}" + ("" if task is None else f"-{task}")
 
 
-def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], *, client_id: str) -> ClientSettings:
+def producer_settings(
+    worker: Mapping[str, str], connector: Mapping[str, str], *, client_id: str, transactional_id: str | None = None
+) -> ClientSettings:
     """A producer of a source task or of dead letters.
 
     Args:
         worker: the worker's properties, placeholders resolved.
         connector: the connector's configuration, placeholders resolved.
         client_id: the default, see `source_producer_id` and `dead_letter_producer_id`.
+        transactional_id: of a producer with transactions, which is idempotent whatever a user sets.
     """
     own = _own(worker, connector, "producer")
     java = {**_bootstrap(worker), "client.id": client_id, **_WORKER_PRODUCER}
+    if transactional_id is not None:
+        forced = {"enable.idempotence": "true", "transactional.id": transactional_id}
+        return translate(ClientKind.PRODUCER, java | own | forced)
     if not _may_be_idempotent(own):
         # As in Java, what the user asks for counts more than idempotence; without it only one request keeps the order.
         java |= {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
-    return translate(ClientKind.PRODUCER, java | own)
+    return _without_transactions(translate(ClientKind.PRODUCER, java | own))
+
+
+def _without_transactions(given: ClientSettings) -> ClientSettings:
+    """A user's own transactional id is refused: its producer would wait for transactions that nobody begins."""
+    text = given.java.get("transactional.id", "").strip()
+    if not text:
+        return given
+    reason = "the worker gives transactional ids itself, with exactly.once.source.support=enabled; remove the setting"
+    return replace(given, refused=(*given.refused, LeftOut("transactional.id", text, reason)))
 
 
 def consumer_settings(
@@ -286,7 +314,7 @@ def admin_settings(
 
 
 def refused_overrides(kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str]) -> tuple[LeftOut, ...]:
-    """What of the client settings that a connector overrides cannot be used, together with the worker's.
+    """The overrides of a connector that cannot be used together with the worker's settings, with the reasons.
 
     Names come without their prefix.
 
@@ -302,7 +330,7 @@ def refused_overrides(kind: ClientKind, worker: Mapping[str, str], connector: Ma
 
 
 def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOut, ...]:
-    """What of the worker's settings for its connectors' clients cannot be used: clients of this kind cannot be made."""
+    """The worker's settings for connectors' clients with which no such client can be made, with the reasons."""
     return _refused(kind, worker, {})
 
 
@@ -310,7 +338,8 @@ def _refused(kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str
     names = setting_names(kind) if kind is ClientKind.ADMIN else frozenset[str]()
     plain = {name: text for name, text in worker.items() if name in names}
     java = {**_bootstrap(worker), **plain, **_own(worker, connector, kind.value)}
-    return translate(kind, java, knows=lambda *_: True).refused
+    found = translate(kind, java, knows=lambda *_: True)
+    return (_without_transactions(found) if kind is ClientKind.PRODUCER else found).refused
 
 
 def translate(
@@ -319,23 +348,23 @@ def translate(
     *,
     knows: Callable[[ClientKind, str, str], bool] | None = None,
 ) -> ClientSettings:
-    """Turn Java client settings into librdkafka's.
+    """Turn Java client settings into what a client is made with.
 
     Args:
         kind: which client's settings they are.
-        java: by Java name; names that only librdkafka has are passed on as they are.
-        knows: whether librdkafka has a setting of this name; asks the library when None.
+        java: by Java name; names that only librdkafka has are passed on as they are to consumers and admin clients.
+        knows: whether the client has a setting of this name, which is none of Java's; asks the library when None.
     """
-    knows = librdkafka_knows if knows is None else knows
+    knows = client_knows if knows is None else knows
     everything = {**_JAVA_DEFAULTS[kind], **java}
     result: dict[str, RdValue] = {}
     unused: list[LeftOut] = []
     refused: list[LeftOut] = []
-    own: dict[str, str] = {}
+    others: dict[str, str] = {}
     for name, text in everything.items():
         row = setting_for(kind, name)
         if row is None:
-            own[name] = text
+            others[name] = text
         elif row.treatment is Treatment.NOT_NEEDED:
             unused.append(_left_out(kind, name, text, row.reason))
         elif row.treatment is Treatment.REFUSED:
@@ -343,42 +372,70 @@ def translate(
                 refused.append(_left_out(kind, name, text, row.reason))
         elif row.family is None and (text.strip() or name == "partitioner.class"):
             _convert(kind, row, text, result, refused)
-    for family in Family:
-        part = _FAMILIES[family](everything)
-        result.update(part.librdkafka)
+    encryption, login = tls(everything), sasl(everything)
+    squeezing = compression(everything) if kind is ClientKind.PRODUCER else Part[Compression]()
+    for part in (squeezing, encryption, login):
         refused += [_left_out(kind, name, everything.get(name, "null"), why) for name, why in part.faults.items()]
         unused += [_left_out(kind, name, everything[name], why) for name, why in part.unused.items()]
-    _ADJUSTMENTS[kind](everything, result, unused)
-    for name, text in own.items():
+    if kind is not ClientKind.PRODUCER:
+        result |= {} if encryption.value is None else librdkafka_tls(encryption.value)
+        result |= {} if login.value is None else librdkafka_sasl(login.value)
+        fit_together(result)
+    if kind is ClientKind.PRODUCER:
+        adjust_producer(everything, result, refused)
+    elif kind is ClientKind.CONSUMER:
+        adjust_consumer(everything, _JAVA_DEFAULTS[kind], result, unused)
+    for name, text in others.items():
         if name.startswith("metrics.context."):
             continue
-        if knows(kind, name, text):
+        if not knows(kind, name, text):
+            unused.append(_unknown(kind, name, text))
+        elif kind is not ClientKind.PRODUCER:
             result[name] = text
-        else:
-            shown = _HIDDEN if _SECRET_NAME.search(name) else text
-            unused.append(LeftOut(name, shown, f"neither Kafka's {kind.value} nor librdkafka has such a setting"))
-    return ClientSettings(kind, dict(java), result, tuple(unused), tuple(refused))
+    own, library = (result, {}) if kind is ClientKind.PRODUCER else ({}, result)
+    return ClientSettings(
+        kind,
+        dict(java),
+        library,
+        own,
+        encryption.value,
+        login.value,
+        squeezing.value,
+        tuple(unused),
+        tuple(refused),
+    )
+
+
+def _unknown(kind: ClientKind, name: str, text: str) -> LeftOut:
+    near = java_name_of(kind, name)
+    who = f"Kafka's {kind.value} has no such setting"
+    if kind is not ClientKind.PRODUCER:
+        who = f"neither Kafka's {kind.value} nor librdkafka has such a setting"
+    shown = _HIDDEN if _SECRET_NAME.search(name) else text
+    return LeftOut(name, shown, who + (f". Did you mean {near}?" if near else ""))
+
+
+def client_knows(kind: ClientKind, name: str, text: str) -> bool:
+    """Whether a client takes a setting of this name that no Java client has: one of librdkafka's, unless a producer."""
+    return kind is not ClientKind.PRODUCER and librdkafka_knows(kind, name, text)
 
 
 def librdkafka_knows(kind: ClientKind, name: str, text: str) -> bool:
-    """Whether librdkafka has a setting of this name, by making a client that has only this one."""
+    """Whether librdkafka's consumer or admin client has a setting of this name, by making one that has only this."""
     if name.endswith("_cb"):
         return False
-    quiet: dict[str, object] = (
-        {"log_level": 0, "group.id": "settings"} if kind is ClientKind.CONSUMER else {"log_level": 0}
-    )
-    maker = ck.Consumer if kind is ClientKind.CONSUMER else ck.Producer
     try:
-        client = maker({**quiet, name: text})
+        if kind is ClientKind.CONSUMER:
+            ck.Consumer({"log_level": 0, "group.id": "settings", name: text}).close()
+        else:
+            AdminClient({"log_level": 0, name: text})
     except (ck.KafkaException, TypeError, ValueError) as error:
         return "No such configuration property" not in str(error)
-    if kind is ClientKind.CONSUMER:
-        client.close()
     return True
 
 
 def _may_be_idempotent(own: Mapping[str, str]) -> bool:
-    """Whether nothing that the user sets for a producer is at odds with idempotence, or turns it off."""
+    """Whether the user's settings of a producer allow idempotence."""
     idempotence = own.get("enable.idempotence")
     if idempotence is not None:
         # At odds with something else: the client says so, because it was asked for.
@@ -387,7 +444,7 @@ def _may_be_idempotent(own: Mapping[str, str]) -> bool:
     return (
         own.get("acks", "all").strip() in ("all", "-1")
         and own.get("retries", "1").strip() != "0"
-        and (not requests.isdigit() or int(requests) <= _IDEMPOTENT_REQUESTS)
+        and (not requests.isdigit() or int(requests) <= IDEMPOTENT_REQUESTS)
     )
 
 
@@ -410,46 +467,10 @@ def _convert(kind: ClientKind, row: Setting, text: str, result: dict[str, RdValu
     except ValueError as error:
         refused.append(_left_out(kind, row.name, text, str(error)))
         return
-    for target in row.targets:
+    for target in (row.name,) if kind is ClientKind.PRODUCER else row.targets:
         result[target] = converted
 
 
 def _left_out(kind: ClientKind, name: str, text: str, reason: str) -> LeftOut:
     row = setting_for(kind, name)
     return LeftOut(name, _HIDDEN if row is not None and row.secret else text, reason)
-
-
-def _adjust_producer(java: Mapping[str, str], result: dict[str, RdValue], unused: list[LeftOut]) -> None:
-    """What depends on several settings of a producer."""
-    if "batch.size" in java:
-        # Java's batches are bounded by bytes alone.
-        result.setdefault("batch.num.messages", 1_000_000)
-    if java.get("partitioner.ignore.keys", "false").strip().lower() == "true" and not java["partitioner.class"].strip():
-        result["partitioner"] = "random"
-    if "transactional.id" in result:
-        # librdkafka refuses a delivery that may outlive its transaction.
-        limit = int(result.get("transaction.timeout.ms", 60_000))
-        result["delivery.timeout.ms"] = min(int(result.get("delivery.timeout.ms", limit)), limit)
-
-
-def _adjust_consumer(java: Mapping[str, str], result: dict[str, RdValue], unused: list[LeftOut]) -> None:
-    """What depends on several settings of a consumer."""
-    if result.get("group.protocol") == "consumer":
-        for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
-            if result.pop(name, None) is not None and java[name] != _JAVA_DEFAULTS[ClientKind.CONSUMER].get(name):
-                unused.append(LeftOut(name, java[name], "with group.protocol=consumer the broker decides"))
-    elif "max.poll.interval.ms" in result:
-        # librdkafka refuses a session that is longer than the poll interval; Java does not.
-        session = int(result.get("session.timeout.ms", 45_000))
-        result["session.timeout.ms"] = min(session, int(result["max.poll.interval.ms"]))
-
-
-def _adjust_admin(java: Mapping[str, str], result: dict[str, RdValue], unused: list[LeftOut]) -> None:
-    """Nothing of an admin client depends on several settings."""
-
-
-_ADJUSTMENTS: Mapping[ClientKind, Callable[[Mapping[str, str], dict[str, RdValue], list[LeftOut]], None]] = {
-    ClientKind.PRODUCER: _adjust_producer,
-    ClientKind.CONSUMER: _adjust_consumer,
-    ClientKind.ADMIN: _adjust_admin,
-}

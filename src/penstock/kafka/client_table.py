@@ -1,8 +1,9 @@
 """Every setting of Kafka 4.3's producer, consumer and admin clients, and what becomes of it here.
 
-Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`. A row is one of four kinds: translated (names of
-librdkafka's and a conversion), one of a family that is translated together (`client_families`), not needed (with the
-reason), or refused (with the reason and what to do instead).
+Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`. A row is one of four kinds: used (a conversion,
+and for consumer and admin librdkafka's names), one of a family that is read together (`client_families`), not needed
+(with the reason), or refused (with the reason and what to do instead). The producer is the worker's own; it takes
+converted values by Java's names.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
 librdkafka's CONFIGURATION.md.
@@ -36,8 +37,8 @@ class Family(Enum):
 class Treatment(Enum):
     """What becomes of a setting."""
 
-    TRANSLATED = "translated"
-    """It is given to librdkafka, alone or with its family."""
+    USED = "used"
+    """The client is made with it, alone or with its family."""
     NOT_NEEDED = "not needed"
     """It has no counterpart and nothing is lost without it; a value that was set is logged with the reason."""
     REFUSED = "refused"
@@ -52,9 +53,9 @@ class Setting:
         name: the Java name.
         clients: the clients that have it and to which this row applies.
         treatment: what becomes of it.
-        targets: librdkafka's names that get the converted value.
-        convert: from the text to librdkafka's value.
-        family: translated together with others; `targets` is empty then.
+        targets: librdkafka's names that get the converted value; none for a setting of the producer alone.
+        convert: from the text to the client's value.
+        family: read together with others; `targets` is empty then.
         reason: why it is not needed or refused, and what to do.
         harmless: values of a refused setting that ask for nothing.
         secret: the value must not be shown.
@@ -78,14 +79,19 @@ _ALL = frozenset(ClientKind)
 
 _MAX = 2**31 - 1
 _BACKOFF = value.integer(1, 300_000, java_type="LONG")
+_RECOVERY = value.one_of({"rebootstrap": "rebootstrap", "none": "none"}, ignore_case=True)
 
 
 def _to(name: str, clients: frozenset[ClientKind], convert: Conversion = value.same, *targets: str) -> Setting:
-    return Setting(name, clients, Treatment.TRANSLATED, targets or (name,), convert)
+    return Setting(name, clients, Treatment.USED, targets or (name,), convert)
+
+
+def _own(name: str, convert: Conversion) -> Setting:
+    return Setting(name, _PRODUCER, Treatment.USED, (), convert)
 
 
 def _with(family: Family, clients: frozenset[ClientKind], *names: str, secret: bool = False) -> list[Setting]:
-    return [Setting(name, clients, Treatment.TRANSLATED, family=family, secret=secret) for name in names]
+    return [Setting(name, clients, Treatment.USED, family=family, secret=secret) for name in names]
 
 
 def _unneeded(reason: str, clients: frozenset[ClientKind], *names: str) -> list[Setting]:
@@ -118,12 +124,8 @@ _CONNECTION = [
         value.integer(10, 3_600_000, java_type="LONG"),
         "topic.metadata.refresh.interval.ms",
     ),
-    _to(
-        "metadata.recovery.strategy",
-        _ALL,
-        value.one_of({"rebootstrap": "rebootstrap", "none": "none"}, ignore_case=True),
-    ),
-    _to("metadata.recovery.rebootstrap.trigger.ms", _ALL, value.integer(0, _MAX, java_type="LONG")),
+    _to("metadata.recovery.strategy", _CONSUMER | _ADMIN, _RECOVERY),
+    _to("metadata.recovery.rebootstrap.trigger.ms", _CONSUMER | _ADMIN, value.integer(0, _MAX, java_type="LONG")),
     _to(
         "receive.buffer.bytes",
         _ALL,
@@ -136,7 +138,7 @@ _CONNECTION = [
     _to("retry.backoff.ms", _ALL, _BACKOFF),
     _to("retry.backoff.max.ms", _ALL, _BACKOFF),
     _to("socket.connection.setup.timeout.ms", _ALL, value.integer(1000, _MAX, java_type="LONG")),
-    _to("enable.metrics.push", _ALL, value.boolean),
+    _to("enable.metrics.push", _CONSUMER | _ADMIN, value.boolean),
     _to("request.timeout.ms", _CONSUMER | _ADMIN, value.integer(10, 300_000), "socket.timeout.ms"),
     *_unneeded(
         "the time to set up a connection does not grow between attempts here",
@@ -160,22 +162,21 @@ _CONNECTION = [
 ]
 
 _PRODUCING = [
-    _to("acks", _PRODUCER, value.acks),
-    # A user's batch.size counts bytes only, as in Java; librdkafka's own limit on the number of records goes away.
-    _to("batch.size", _PRODUCER, value.integer(1, _MAX)),
-    _to("buffer.memory", _PRODUCER, value.kibibytes(1, _MAX), "queue.buffering.max.kbytes"),
-    _to("delivery.timeout.ms", _PRODUCER, value.integer(1, _MAX)),
-    _to("enable.idempotence", _PRODUCER, value.boolean),
-    _to("linger.ms", _PRODUCER, value.integer(0, 900_000, java_type="LONG")),
-    _to("max.in.flight.requests.per.connection", _PRODUCER, value.integer(1, 1_000_000, java_lowest=1)),
-    _to("max.request.size", _PRODUCER, value.integer(1000, 1_000_000_000), "message.max.bytes"),
-    _to("partitioner.class", _PRODUCER, value.partitioner, "partitioner"),
+    _own("acks", value.acks),
+    _own("batch.size", value.integer(1, _MAX)),
+    _own("buffer.memory", value.integer(0, 2**63 - 1, java_type="LONG")),
+    _own("delivery.timeout.ms", value.integer(1, _MAX)),
+    _own("enable.idempotence", value.boolean),
+    _own("max.in.flight.requests.per.connection", value.integer(1, _MAX, java_lowest=1)),
+    _own("max.request.size", value.integer(1, 1_000_000_000)),
+    _own("metadata.recovery.strategy", _RECOVERY),
+    _own("partitioner.class", value.partitioner),
     # With the class: a class that is set wins, as in Java.
-    Setting("partitioner.ignore.keys", _PRODUCER, Treatment.TRANSLATED, (), value.boolean),
-    _to("request.timeout.ms", _PRODUCER, value.integer(10, 300_000), "request.timeout.ms", "socket.timeout.ms"),
-    _to("retries", _PRODUCER, value.integer(0, _MAX)),
-    _to("transaction.timeout.ms", _PRODUCER, value.integer(1000, _MAX)),
-    _to("transactional.id", _PRODUCER),
+    _own("partitioner.ignore.keys", value.boolean),
+    _own("request.timeout.ms", value.integer(1, _MAX)),
+    _own("retries", value.integer(0, _MAX)),
+    _own("transaction.timeout.ms", value.integer(1, _MAX)),
+    _own("transactional.id", value.same),
     *_with(
         Family.COMPRESSION,
         _PRODUCER,
@@ -188,12 +189,15 @@ _PRODUCING = [
         "two-phase commit is not available", _PRODUCER, "transaction.two.phase.commit.enable", harmless=("", "false")
     ),
     *_refused("Java interceptors cannot be loaded; remove the setting", _PRODUCER | _CONSUMER, "interceptor.classes"),
+    *_unneeded("record batches are made of whole columns; nothing waits for one to fill", _PRODUCER, "linger.ms"),
     *_unneeded("the worker waits for room in the queue as long as the task runs", _PRODUCER, "max.block.ms"),
+    *_unneeded("what is known of a task's topics is kept as long as it runs", _PRODUCER, "metadata.max.idle.ms"),
     *_unneeded(
-        "metadata of topics that are not used any more is dropped by librdkafka on its own",
+        "the bootstrap servers are asked as soon as no broker that is known can be reached",
         _PRODUCER,
-        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
     ),
+    *_unneeded("the worker has metrics of its own", _PRODUCER, "enable.metrics.push"),
     *_unneeded(
         "records without a key go to another partition after each batch, whatever the load of the brokers",
         _PRODUCER,
@@ -272,12 +276,13 @@ _TLS = [
         "ssl.truststore.password",
         secret=True,
     ),
+    *_with(Family.TLS, _PRODUCER, "ssl.enabled.protocols"),
     *_unneeded(
         "OpenSSL agrees on the best of TLS 1.2 and 1.3; narrow it with MinProtocol in openssl.cnf",
-        _ALL,
+        _CONSUMER | _ADMIN,
         "ssl.enabled.protocols",
-        "ssl.protocol",
     ),
+    *_unneeded("OpenSSL agrees on the best of TLS 1.2 and 1.3", _ALL, "ssl.protocol"),
     *_unneeded(
         "it chooses classes inside a JVM, and OpenSSL is used here",
         _ALL,
@@ -307,30 +312,26 @@ _SASL = [
         "sasl.oauthbearer.scope",
     ),
     *_with(Family.SASL, _ALL, "sasl.jaas.config", "sasl.oauthbearer.client.credentials.client.secret", secret=True),
-    _to("sasl.kerberos.min.time.before.relogin", _ALL, value.integer(0, 86_400_000, java_type="LONG")),
-    _to("sasl.oauthbearer.token.endpoint.url", _ALL),
-    _to("sasl.oauthbearer.sub.claim.name", _ALL),
-    _to(
+    *_with(
+        Family.SASL,
+        _ALL,
+        "sasl.oauthbearer.token.endpoint.url",
         "sasl.oauthbearer.assertion.algorithm",
-        _ALL,
-        value.one_of({"rs256": "RS256", "es256": "ES256"}, ignore_case=True),
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.assertion.file",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.assertion.template.file",
     ),
-    _to("sasl.oauthbearer.assertion.claim.aud", _ALL),
-    _to("sasl.oauthbearer.assertion.claim.exp.seconds", _ALL, value.integer(1, _MAX)),
-    _to("sasl.oauthbearer.assertion.claim.iss", _ALL),
-    _to("sasl.oauthbearer.assertion.claim.jti.include", _ALL, value.boolean),
-    _to("sasl.oauthbearer.assertion.claim.nbf.seconds", _ALL, value.integer(0, _MAX)),
-    _to("sasl.oauthbearer.assertion.claim.sub", _ALL),
-    _to("sasl.oauthbearer.assertion.file", _ALL),
-    _to("sasl.oauthbearer.assertion.private.key.file", _ALL),
-    Setting(
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        _ALL,
-        Treatment.TRANSLATED,
-        ("sasl.oauthbearer.assertion.private.key.passphrase",),
-        secret=True,
-    ),
-    _to("sasl.oauthbearer.assertion.template.file", _ALL, value.same, "sasl.oauthbearer.assertion.jwt.template.file"),
+    *_with(Family.SASL, _ALL, "sasl.oauthbearer.assertion.private.key.passphrase", secret=True),
+    _to("sasl.kerberos.min.time.before.relogin", _CONSUMER | _ADMIN, value.integer(0, 86_400_000, java_type="LONG")),
+    *_unneeded("a ticket is taken for each connection", _PRODUCER, "sasl.kerberos.min.time.before.relogin"),
+    _to("sasl.oauthbearer.sub.claim.name", _CONSUMER | _ADMIN),
+    *_unneeded("the broker reads who it is from the token", _PRODUCER, "sasl.oauthbearer.sub.claim.name"),
     *_refused(
         "a Java login class cannot be loaded; use sasl.jaas.config with a stock login module",
         _ALL,
@@ -344,22 +345,30 @@ _SASL = [
         harmless=("", "false"),
     ),
     *_unneeded(
-        "librdkafka renews the Kerberos ticket after sasl.kerberos.min.time.before.relogin",
+        "the ticket is renewed as often as it is needed",
         _ALL,
         "sasl.kerberos.ticket.renew.jitter",
         "sasl.kerberos.ticket.renew.window.factor",
     ),
     *_unneeded(
-        "librdkafka fetches a new token when 80% of its life is over",
+        "a new token is fetched when 80% of the life of the one before is over",
         _ALL,
         "sasl.login.refresh.buffer.seconds",
         "sasl.login.refresh.min.period.seconds",
         "sasl.login.refresh.window.factor",
         "sasl.login.refresh.window.jitter",
     ),
+    *_with(
+        Family.SASL,
+        _PRODUCER,
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+    ),
     *_unneeded(
         "librdkafka has its own time limits for the token endpoint",
-        _ALL,
+        _CONSUMER | _ADMIN,
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",
         "sasl.login.retry.backoff.max.ms",

@@ -1,7 +1,7 @@
-"""From the text of a Java client setting to librdkafka's value.
+"""From the text of a Java client setting to the client's value.
 
 Main functions: one factory a kind of value (`integer`, `boolean`, `one_of`, ...); what they return takes the text and
-gives librdkafka's value, or raises `ValueError` with Java's wording of what is wrong with it.
+gives the client's value, or raises `ValueError` with Java's wording of what is wrong with it.
 
 Thread: any; everything is pure.
 """
@@ -65,18 +65,6 @@ def integer(
         if number < java_lowest:
             raise ValueError(f"Value must be at least {java_lowest}")
         return min(max(number, lowest), highest)
-
-    return convert
-
-
-def kibibytes(lowest: int, highest: int) -> Conversion:
-    """A number of bytes as librdkafka's number of kibibytes, rounded up."""
-
-    def convert(text: str) -> int:
-        number = java_number(text, "LONG")
-        if number < 0:
-            raise ValueError("Value must be at least 0")
-        return min(max(-(-number // 1024), lowest), highest)
 
     return convert
 
@@ -145,18 +133,15 @@ def assignors(text: str) -> str:
 
 
 _PARTITIONERS = {
-    "": "murmur2_random",
-    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "murmur2_random",
-    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "random",
-    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "random",
+    "": "",
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "keyless",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round robin",
 }
 
 
 def partitioner(text: str) -> str:
-    """`partitioner.class`: the stock classes of Java's clients.
-
-    Java's round robin and sticky partitioners ignore the key; a random partition spreads records as evenly.
-    """
+    """`partitioner.class`: the stock classes of Java's clients, those of Kafka before 4.0 among them."""
     name = text.strip().removeprefix("class ")
     if name not in _PARTITIONERS:
         raise ValueError(

@@ -16,7 +16,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from penstock.kafka.wire import Address, ErrorKind, Metadata, error_of
+from penstock.kafka.protocol_errors import ErrorKind, error_of
+from penstock.kafka.wire import Address, Metadata
 
 #: A topic that a broker does not know yet may just have been made: this long it is asked again.
 PROPAGATION_S: Final = 30.0
@@ -64,7 +65,7 @@ class ClusterView:
         return self._brokers
 
     def want(self, topic: str, now: float) -> None:
-        """Something is to be sent to this topic. What was said against it before does not count any more."""
+        """Asks for a topic that something is to be sent to; forgets an earlier fault of it."""
         self._faults.pop(topic, None)
         if topic not in self._leaders and topic not in self._asked:
             self._asked[topic] = None
@@ -81,7 +82,7 @@ class ClusterView:
         return None if leaders is None else len(leaders)
 
     def fault(self, topic: str) -> TopicFault | None:
-        """What is against sending to a topic."""
+        """Why nothing can be sent to a topic; None if something can."""
         return self._faults.get(topic)
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -98,7 +99,7 @@ class ClusterView:
         return missing and now - self._shrunk.get(topic, now) >= self._propagation_s
 
     def doubt(self, now: float) -> None:
-        """Something does not fit: ask soon, yet not more often than the backoff allows."""
+        """Asks again soon, because an answer did not fit; not more often than the backoff allows."""
         self._next_question = min(self._next_question, max(now, self._last_question + self._backoff_s))
 
     def question_at(self) -> float:

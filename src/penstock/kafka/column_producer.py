@@ -3,10 +3,9 @@
 Main types: `ColumnProducer` (one for each source task); `Sender` does its I/O, `Partitioner` chooses partitions and
 `encode` makes record batches of Arrow columns.
 
-It does what `penstock.kafka.producer.RecordProducer` does through the client library, for plain connections to brokers
-(`ColumnSettings` says what it takes), at about a third of the processor time: the library needs a call and an object
-for each record. Its record batches are like those of the library: idempotent, in order, with Java's partitions for
-keys.
+It is the worker's own because a client library needs a call and an object for each record, and with them about three
+times the processor time. Its record batches are idempotent, in order, with Java's partitions for keys, unless
+`ColumnSettings` say otherwise.
 
 A batch is sent in chunks of up to 10,000 rows, so that the first of them is under way while the next is encoded. What
 is under way is bounded in bytes (`buffer.memory`, or less).
@@ -23,6 +22,7 @@ Source: KafkaProducer as AbstractWorkerSourceTask of Kafka Connect uses it; KIP-
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -42,9 +42,9 @@ from penstock.kafka.chunks import Chunk, Piece
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.deliveries import Deliveries, FailedDelivery, Receipts, RecordTooLargeException, too_large
 from penstock.kafka.partitioner import Partitioner
+from penstock.kafka.protocol_errors import ErrorKind, error_of
 from penstock.kafka.record_batches import EncodedBatch, encode, joined
 from penstock.kafka.sender import Sender
-from penstock.kafka.wire import ErrorKind, error_of
 from penstock.pipeline.batches import ProduceBatch
 from penstock.telemetry import log_context
 
@@ -97,7 +97,7 @@ class ColumnProducer(Deliveries[Chunk]):
         self._each_row = each_row
         self._stops_at_failure = stops_at_failure
         self._clock = clock
-        self._partitioner = Partitioner(batch_size=settings.stick, ignore_keys=settings.ignore_keys)
+        self._partitioner = Partitioner(batch_size=settings.stick, kind=settings.partitioner)
         self._incoming: deque[tuple[Chunk, list[Piece]]] = deque()
         self._sender = Sender(settings, name, self, self._encode, self._state, clock)
         self._thread = threading.Thread(
@@ -105,7 +105,19 @@ class ColumnProducer(Deliveries[Chunk]):
         )
         self._thread.start()
 
-    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing that is handed over will ever be stored, as after a refused login."""
+        return self._aborted or self._sender.failure is not None
+
+    def send(
+        self,
+        batch: ProduceBatch,
+        receipts: Receipts,
+        *,
+        rows: pa.Array | None = None,
+        within_s: float = threading.TIMEOUT_MAX,
+    ) -> None:
         """Hand rows over, in order. Waits while too much is under way. Invariant 3.
 
         Sends nothing, or no more, once a row has failed and the producer stops at failures.
@@ -114,10 +126,13 @@ class ColumnProducer(Deliveries[Chunk]):
             batch: converted records.
             receipts: is told of each chunk.
             rows: positions of the rows to send, ascending; None for all.
+            within_s: how long that may take.
 
         Raises:
             ProducerClosedException: `abort` was called.
+            KafkaRetriableException: it took longer; what is left is not sent, and nobody is told of it.
         """
+        deadline = self._clock() + within_s
         table = batch.table if rows is None else batch.table.take(rows)
         positions: Sequence[int] = range(table.num_rows) if rows is None else rows.to_pylist()
         whole = replace(batch, table=table)
@@ -131,10 +146,10 @@ class ColumnProducer(Deliveries[Chunk]):
                 nbytes,
                 places={} if self._each_row else None,
             )
-            if not self._admit(chunk):
+            if not self._admit(chunk, deadline):
                 return
             try:
-                pieces = list(self._pieces(chunk))
+                pieces = list(self._pieces(chunk, deadline))
             except BaseException:
                 self._forget(chunk)
                 raise
@@ -159,30 +174,44 @@ class ColumnProducer(Deliveries[Chunk]):
         return delivered and not self._thread.is_alive()
 
     # ---------------------------------------------------------------- on the way, on the thread that sends
-    def _admit(self, chunk: Chunk) -> bool:
+    def _admit(self, chunk: Chunk, deadline: float) -> bool:
         """Wait for room, then count the chunk as under way; False when nothing more is to be sent."""
         limit = min(self._settings.buffer, MOST_UNDER_WAY_BYTES)
         with self._state:
-            self._state.wait_for(
-                lambda: self._aborted or self._stopped or not self._open or self._bytes + chunk.nbytes <= limit
+            room = self._state.wait_for(
+                lambda: self._aborted or self._is_halted() or not self._open or self._bytes + chunk.nbytes <= limit,
+                self._left(deadline),
             )
             self._check_open()
-            if self._stopped:
+            if self._is_halted():
                 return False
+            if not room:
+                raise self._late("there is no room: the records before are not stored yet")
             self._count_in(chunk)
         return True
 
+    def _is_halted(self) -> bool:
+        """Whether nothing more is to be sent."""
+        return self._stopped
+
     def _forget(self, chunk: Chunk) -> None:
-        """Nothing of a chunk is sent, and nobody is told: `send` fails. Nobody waits for it, either."""
+        """Drops a chunk of which nothing was sent: `send` fails, receipts are not told."""
         with self._state:
             del self._open[chunk.number]
             self._bytes -= chunk.nbytes
             self._state.notify_all()
 
-    def _pieces(self, chunk: Chunk) -> Iterator[Piece]:
-        """The record batches of a chunk; rows that cannot become part of one have failed."""
+    def _left(self, deadline: float) -> float:
+        return max(0.0, min(deadline - self._clock(), threading.TIMEOUT_MAX))
+
+    def _late(self, why: str) -> KafkaRetriableException:
+        known = f" ({self.trouble})" if self.trouble else ""
+        return KafkaRetriableException(f"The producer of {self._name} could not send records in time: {why}{known}")
+
+    def _pieces(self, chunk: Chunk, deadline: float) -> Iterator[Piece]:
+        """The record batches of a chunk; other rows are noted as failed."""
         topics = self._topics(chunk)
-        counts = {topic: self._partitions(topic) for topic, _ in topics}
+        counts = {topic: self._partitions(topic, deadline) for topic, _ in topics}
         refused = self._too_large(chunk)
         for topic, indices in topics:
             found = counts[topic]
@@ -200,7 +229,7 @@ class ColumnProducer(Deliveries[Chunk]):
     @property
     def trouble(self) -> str | None:
         """What keeps records from being sent, as far as is known."""
-        return self._sender.trouble()
+        return self._sender.trouble
 
     def _topics(self, chunk: Chunk) -> list[tuple[str, np.ndarray | None]]:
         """Each topic with the indices of its rows; None for all rows."""
@@ -212,27 +241,36 @@ class ColumnProducer(Deliveries[Chunk]):
             return [(names[0], None)]
         return [(names[code], indices) for code, indices in _groups(coded.indices.to_numpy(zero_copy_only=False))]
 
-    def _partitions(self, topic: str) -> int | Failure:
+    def _partitions(self, topic: str, deadline: float = threading.TIMEOUT_MAX) -> int | Failure:
         """How many partitions a topic has, or why nothing can be sent to it. Waits until that is known."""
         if len(topic) > _LONGEST_NAME:
             return partial(_failure, topic, error_of(KafkaError.TOPIC_EXCEPTION))
         view = self._sender.view
-        deadline = self._clock() + self._settings.delivery_timeout
+        expired_at = self._clock() + self._settings.delivery_timeout
         with self._state:
             if (known := view.partitions(topic)) is not None:
                 return known
             view.want(topic, self._clock())
             self._sender.wake()
             self._state.wait_for(
-                lambda: self._aborted or view.partitions(topic) is not None or view.fault(topic) is not None,
-                min(deadline - self._clock(), threading.TIMEOUT_MAX),
+                lambda: (
+                    self._aborted
+                    or view.partitions(topic) is not None
+                    or view.fault(topic) is not None
+                    or self._sender.failure is not None
+                ),
+                self._left(min(expired_at, deadline)),
             )
             self._check_open()
             known, fault = view.partitions(topic), view.fault(topic)
         if known is not None:
             return known
+        if self._sender.failure is not None:
+            return partial(_failure, topic, self._sender.failure, fatal=True)
         if fault is not None:
             return partial(_failure, topic, fault.kind, unknown=fault.unknown)
+        if deadline < expired_at:
+            raise self._late(f"the partitions of topic {topic} are not known yet")
         text = f"the partitions of topic {topic} could not be found out within delivery.timeout.ms"
         return partial(_failure, topic, error_of(KafkaError.REQUEST_TIMED_OUT).saying(text))
 
@@ -252,7 +290,7 @@ class ColumnProducer(Deliveries[Chunk]):
         return _too_large(topic, row, size, "the producer's max.request.size")
 
     def _not_there(self, chunk: Chunk, topic: str, indices: np.ndarray | None, count: int) -> dict[int, Failure]:
-        """Rows that name a partition which their topic does not have."""
+        """The failures of rows that name a partition which their topic does not have."""
         named = pc.fill_null(chunk.batch.table.column("partition"), 0).to_numpy()
         wrong = (named < 0) | (named >= count)
         if indices is not None:
@@ -321,7 +359,7 @@ class ColumnProducer(Deliveries[Chunk]):
 
     # ---------------------------------------------------------------- the producer's own thread
     def _serve(self, connector: str, task: int | None) -> None:
-        with log_context(connector or self._name, task, "producer"):
+        with log_context(connector, task, "producer") if connector else contextlib.nullcontext():
             try:
                 while not self._ending:
                     self._take()

@@ -1,7 +1,8 @@
 """Reading records for a sink task: a group member whose messages come as Arrow tables.
 
-Main types: ``RecordConsumer``, ``Subscription`` (topics, or a pattern over topic names), ``FetchedChunk`` (what one
-fetch brought), ``RebalanceListener`` and ``Placement`` (what its owner says about partitions that come and go).
+Main types: ``RecordConsumer``, ``FetchedChunk`` (what one fetch brought), ``RebalanceListener`` and ``Placement`` (what
+its owner says about partitions that come and go). Where it begins to read is in ``start_offsets``, its commits are in
+``consumer_commits``, and what the client's errors mean in ``consumer_errors``.
 
 Owning thread: whoever calls ``fetch`` (the sink task's fetch thread) calls everything else too; only ``interrupt`` is
 safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
@@ -15,54 +16,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import confluent_kafka as ck
 import pyarrow as pa
 
-from penstock.api import OffsetAndMetadata, TopicPartition
-from penstock.config.java_pattern import JavaPattern
-from penstock.config.java_regex import compile_java
-from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
+from penstock.api import TopicPartition
+from penstock.errors import KafkaException
 from penstock.kafka.client_log import CLIENT_LOG
 from penstock.kafka.collector import collector_paused
+from penstock.kafka.consumer_commits import ConsumerCommits, Offsets
+from penstock.kafka.consumer_errors import ends_reading, exception_of, is_usual
 from penstock.kafka.messages import to_arrow
+from penstock.kafka.start_offsets import StartOffsets
+from penstock.kafka.subscription import Subscription
 from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 
-#: Java's consumers do not subscribe to these by pattern.
-_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-_Error = ck.KafkaError
 #: Messages taken from the client at once: so many objects stay in a core's cache until they are columns. Fifty
 #: thousand take twice the time, and memory that is never used again.
 CHUNK_RECORDS: Final = 2_000
-#: The task fails on these; anything else that is not fatal for the client itself is waited out.
-_ENDING: Final = frozenset(
-    {
-        _Error.TOPIC_AUTHORIZATION_FAILED,
-        _Error.GROUP_AUTHORIZATION_FAILED,
-        _Error.CLUSTER_AUTHORIZATION_FAILED,
-        _Error.TOPIC_EXCEPTION,
-        _Error.INVALID_GROUP_ID,
-        _Error.INCONSISTENT_GROUP_PROTOCOL,
-        _Error.UNSUPPORTED_VERSION,
-        _Error.FENCED_INSTANCE_ID,
-        _Error._AUTHENTICATION,
-        _Error._AUTO_OFFSET_RESET,
-        _Error._NO_OFFSET,
-        _Error._FATAL,
-    }
-)
-#: Normal business of a group member: no need to tell.
-_QUIET: Final = frozenset({_Error._PARTITION_EOF})
-#: Commits are refused with these while a rebalance is under way.
-_OLD_GENERATION: Final = frozenset({_Error.ILLEGAL_GENERATION, _Error.REBALANCE_IN_PROGRESS})
-#: ``auto.offset.reset``: what librdkafka calls the end of a partition.
-_AT_END: Final = frozenset({"latest", "largest", "end"})
-_GENERATION_S: Final = 2.0
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
 #: How long the answer to a join is waited for before the client is ended without having left: the time that groups
@@ -71,39 +46,6 @@ _JOIN_S: Final = 300.0
 #: How long the client may take to give its partitions back and to leave.
 _LEAVE_S: Final = 2.0
 _LEAVE_SLICE_S: Final = 0.01
-_FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """What a sink reads: a list of topics, or those whose whole name matches a pattern (``topics.regex``).
-
-    >>> Subscription.matching("orders-(?<year>[0-9]+)").covers("orders-2024-old")
-    False
-    """
-
-    topics: tuple[str, ...] = ()
-    pattern: JavaPattern | None = None
-
-    @classmethod
-    def of(cls, topics: Iterable[str]) -> Subscription:
-        """Reads these topics; one that does not exist yet is waited for."""
-        return cls(tuple(topics))
-
-    @classmethod
-    def matching(cls, java_pattern: str) -> Subscription:
-        """Reads every topic that matches, also those that are created later.
-
-        Raises:
-            ConfigException: the pattern is wrong.
-        """
-        return cls((), compile_java(java_pattern, name="topics.regex"))
-
-    def covers(self, topic: str) -> bool:
-        """Whether the pattern takes this topic."""
-        return self.pattern is not None and topic not in _INTERNAL_TOPICS and self.pattern.matches(topic)
 
 
 @dataclass(frozen=True)
@@ -133,7 +75,7 @@ class RebalanceListener(Protocol):
     """Told of partitions that come and go, inside ``fetch``; the group waits until it returns."""
 
     def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are about to come; their committed offsets are read when it returns."""
+        """Called before partitions come; their committed offsets are read when it returns."""
         ...
 
     def on_assigned(
@@ -155,12 +97,6 @@ class RebalanceListener(Protocol):
         ...
 
 
-@dataclass
-class _Commit:
-    positions: dict[tuple[str, int], int]
-    answer: Callable[[Exception | None], None] = field(repr=False)
-
-
 class RecordConsumer:
     """One member of a consumer group.
 
@@ -180,9 +116,7 @@ class RecordConsumer:
         refresh_s: float = 300.0,
     ) -> None:
         self._name = name
-        self._api_timeout_s = api_timeout_s
         self._refresh_s = refresh_s
-        self._reset = str(settings.get("auto.offset.reset", "latest"))
         assignors = str(settings.get("partition.assignment.strategy", ""))
         self._cooperative = "cooperative" in assignors or settings.get("group.protocol") == "consumer"
         self._listener: RebalanceListener | None = None
@@ -191,7 +125,6 @@ class RecordConsumer:
         self._next_refresh = 0.0
         self._epoch = 0
         self._owned: set[TopicPartition] = set()
-        self._commits: list[_Commit] = []
         self._pending_error: ck.KafkaError | None = None
         self._seldom = SeldomLog(logger)
         self._interrupted = threading.Event()
@@ -200,6 +133,15 @@ class RecordConsumer:
         self._joining = False
         self._static = bool(settings.get("group.instance.id"))
         self._consumer = ck.Consumer(self._client_settings(settings), logger=CLIENT_LOG)
+        self._commits = ConsumerCommits(self._consumer, name, self._interrupted)
+        self._start_offsets = StartOffsets(
+            self._consumer,
+            name,
+            reset=str(settings.get("auto.offset.reset", "latest")),
+            timeout_s=api_timeout_s,
+            interrupted=self._interrupted,
+            seldom=self._seldom,
+        )
 
     def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         chosen: dict[str, object] = {
@@ -262,7 +204,7 @@ class RecordConsumer:
         self._epoch += 1
         coming = [TopicPartition(p.topic, p.partition) for p in partitions]
         self._listener.before_assigned(coming)
-        starts, at_end = self._start_offsets(coming)
+        starts, at_end = self._start_offsets.of(coming)
         placement = self._listener.on_assigned(starts, self._epoch, at_end)
         begin = [ck.TopicPartition(tp.topic, tp.partition, placement.starts.get(tp, at)) for tp, at in starts.items()]
         if self._cooperative:
@@ -275,70 +217,19 @@ class RecordConsumer:
             self.pause(placement.paused)
 
     def _on_revoke(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
-        gone = [TopicPartition(p.topic, p.partition) for p in partitions]
-        if gone and not self._closing and self._listener is not None:
-            self._listener.on_revoked(gone)
-        self._joining = not self._cooperative
-        self._epoch += 1
-        self._owned.difference_update(gone)
+        self._let_go(partitions, lost=False)
 
     def _on_lost(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        self._let_go(partitions, lost=True)
+
+    def _let_go(self, partitions: list[ck.TopicPartition], *, lost: bool) -> None:
         gone = [TopicPartition(p.topic, p.partition) for p in partitions]
         if gone and not self._closing and self._listener is not None:
-            self._listener.on_lost(gone)
-        self._joining = True
+            tell = self._listener.on_lost if lost else self._listener.on_revoked
+            tell(gone)
+        self._joining = lost or not self._cooperative
         self._epoch += 1
         self._owned.difference_update(gone)
-
-    def _start_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """Where each partition begins: at the group's committed offset, else where ``auto.offset.reset`` says.
-
-        With those that begin at their end because the group has none.
-        """
-        if not partitions:
-            return {}, frozenset()
-        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
-        committed = self._retried("read committed offsets", lambda left: self._consumer.committed(asked, timeout=left))
-        starts = {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
-        missing = [tp for tp in partitions if tp not in starts]
-        if missing:
-            starts.update(self._reset_offsets(missing))
-        at_end = frozenset(missing) if self._reset in _AT_END else frozenset()
-        return {tp: starts[tp] for tp in partitions}, at_end
-
-    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        if self._reset in ("earliest", "smallest", "beginning"):
-            edge = ck.OFFSET_BEGINNING
-        elif self._reset in _AT_END:
-            edge = ck.OFFSET_END
-        else:
-            raise ConnectException(
-                f"{self._name}: undefined offset with no reset policy for partitions: "
-                f"[{', '.join(map(str, partitions))}]. Set consumer.override.auto.offset.reset, or commit offsets."
-            )
-        # In the request for offsets of a time these two special times mean the first and the next offset.
-        asked = [ck.TopicPartition(tp.topic, tp.partition, edge) for tp in partitions]
-        found = self._retried("look up offsets", lambda left: self._consumer.offsets_for_times(asked, timeout=left))
-        return {TopicPartition(p.topic, p.partition): p.offset for p in found}
-
-    def _retried(self, what: str, ask: Callable[[float], list[ck.TopicPartition]]) -> list[ck.TopicPartition]:
-        """Ask the broker until every partition has an answer, or the time is up."""
-        deadline = time.monotonic() + self._api_timeout_s
-        while True:
-            try:
-                answer = ask(min(5.0, max(0.1, deadline - time.monotonic())))
-                error = next((p.error for p in answer if p.error is not None), None)
-                if error is None:
-                    return answer
-            except ck.KafkaException as failure:
-                error = failure.args[0]
-            if error.code() in _ENDING or error.fatal():
-                raise _converted(self._name, error)
-            self._seldom.warning(what, "%s cannot %s, trying again: %s", self._name, what, error)
-            if time.monotonic() >= deadline or self._interrupted.wait(_RETRY_S):
-                raise KafkaRetriableException(f"{self._name} could not {what} in time: {error}")
 
     # -- Fetching ----------------------------------------------------------------------------------------------------
 
@@ -360,7 +251,7 @@ class RecordConsumer:
                 broker that cannot be reached is not an error: the client keeps trying and logs.
         """
         if self._pending_error is not None:
-            raise _converted(self._name, self._pending_error)
+            raise exception_of(self._name, self._pending_error)
         self._refresh_pattern()
         try:
             before = self._sole_owner()
@@ -376,7 +267,7 @@ class RecordConsumer:
                 messages = [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
                 return self._chunk(messages, one_partition=0 < before == self._sole_owner())
         except ck.KafkaException as failure:
-            raise _converted(self._name, failure.args[0]) from failure
+            raise exception_of(self._name, failure.args[0]) from failure
 
     def _sole_owner(self) -> int:
         """The epoch if exactly one partition is owned, else 0: equal before and after, all messages are of that one."""
@@ -396,16 +287,16 @@ class RecordConsumer:
             error = message.error()
             if error is None:
                 good.append(message)
-            elif error.code() in _ENDING or error.fatal():
-                raise _converted(self._name, error)
-            elif error.code() not in _QUIET:
+            elif ends_reading(error):
+                raise exception_of(self._name, error)
+            elif not is_usual(error):
                 self._seldom.warning((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
         return good
 
     def _on_error(self, error: ck.KafkaError) -> None:
-        if error.code() in _ENDING or error.fatal():
+        if ends_reading(error):
             self._pending_error = error
-        elif error.code() not in _QUIET:
+        elif not is_usual(error):
             self._seldom.warning(error.code(), "%s: %s; the client keeps trying", self._name, error.str())
 
     # -- Positions ---------------------------------------------------------------------------------------------------
@@ -423,7 +314,7 @@ class RecordConsumer:
         return self._epoch
 
     def _seek_one(self, position: ck.TopicPartition) -> None:
-        """Right after an assignment the client refuses seeks for a moment."""
+        """Seeks one partition; tries again for a moment, as the client refuses seeks right after an assignment."""
         deadline = time.monotonic() + 5.0
         while True:
             try:
@@ -437,59 +328,33 @@ class RecordConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing of these until ``resume``; group membership goes on."""
-        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions if tp in self._owned]
-        if asked:
+        if asked := self._those_owned(partitions):
             self._consumer.pause(asked)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch these again."""
-        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions if tp in self._owned]
-        if asked:
+        if asked := self._those_owned(partitions):
             self._consumer.resume(asked)
+
+    def _those_owned(self, partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
+        return [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions if tp in self._owned]
 
     # -- Commits -----------------------------------------------------------------------------------------------------
 
     def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
         """Commit without waiting; ``answer`` is called inside a later ``fetch``."""
-        self._commits.append(_Commit({(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}, answer))
-        try:
-            self._consumer.commit(offsets=_positions(offsets), asynchronous=True)
-        except ck.KafkaException as failure:
-            self._commits.pop()
-            answer(_converted(self._name, failure.args[0]))
+        self._commits.commit_async(offsets, answer)
 
     def _on_commit(self, error: ck.KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
-        """The client does not say which commit is answered: it is the oldest one of these offsets."""
-        answered = {(p.topic, p.partition): p.offset for p in partitions}
-        waiting = next((commit for commit in self._commits if commit.positions == answered), None)
-        if waiting is None:
-            return
-        self._commits.remove(waiting)
-        error = error or next((p.error for p in partitions if p.error is not None), None)
-        waiting.answer(None if error is None else _converted(self._name, error))
+        self._commits.answered(error, partitions)
 
     def commit_sync(self, offsets: Offsets) -> None:
         """Commit and wait for the answer.
 
-        While the group is about to agree on a new generation, a member with cooperative assignment still owns what it
-        is not asked to give back, but commits of the old generation are refused: those are made again for a moment.
-
         Raises:
             KafkaException: It failed.
         """
-        deadline = time.monotonic() + _GENERATION_S
-        while (error := self._commit_once(offsets)) is not None:
-            passing = error.code() in _OLD_GENERATION and time.monotonic() < deadline
-            if not passing or self._interrupted.wait(_RETRY_S):
-                raise _converted(self._name, error)
-
-    def _commit_once(self, offsets: Offsets) -> ck.KafkaError | None:
-        try:
-            answer = self._consumer.commit(offsets=_positions(offsets), asynchronous=False)
-        except ck.KafkaException as failure:
-            error: ck.KafkaError = failure.args[0]
-            return error
-        return next((p.error for p in answer or () if p.error is not None), None)
+        self._commits.commit_sync(offsets)
 
     # -- End ---------------------------------------------------------------------------------------------------------
 
@@ -544,19 +409,3 @@ class RecordConsumer:
         self._consumer.unsubscribe()
         while self._consumer.memberid() and self._pending_error is None and time.monotonic() < deadline:
             self._consumer.poll(_LEAVE_SLICE_S)
-
-
-def _positions(offsets: Offsets) -> list[ck.TopicPartition]:
-    return [ck.TopicPartition(tp.topic, tp.partition, at.offset, at.metadata) for tp, at in offsets.items()]
-
-
-def _converted(name: str, error: ck.KafkaError) -> KafkaException:
-    text = f"{name}: {error.str()} ({error.name()})"
-    # An error that ends the client has the code _FATAL; what it was is only in its text.
-    if _FENCED in error.str():
-        text += (
-            ". Another consumer is in the group with the same group.instance.id: a second worker with a copy of this "
-            "one's directory (remove the copied .id file beside its offsets file), or with the same "
-            "consumer.override.group.instance.id. penstock.kafka.static.members=false does without such ids"
-        )
-    return KafkaRetriableException(text) if error.retriable() else KafkaException(text)

@@ -22,9 +22,14 @@ class ProducerClosedException(KafkaException):
 
 
 class RecordTooLargeException(KafkaException):
-    """A record that is larger than the client, the broker or the topic takes."""
+    """A record that is larger than the client, the broker or the topic takes.
+
+    Attributes:
+        what: The same without what the user of a connector can do about it.
+    """
 
     java_name = "org.apache.kafka.common.errors.RecordTooLargeException"
+    what = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class FailedDelivery:
 
 
 class Receipts(Protocol):
-    """Is told what has become of the rows of one batch. Thread: the producer's own; must not raise."""
+    """Gets the outcome of the rows of one batch. Thread: the producer's own; must not raise."""
 
     def delivered(
         self,
@@ -84,7 +89,7 @@ C = TypeVar("C", bound=SentTogether)
 
 
 class Deliveries(Generic[C]):
-    """What of a task's rows is under way, until it is stored, lost, or given up.
+    """The rows of a task that are under way, until they are stored, lost, or given up.
 
     Everything here changes under one condition, which is also what `send` of a producer waits for. Thread: any.
 
@@ -134,8 +139,10 @@ def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeExcep
         limit: that setting's value in bytes, where it is known.
     """
     value = "" if limit is None else f" ({limit})"
-    return RecordTooLargeException(
-        f"The message is {size} bytes when serialized which is larger than {setting}{value} allows. Raise "
-        "producer.override.max.request.size and producer.override.buffer.memory of the connector and max.message.bytes "
-        "of the topic, or set errors.tolerance=all to leave such records out"
+    what = f"The message is {size} bytes when serialized which is larger than {setting}{value} allows"
+    error = RecordTooLargeException(
+        f"{what}. Raise producer.override.max.request.size and producer.override.buffer.memory of the connector and "
+        "max.message.bytes of the topic, or set errors.tolerance=all to leave such records out"
     )
+    error.what = what
+    return error

@@ -1,6 +1,6 @@
 """A connection to one broker that never blocks: requests go out in order, answers come back in that order.
 
-Main types: `Link`, `Expected` (who waits for an answer) and `LinkLostException`.
+Main types: `Link` and `Expected` (who waits for an answer).
 
 The owner selects on `Link.socket`, which may change until there is a connection, and calls `ready` when something can
 be read or written. Requests are lists of buffers, which are written as they are, without being copied together.
@@ -12,30 +12,24 @@ Source: the Kafka protocol guide, "Network": size-delimited messages, answers in
 
 from __future__ import annotations
 
-import errno
-import os
-import selectors
+import contextlib
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
-from penstock.errors import KafkaRetriableException
-from penstock.kafka.wire import Address, MalformedResponse, correlation_of
+from penstock.kafka.fields import MalformedResponse
+from penstock.kafka.transport import LinkLostException, Transport, TransportSettings
+from penstock.kafka.wire import Address, correlation_of
 
-#: The most buffers that one call of the system takes; all systems allow that many.
-_BUFFERS_AT_ONCE: Final = 64
-_READ_BYTES: Final = 1 << 16
 #: No answer to a producer is anywhere near that large: what says so is no Kafka broker.
 _LARGEST_ANSWER: Final = 100 << 20
 _SIZE: Final = struct.Struct(">i")
-
-
-class LinkLostException(KafkaRetriableException):
-    """A connection could not be made, or was lost, or its broker does not answer in time."""
+#: How a message of TLS begins: an alert, since nobody has begun a handshake.
+_TLS_ALERT: Final = b"\x15\x03"
+_NOTHING: Final = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -46,6 +40,7 @@ class Expected:
         correlation: Number of the request.
         deadline: When the broker counts as gone (monotonic seconds).
         answered: Is given the answer without its size; raises MalformedResponse where it is none, before anything else.
+            What it raises ends the connection.
         lost: Is told that there will be none.
     """
 
@@ -61,56 +56,72 @@ class Link:
     Args:
         address: of the broker.
         now: monotonic seconds.
-        connect_within: when connecting to one of its addresses counts as failed, in seconds from then.
+        settings: how it is made.
 
     Attributes:
         address: Of the broker.
         usable: Set by the owner once it knows that the broker can be used.
+        used_at: When something was last asked or answered (monotonic seconds).
 
     Raises:
         LinkLostException: the name cannot be resolved, or the connection is refused at once.
     """
 
-    def __init__(self, address: Address, now: float, connect_within: float) -> None:
+    def __init__(self, address: Address, now: float, settings: TransportSettings) -> None:
         self.address = address
         self.usable = False
+        self.used_at = now
         self._made = now
-        self._connect_within = connect_within
-        self._connect_by = now + connect_within
-        self._connected = False
+        self._transport = Transport(address, now, settings)
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
         self._expected: deque[Expected] = deque()
-        self.socket = self._connect()
+        #: Requests that are not answered, with the count of all bytes up to their ends.
+        self._unanswered: deque[tuple[int, Expected]] = deque()
+        self._asked_bytes = self._sent_bytes = 0
+        self._heard = False
+
+    @property
+    def socket(self) -> socket.socket:
+        """What to select on."""
+        return self._transport.socket
 
     @property
     def under_way(self) -> int:
-        """How many requests have no answer yet."""
-        return len(self._expected)
+        """How many requests wait for their answer, or, if they get none, to be sent."""
+        return len(self._expected) + len(self._unanswered)
 
     @property
     def events(self) -> int:
         """What to select for."""
-        if not self._connected:
-            return selectors.EVENT_WRITE
-        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        return self._transport.events(bool(self._out) or bool(self._unanswered))
 
     def deadline(self) -> float:
-        """When something must have happened; infinity when nothing is awaited."""
-        if not self._connected:
-            return self._connect_by
-        return self._expected[0].deadline if self._expected else float("inf")
+        """When the connection must be open, or the next answer be here; infinity if nothing is awaited."""
+        if not self._transport.is_open:
+            return self._transport.deadline
+        waiting = [self._expected[0].deadline] if self._expected else []
+        waiting += [self._unanswered[0][1].deadline] if self._unanswered else []
+        return min(waiting, default=float("inf"))
 
-    def request(self, buffers: Sequence[bytes | memoryview], expected: Expected) -> None:
+    def request(self, buffers: Sequence[bytes | memoryview], expected: Expected, *, answered: bool = True) -> None:
         """Send a request, as far as it goes at once; the rest goes out when `ready` is called.
 
-        Raises:
-            LinkLostException: the connection is gone; nobody is told by `Expected.lost` yet.
+        Args:
+            buffers: the request, with its size.
+            expected: who waits for the answer.
+            answered: whether the broker answers it. If not, `Expected.answered` is given nothing once all is sent.
         """
-        self._expected.append(expected)
         self._out.extend(memoryview(buffer) for buffer in buffers if len(buffer))
-        if self._connected:
-            self._write()
+        self._asked_bytes += sum(map(len, buffers))
+        if answered:
+            self._expected.append(expected)
+        else:
+            self._unanswered.append((self._asked_bytes, expected))
+        if self._transport.is_open:
+            # What fails here fails again when the owner calls `ready`, as it will: a lost connection can be read.
+            with contextlib.suppress(LinkLostException):
+                self._write()
 
     def ready(self, now: float) -> None:
         """Write and read what is possible, hand answers over.
@@ -118,111 +129,55 @@ class Link:
         Raises:
             LinkLostException: the connection is gone, or too late.
             MalformedResponse: whoever is at the other end does not speak Kafka's protocol.
+            AuthenticationException: broker and client do not accept each other.
         """
-        if not self._connected and not self._finish_connecting(now):
-            return
+        if not self._transport.is_open:
+            if not self._transport.advance(now):
+                return
+            for expected in (*self._expected, *(one for _, one in self._unanswered)):
+                expected.deadline += now - self._made
         self._write()
-        self._read()
+        self._tell_sent(now)
+        self._read(now)
         # What is here by now has come in time, however long nobody looked.
         if now > self.deadline():
             raise LinkLostException(f"The broker at {self.address} did not answer in time")
 
     def close(self, reason: LinkLostException) -> None:
         """End the connection; whoever waits for an answer is told. Closing again does nothing."""
-        self.socket.close()
+        self._transport.close()
         while self._expected:
             self._expected.popleft().lost(reason)
+        while self._unanswered:
+            self._unanswered.popleft()[1].lost(reason)
 
     # ---------------------------------------------------------------- inside
-    def _connect(self) -> socket.socket:
-        try:
-            found = socket.getaddrinfo(self.address.host, self.address.port, type=socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:
-            # ValueError: what is no name at all.
-            raise LinkLostException(f"The name of the broker {self.address} cannot be resolved: {error}") from error
-        self._places = deque(found)
-        return self._try_next()
-
-    def _try_next(self) -> socket.socket:
-        """A name may have addresses that the broker does not serve: each is tried."""
-        while True:
-            family, kind, protocol, _, place = self._places.popleft()
-            made: socket.socket | None = None
-            try:
-                made = socket.socket(family, kind, protocol)
-                made.setblocking(False)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                fault = made.connect_ex(place)
-                if fault in (0, errno.EINPROGRESS):
-                    return made
-                raise OSError(fault, os.strerror(fault))
-            except OSError as error:
-                if made is not None:
-                    made.close()
-                if not self._places:
-                    raise LinkLostException(f"The broker at {self.address} cannot be reached: {error}") from error
-
-    def _finish_connecting(self, now: float) -> bool:
-        fault = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if not fault and self._has_peer():
-            self._connected = True
-            for expected in self._expected:
-                expected.deadline += now - self._made
-            return True
-        if not fault and now <= self._connect_by:
-            return False
-        if not self._places:
-            why = os.strerror(fault or errno.ETIMEDOUT)
-            raise LinkLostException(f"The broker at {self.address} cannot be reached: {why}")
-        self.socket.close()
-        self.socket = self._try_next()
-        self._connect_by = now + self._connect_within
-        return False
-
-    def _has_peer(self) -> bool:
-        try:
-            self.socket.getpeername()
-        except OSError:
-            return False
-        return True
-
     def _write(self) -> None:
-        try:
-            while self._out:
-                sent = self.socket.sendmsg(list(islice(self._out, _BUFFERS_AT_ONCE)))
-                while sent:
-                    head = self._out[0]
-                    if sent < len(head):
-                        self._out[0] = head[sent:]
-                        break
-                    sent -= len(head)
-                    self._out.popleft()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise self._gone(error) from error
+        self._sent_bytes += self._transport.send(self._out)
 
-    def _read(self) -> None:
-        while True:
-            try:
-                found = self.socket.recv(_READ_BYTES)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise self._gone(error) from error
-            if not found:
-                raise LinkLostException(f"The broker at {self.address} has closed the connection")
-            self._in += found
-            self._hand_over()
-            if len(found) < _READ_BYTES:
-                return
+    def _tell_sent(self, now: float) -> None:
+        while self._unanswered and self._unanswered[0][0] <= self._sent_bytes:
+            self.used_at = now
+            self._unanswered.popleft()[1].answered(_NOTHING)
+
+    def _read(self, now: float) -> None:
+        try:
+            while (found := self._transport.receive()) is not None:
+                self.used_at = now
+                self._in += found
+                self._hand_over()
+        except LinkLostException as error:
+            if self._heard or not self._expected:
+                raise
+            raise LinkLostException(
+                f"{error} before it has answered anything; if it always does, it wants TLS there (security.protocol)"
+            ) from error
 
     def _hand_over(self) -> None:
         while len(self._in) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._in)
             if not _SIZE.size <= size <= _LARGEST_ANSWER:
-                raise MalformedResponse(f"What answers at {self.address} is no Kafka broker: an answer of {size} bytes")
+                raise MalformedResponse(self._no_broker(size))
             end = _SIZE.size + size
             if len(self._in) < end:
                 return
@@ -234,6 +189,12 @@ class Link:
             # Who cannot read the answer is still to be told that there will be none.
             expected.answered(payload)
             self._expected.popleft()
+            self._heard = True
 
-    def _gone(self, error: OSError) -> LinkLostException:
-        return LinkLostException(f"The connection to the broker at {self.address} was lost: {error}")
+    def _no_broker(self, size: int) -> str:
+        if self._in.startswith(_TLS_ALERT) and not self._heard:
+            return (
+                f"The broker at {self.address} speaks TLS: set security.protocol=SSL (with a login SASL_SSL), or give "
+                "its port without TLS"
+            )
+        return f"What answers at {self.address} is no Kafka broker: an answer of {size} bytes"

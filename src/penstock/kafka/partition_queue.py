@@ -16,7 +16,7 @@ Source: KIP-98 (idempotent producer: sequence numbers), KIP-360 (a new producer 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -38,7 +38,8 @@ class Numbered(Protocol):
     sequence: int | None
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """How many records it has; each takes a sequence number."""
 
 
 B = TypeVar("B", bound=Numbered)
@@ -47,12 +48,16 @@ B = TypeVar("B", bound=Numbered)
 class PartitionQueue(Generic[B]):
     """What waits for one topic partition and what is under way to it.
 
+    Args:
+        most: how many batches may be under way.
+
     Attributes:
         retry_at: Not before this time (monotonic seconds) is anything sent.
         attempts: How often in a row something could not be stored for now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._most = most
         self.retry_at = 0.0
         self.attempts = 0
         self._waiting: deque[B] = deque()
@@ -75,6 +80,17 @@ class PartitionQueue(Generic[B]):
         """How many batches have no answer yet."""
         return len(self._under_way)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether anything was sent of which nobody knows whether it is stored."""
+        waiting = self.head
+        return bool(self._under_way or self._again or (waiting is not None and waiting.sequence is not None))
+
+    @property
+    def head(self) -> B | None:
+        """The first batch that waits, if any."""
+        return self._waiting[0] if self._waiting else None
+
     def add(self, batch: B) -> None:
         """A batch that comes behind all others."""
         self._waiting.append(batch)
@@ -84,7 +100,7 @@ class PartitionQueue(Generic[B]):
         settling = self._again or self._freed is not None
         if not self._waiting or settling or now < self.retry_at:
             return None
-        if len(self._under_way) >= (REMEMBERED if self._known else 1):
+        if len(self._under_way) >= (self._most if self._known else 1):
             return None
         if self._repeated and self._waiting[0].sequence is None:
             return None
@@ -162,14 +178,14 @@ class PartitionQueue(Generic[B]):
         self._next = 0
         self._known = False
 
-    def take_out(self, created_before: float | None = None) -> tuple[list[B], bool]:
-        """Give up what waits, or only what was made before that time.
+    def take_out(self, which: Callable[[B], bool] = lambda batch: True) -> tuple[list[B], bool]:
+        """Give up what waits, up to the first batch that is not such.
 
         Returns:
             The batches, and whether one of them may be in Kafka all the same, so that a new producer id is needed.
         """
         taken: list[B] = []
-        while self._waiting and (created_before is None or self._waiting[0].created < created_before):
+        while self._waiting and which(self._waiting[0]):
             taken.append(self._waiting.popleft())
         return taken, any(batch.sequence is not None for batch in taken)
 

@@ -136,17 +136,19 @@ class Partitioner:
     Source: KIP-794, with ``partitioner.adaptive.partitioning.enable=false``.
     """
 
-    def __init__(self, *, batch_size: int, ignore_keys: bool = False, random: Random | None = None) -> None:
+    def __init__(self, *, batch_size: int, kind: str = "", random: Random | None = None) -> None:
         """Makes a partitioner that has chosen nothing so far.
 
         Args:
             batch_size: ``batch.size``: the bytes after which rows without key change their partition. Less than one
                 counts as one: each row that has bytes is then followed by a change.
-            ignore_keys: ``partitioner.ignore.keys``: whether rows with a key are treated like those without.
+            kind: Empty for Java's default; "keyless" where rows with a key are treated like those without
+                (``partitioner.ignore.keys``); "round robin" where, besides, each row goes to the next partition.
             random: What chooses among partitions; by default each partitioner chooses differently.
         """
         self._batch_size = max(1, batch_size)
-        self._ignore_keys = ignore_keys
+        self._ignore_keys = kind in ("keyless", "round robin")
+        self._in_turn = kind == "round robin"
         self._random = random or Random()
         self._sticky: dict[str, _Sticky] = {}
 
@@ -196,6 +198,8 @@ class Partitioner:
         rows = len(sizes)
         if rows == 0:
             return np.empty(0, np.int32)
+        if self._in_turn:
+            return self._next_ones(topic, count, rows)
         sticky = self._sticky.get(topic)
         if sticky is None:
             sticky = self._sticky[topic] = _Sticky(self._random.randrange(count))
@@ -216,6 +220,13 @@ class Partitioner:
         if len(partitions) == 1:
             return partitions[0]
         return np.repeat(np.array(partitions, np.int32), lengths)
+
+    def _next_ones(self, topic: str, count: int, rows: int) -> Int32s:
+        """Each row goes to the partition behind that of the row before. Source: RoundRobinPartitioner."""
+        turn = self._sticky.setdefault(topic, _Sticky(0))
+        chosen = (np.arange(turn.partition, turn.partition + rows) % count).astype(np.int32)
+        turn.partition = (turn.partition + rows) % count
+        return chosen
 
     def _another(self, partition: int, count: int) -> int:
         """Any partition but this one, which the topic need not have any more."""

@@ -1,6 +1,6 @@
 """Arrow columns as Kafka's record batches (message format v2), without Python code for a row.
 
-Main types: `EncodedBatch`, made by `encode`, and `Compression`.
+Main type: `EncodedBatch`, made by `encode`.
 
 A record is put together from columns of small pieces: its length, the offset delta, the key with its length, and so on.
 Lengths and deltas become varints by being looked up in a table, or by arithmetic on whole columns where one of them is
@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kafka.compression import COMPRESSIONS, GZIP, LZ4, NONE, SNAPPY, ZSTD, Compression
+
 #: Base offset, length of what follows, partition leader epoch, magic, checksum.
 _HEAD: Final = struct.Struct(">qiibI")
 #: What the checksum starts with: attributes, last offset delta, base and maximum timestamp, producer id and epoch, base
@@ -34,6 +36,7 @@ HEADER_BYTES: Final = _HEAD.size + _TAIL.size
 #: Bytes of `_HEAD` that are before what its length counts.
 _BEFORE_LENGTH_ENDS: Final = 12
 _MAGIC: Final = 2
+_TRANSACTIONAL: Final = 1 << 4
 #: The leader epoch is the broker's to fill in.
 _NO_LEADER_EPOCH: Final = -1
 _NO_TIMESTAMP: Final = -1
@@ -54,38 +57,10 @@ _LZ4_END: Final = b"\0\0\0\0"
 _SNAPPY_HEADER: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK: Final = 1 << 15
 
-_NONE, _GZIP, _SNAPPY, _LZ4, _ZSTD = range(5)
-_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Kafka's defaults, where they are not Arrow's.
-_DEFAULT_LEVELS: Final = {_GZIP: -1, _ZSTD: 3}
+_DEFAULT_LEVELS: Final = {GZIP: -1, ZSTD: 3}
 
 _Compress = Callable[[memoryview], bytes]
-
-
-@dataclass(frozen=True)
-class Compression:
-    """How the records of a batch are compressed.
-
-    Attributes:
-        code: Its number in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-        level: Kafka's default if None. Of no meaning for none and snappy.
-
-    Source: KIP-390, "Support Compression Level".
-    """
-
-    code: int
-    level: int | None = None
-
-    @classmethod
-    def named(cls, name: str, level: int | None = None) -> Compression:
-        """By the name that `compression.type` has for it.
-
-        Raises:
-            ValueError: There is no such compression.
-        """
-        if name not in _NAMES:
-            raise ValueError(f"compression.type is {name!r}, it must be one of {', '.join(_NAMES)}")
-        return cls(_NAMES.index(name), level)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,13 +87,15 @@ class EncodedBatch:
         """Bytes on the wire, with the header."""
         return HEADER_BYTES + len(self.body)
 
-    def header(self, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    def header(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False
+    ) -> bytes:
         """The 61 bytes in front of `body`; -1 three times for a producer that is not idempotent.
 
         Source: the Kafka protocol guide, "Record Batch".
         """
         tail = _TAIL.pack(
-            self._attributes,
+            self._attributes | (_TRANSACTIONAL if transactional else 0),
             self.count - 1,
             self._base_timestamp,
             self._max_timestamp,
@@ -218,7 +195,7 @@ def _batches(
                 count=count,
                 timestamps=own,
                 body=body if smaller else raw,
-                _attributes=compression.code if smaller else _NONE,
+                _attributes=compression.code if smaller else NONE,
                 _base_timestamp=own if isinstance(own, int) else int(own[0]),
                 _max_timestamp=high,
             )
@@ -354,13 +331,13 @@ def _spelled(zigzag: np.ndarray, after: bytes) -> pa.Array:
 # -------------------------------------------------------------------------------------------------- compression
 def _compressor(compression: Compression) -> _Compress | None:
     level = _DEFAULT_LEVELS.get(compression.code) if compression.level is None else compression.level
-    if compression.code == _NONE:
+    if compression.code == NONE:
         return None
-    if compression.code == _SNAPPY:
+    if compression.code == SNAPPY:
         return _snappy
-    if compression.code == _LZ4:
+    if compression.code == LZ4:
         return _lz4(pa.Codec("lz4_raw", level))
-    codec = pa.Codec(_NAMES[compression.code], level)
+    codec = pa.Codec(COMPRESSIONS[compression.code], level)
     return lambda body: bytes(codec.compress(body, asbytes=True))
 
 

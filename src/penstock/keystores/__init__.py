@@ -1,5 +1,10 @@
 """Java's key and trust stores: files in PKCS12, JKS and JCEKS, read to PEM text that OpenSSL takes.
 
-The formats are in ``jks`` and ``pkcs12``, ``store`` tells them apart by their first bytes, ``tls_settings`` reads what
-the settings ``ssl.*`` name. Nothing here writes a file.
+Start from:
+
+- ``key_material``, ``trusted_certificates`` (``tls_settings``): what the settings ``ssl.*`` name.
+- ``open_store`` (``store``): a ``KeyStore`` of a file, whose first bytes tell the format (``jks``, ``pkcs12``).
+- ``load_key``, ``trust`` (``contexts``): keys and certificates in an ``ssl.SSLContext``.
+
+Nothing here writes a file. Who uses them: ``penstock.rest.tls`` for servers, ``penstock.kafka.security`` for clients.
 """

@@ -1,8 +1,17 @@
 """Small shared values of the control plane: ids, states, status, the shapes of REST payloads.
 
-Main types: ``ConnectorTaskId``, ``State``, ``TargetState``, ``ConnectorStatus``, ``TaskStatus``, and the two pure
-machines ``connector_life`` and ``task_life``. Values without threads, clocks or I/O; the standard library only, so that
-stores, worker, herder and REST can all speak of the same things without knowing each other.
+Start from:
+
+- ``ConnectorTaskId`` (``ids``); ``State``, ``TargetState`` (``states``); ``ConnectorStatus``, ``TaskStatus``
+  (``status``).
+- ``ClusterConfig``, ``fold`` (``cluster_config``): what is configured, out of the records of the config topic, which
+  ``config_records`` writes.
+- ``ConnectorLife`` (``connector_life``) and ``TaskPhase`` (``task_life``): the lives of a connector and a task as pure
+  machines; ``step`` of each module says what follows.
+- ``ConnectorView`` (``payloads``): what REST answers about a connector; ``PreviewRequest`` (``preview``).
+
+No threads, clocks or I/O, and the standard library only: ``penstock.stores``, ``penstock.worker``, ``penstock.herder``
+and ``penstock.rest`` all speak of these values without knowing each other.
 """
 
 from penstock.model.ids import ConnectorTaskId

@@ -18,6 +18,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -77,6 +78,7 @@ class ClusterConfig:
         unfenced: Connectors with a commit that is newer than their last fencing round.
         session_key: What internal requests are signed with; None before there was one.
         uncommitted: Task configurations that wait for their commit record, by connector and number.
+        recorded: The numbers of the task records that the topic has, by connector, also of those that count no more.
     """
 
     offset: int = -1
@@ -86,6 +88,12 @@ class ClusterConfig:
     unfenced: frozenset[str] = frozenset()
     session_key: SessionKey | None = None
     uncommitted: Mapping[str, Mapping[int, Properties]] = field(default_factory=lambda: MappingProxyType({}))
+    recorded: Mapping[str, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def task_counts(self) -> Mapping[str, int]:
+        """How many tasks each connector has."""
+        return {name: len(one.tasks) for name, one in self.connectors.items()}
 
     def target(self, connector: str) -> TargetState:
         """What a user asked of a connector; STARTED where nobody did."""
@@ -93,14 +101,16 @@ class ClusterConfig:
 
     def task_ids(self, connector: str) -> tuple[ConnectorTaskId, ...]:
         """The tasks of a connector; none where it is not configured."""
-        known = self.connectors.get(connector)
-        return tuple(ConnectorTaskId(connector, number) for number in range(len(known.tasks) if known else 0))
+        return tuple(ConnectorTaskId(connector, number) for number in range(self.task_counts.get(connector, 0)))
 
 
 # ------------------------------------------------------------------ changes
 @dataclass(frozen=True)
 class ConnectorChanged:
-    """A connector was created, got other settings, or was deleted; ``config`` tells which of them."""
+    """A connector was created, got settings, or was deleted; ``config`` tells which of them.
+
+    Settings that are stored again as they were ask for another instance, as in Java.
+    """
 
     connector: str
     before: Properties | None
@@ -166,7 +176,7 @@ Change = (
 
 # ------------------------------------------------------------------ folding
 def fold(config: ClusterConfig, records: Iterable[ConfigRecord]) -> tuple[ClusterConfig, list[Change]]:
-    """The snapshot behind some records, and what they have changed, in their order.
+    """The snapshot behind some records, and what they have changed, in their order. Invariant 8.
 
     Args:
         config: The snapshot in front of them.
@@ -197,6 +207,7 @@ class _Folding:
         self._unfenced = set(config.unfenced)
         self._session_key = config.session_key
         self._uncommitted = {name: dict(tasks) for name, tasks in config.uncommitted.items()}
+        self._recorded = dict(config.recorded)
         self.changes: list[Change] = []
 
     def snapshot(self) -> ClusterConfig:
@@ -208,6 +219,7 @@ class _Folding:
             frozenset(self._unfenced),
             self._session_key,
             MappingProxyType({name: MappingProxyType(tasks) for name, tasks in self._uncommitted.items()}),
+            MappingProxyType(self._recorded),
         )
 
     def take(self, record: ConfigRecord) -> None:
@@ -216,6 +228,8 @@ class _Folding:
         try:
             if prefix is None:
                 raise _UnusableError("its key is of no known kind")
+            if record.key == prefix and prefix != _SESSION_KEY:
+                raise _UnusableError("its key names nothing")
             _KINDS[prefix](self, record.key.removeprefix(prefix), _json(record.value))
         except _UnusableError as unusable:
             self.changes.append(RecordSkipped(record.offset, record.key, str(unusable)))
@@ -234,8 +248,7 @@ class _Folding:
         config = _properties(value)
         self._connectors[name] = replace(known, config=config) if known else ConfiguredConnector(config)
         self._targets.setdefault(name, TargetState.STARTED)
-        if config != before:
-            self.changes.append(ConnectorChanged(name, before, config))
+        self.changes.append(ConnectorChanged(name, before, config))
 
     def target_state(self, name: str, value: Mapping[str, object] | None) -> None:
         before = self._targets.get(name)
@@ -258,13 +271,19 @@ class _Folding:
         connector, _, number = name.rpartition("-")
         if not connector or not number.isdecimal():
             raise _UnusableError("its key names no task")
-        waiting = self._uncommitted.setdefault(connector, {})
-        if value is None:
-            waiting.pop(int(number), None)
-        else:
-            waiting[int(number)] = _properties(value)
-        if not waiting:
-            del self._uncommitted[connector]
+        one = frozenset({int(number)})
+        recorded = self._recorded.pop(connector, frozenset())
+        if recorded := recorded - one if value is None else recorded | one:
+            self._recorded[connector] = recorded
+        waiting = self._uncommitted.pop(connector, {})
+        try:
+            if value is None:
+                waiting.pop(int(number), None)
+            else:
+                waiting[int(number)] = _properties(value)
+        finally:
+            if waiting:
+                self._uncommitted[connector] = waiting
 
     def commit(self, name: str, value: Mapping[str, object] | None) -> None:
         count = 0 if value is None else _count(value, "tasks")
@@ -315,6 +334,7 @@ class _Folding:
         self.changes.append(LoggerLevelAsked(name, level))
 
 
+_SESSION_KEY: Final = "session-key"
 #: The kinds of records by the beginning of their keys, in the order in which Java compares them.
 _KINDS: Final = {
     "target-state-": _Folding.target_state,
@@ -323,7 +343,7 @@ _KINDS: Final = {
     "commit-": _Folding.commit,
     "restart-connector-": _Folding.restart,
     "tasks-fencing-": _Folding.fencing,
-    "session-key": _Folding.key_of_session,
+    _SESSION_KEY: _Folding.key_of_session,
     "logger-cluster-": _Folding.logger,
 }
 
@@ -333,7 +353,7 @@ def _json(value: bytes | None) -> Mapping[str, object] | None:
         return None
     try:
         parsed = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _UnusableError(f"its value is no JSON: {error}") from None
     if parsed is not None and not isinstance(parsed, dict):
         raise _UnusableError("its value is no JSON object")

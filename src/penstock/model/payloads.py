@@ -6,11 +6,11 @@ Main types: ``ConnectorInfo``, ``TaskInfo``, ``ConnectorView`` (all a reader may
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from penstock.model.ids import ConnectorTaskId
-from penstock.model.states import ConnectorType, TargetState
+from penstock.model.states import ConnectorType, State, TargetState
 from penstock.model.status import ConnectorStatus, TaskStatus
 
 
@@ -95,6 +95,17 @@ class ConnectorView:
     status: ConnectorStatus | None = None
     task_configs: Sequence[Mapping[str, str]] = ()
     tasks: Sequence[TaskStatus] = field(default=())
+
+    def restarting(self, connector: bool, tasks: Collection[int]) -> ConnectorView:
+        """The same with RESTARTING for the connector or these of its tasks, with the traces that they have."""
+        status = self.status
+        return replace(
+            self,
+            status=replace(status, state=State.RESTARTING) if connector and status is not None else status,
+            tasks=tuple(
+                replace(task, state=State.RESTARTING) if task.id.task in tasks else task for task in self.tasks
+            ),
+        )
 
     def info(self) -> ConnectorInfo:
         """What ``GET /connectors/{name}`` answers."""

@@ -21,6 +21,7 @@ class ConnectorStatus:
         worker_id: ``host:port`` of the worker that says so.
         trace: The stack trace, when it failed.
         version: Version of the connector's class, when known.
+        generation: Of the group when it was said; 0 on a standalone worker.
     """
 
     name: str
@@ -28,6 +29,7 @@ class ConnectorStatus:
     worker_id: str
     trace: str | None = None
     version: str | None = None
+    generation: int = 0
 
     def to_json(self) -> dict[str, object]:
         """The ``connector`` part of the status endpoint's answer."""
@@ -43,6 +45,7 @@ class TaskStatus:
     worker_id: str
     trace: str | None = None
     version: str | None = None
+    generation: int = 0
 
     def to_json(self) -> dict[str, object]:
         """One entry of ``tasks`` in the status endpoint's answer."""

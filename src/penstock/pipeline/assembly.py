@@ -90,6 +90,17 @@ class Assembly:
             parts = [outcome.dropped for outcome in outcomes]
             self._drop(pc.fill_null(self._scattered("dropped", parts, outcomes, order), False))
 
+    def fill(self, name: str, rows: Sequence[int], column: Column) -> None:
+        """Sets a column for some rows of the batch, by their numbers; the others keep what they have."""
+        before = self._columns.get(name)
+        if before is None:
+            before = pa.nulls(self.rows, column.type)
+        chunks = before.chunks if isinstance(before, pa.ChunkedArray) else [before]
+        both = pa.chunked_array([*[chunk.cast(column.type) for chunk in chunks], column])
+        place = np.arange(self.rows)
+        place[np.asarray(rows, dtype=np.int64)] = self.rows + np.arange(len(rows))
+        self.put(name, both.take(pa.array(place)))
+
     def _drop(self, dropped: Column) -> None:
         self._dropped = dropped if self._dropped is None else pc.or_(self._dropped, dropped)
 

@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 class Submit(Protocol):
-    """Starts a job somewhere, or puts it off, and gives what waits for its result."""
+    """Starts a job, or puts it off; returns a function that waits for the result."""
 
     def __call__(self, job: Callable[[], T], /) -> Callable[[], T]:
         """The job's result, once it is called."""
@@ -182,7 +182,7 @@ class TransformStage:
 
 
 def _spend_nothing(alias: str, seconds: float) -> None:
-    """Nobody wants to know."""
+    """Does nothing: nobody asked for the time that transforms take."""
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,14 @@ from penstock.pipeline.step import (
     ColumnPredicate,
     Fault,
     Keep,
-    Left,
     Made,
     Shape,
-    Side,
     SideName,
     Split,
     Step,
     StepPlan,
 )
-from penstock.pipeline.variant_building import variant_of
+from penstock.pipeline.topics import FoundByTopic, TopicLookup, TopicPredicate, TopicRoute
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -84,7 +82,6 @@ class Leaf:
         changed: Names of the columns of the bag that differ from the input.
         error: ``struct<place int, message string>`` or null; None = nothing can go wrong.
         dropped: True for filtered records; None = none is.
-        left: What the worker has to do value by value.
     """
 
     guard: Column | None
@@ -93,7 +90,6 @@ class Leaf:
     changed: frozenset[str]
     error: Column | None
     dropped: Column | None
-    left: tuple[Left, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,12 +101,14 @@ class Compiled:
         leaves: The outcomes, in order of precedence.
         places: What ``error.place`` refers to.
         reads: Columns of the bag the run uses.
+        lookups: What it needs to have found for each topic.
     """
 
     layers: Sequence[Sequence[Column]]
     leaves: Sequence[Leaf]
     places: Sequence[FaultPlace]
     reads: frozenset[str]
+    lookups: frozenset[TopicLookup]
     suffix: str = ""
 
 
@@ -127,11 +125,20 @@ class _Program:
     names: int = 0
     # Columns of the input and of the layers: references, not expressions.
     named: list[Column] = field(default_factory=list)
+    lookups: dict[TopicLookup, FoundByTopic] = field(default_factory=dict)
 
     def place(self, staged: Staged, fault: Fault, position: int) -> int:
         place = FaultPlace(staged.stage, staged.executing_class, fault.exception, position, fault.advice)
         self.places.append(place)
         return self.base + len(self.places) - 1
+
+    def by_topic(self, routes: tuple[TopicRoute, ...] | None, asked: TopicRoute | TopicPredicate) -> FoundByTopic:
+        assert routes is not None, "a segment begins in front of such a step (segments.py)"
+        lookup = TopicLookup(routes, asked)
+        if lookup not in self.lookups:
+            self.lookups[lookup] = lookup.in_plan()
+            self.named.append(self.lookups[lookup].value)
+        return self.lookups[lookup]
 
 
 @dataclass
@@ -141,12 +148,13 @@ class _Path:
     program: _Program
     shape: Shape
     bag: Bag
+    # What has renamed the topics so far; None where other things than the topic itself count.
+    routes: tuple[TopicRoute, ...] | None = ()
     level: int = 0
     changed: frozenset[str] = frozenset()
     guard: Column | None = None
     errors: tuple[Column, ...] = ()
     dropped: Column | None = None
-    left: tuple[Left, ...] = ()
 
     def keep(self, column: Column) -> Column:
         program = self.program
@@ -187,20 +195,21 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
         for name in BAG_COLUMNS
     }
     program.named += columns.values()
-    _walk(list(enumerate(steps)), _Path(program, shape, Bag(**columns)))
+    bag = Bag(**columns, by_topic=partial(program.by_topic, ()))
+    _walk(list(enumerate(steps)), _Path(program, shape, bag))
     return Compiled(
         tuple(tuple(layer) for layer in program.layers),
         tuple(program.leaves),
         tuple(program.places),
         frozenset(program.reads),
+        frozenset(program.lookups),
         suffix,
     )
 
 
 def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
     for index, (position, staged) in enumerate(steps):
-        if not staged.step.takes_objects(path.shape):
-            _end_objects(path)
+        assert staged.step.takes(path.shape), "such records go another way (roads.py)"
         try:
             plan = staged.step.plan(path.shape)
         except Exception as error:
@@ -223,14 +232,16 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
     if made.drops is not None:
         drops = F.coalesce(made.drops, F.lit(False))
         path.dropped = drops if path.dropped is None else path.dropped | drops
-    if made.left is not None:
-        path.left = (*path.left, made.left)
     columns = dict(made.columns)
     for name in _SIDES:
         # A struct of fields of a struct of fields ... would be written out once for each field at each depth.
         if name in columns and name in path.changed and plan.shape.side(name).physical.children:
             columns[name] = path.keep(columns[name])
-    path.bag = replace(bag, **columns)
+    if "topic" in plan.writes:
+        step, routes = staged.step, path.routes
+        path.routes = (*routes, step) if isinstance(step, TopicRoute) and routes is not None else None
+        bag = replace(bag, by_topic=partial(path.program.by_topic, path.routes))
+    path.bag = bag.with_columns(columns)
     path.changed |= plan.writes
     path.shape = plan.shape if staged.step.bounds_text else plan.shape.without_bounds(plan.writes)
 
@@ -251,7 +262,7 @@ def _fail(path: _Path, staged: Staged, position: int, error: Exception) -> None:
     """Every record of this shape fails here."""
     _note(Fault(None, str(error), java_class_name(error)), staged, position, path)
     path.shape = replace(path.shape, key=NOTHING, value=NOTHING)
-    path.bag = replace(path.bag, key=F.lit(None), value=F.lit(None))
+    path.bag = path.bag.with_columns({"key": F.lit(None), "value": F.lit(None)})
     path.changed |= {"key", "value"}
     _end(path)
 
@@ -270,26 +281,12 @@ def _branch(split: Split, rest: list[tuple[int, Staged]], here: tuple[int, Stage
         _walk(rest, way)
 
 
-def _end_objects(path: _Path) -> None:
-    """Schemaless maps that are structs become VARIANT."""
-    for name in _SIDES:
-        known = path.shape.side(name)
-        if not known.is_object:
-            continue
-        column = path.keep(variant_of(path.bag.side(name), known.carrier, known.physical))
-        path.bag = replace(path.bag, **{name: column})
-        path.shape = path.shape.with_side(name, Side.of(None, present=known.present))
-        path.changed |= {name}
-        path.program.reads |= {name}
-
-
 def _end(path: _Path) -> None:
-    _end_objects(path)
     error = None
     if path.errors:
         # Built structs have required fields, which toArrow refuses beside a null struct: the cast makes them optional.
         error = F.coalesce(*path.errors, F.lit(None)).cast("struct<place:int,message:string>")
-    leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped, path.left)
+    leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped)
     path.program.leaves.append(leaf)
 
 
@@ -306,14 +303,22 @@ class Conditional(Step):
 
     @property
     def bounds_text(self) -> bool:  # type: ignore[override]
+        """See ``Step``. As the step inside."""
         return self.step.bounds_text
 
-    def takes_objects(self, shape: Shape) -> bool:
-        # What changes the members of objects would split the chain here, where VARIANT goes one way.
-        if not self.step.takes_objects(shape):
-            return False
-        inner = self._inner(shape)
-        return isinstance(inner, StepPlan) and _one_shape(inner.shape, shape) is not None
+    @property
+    def changes_topic(self) -> bool:  # type: ignore[override]
+        """See ``Step``. As the step inside."""
+        return self.step.changes_topic
+
+    @property
+    def asks_of_topic(self) -> bool:  # type: ignore[override]
+        """See ``Step``. True if the step inside or the predicate asks."""
+        return self.step.asks_of_topic or self.predicate.asks_of_topic
+
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Only where the step inside and the predicate do."""
+        return self.step.takes(shape) and self.predicate.takes(shape)
 
     def _inner(self, shape: Shape) -> StepPlan | Split:
         try:
@@ -325,17 +330,29 @@ class Conditional(Step):
             return StepPlan(shape, lambda bag, keep: Made(faults=(fault,)))
 
     def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``. One branch for records that the predicate holds for; all others pass unchanged."""
         inner = self._inner(shape)
         holds = partial(self._holds, shape)
         reads = frozenset(self.predicate.reads)
-        unchanged = Branch(None, StepPlan(shape))
+        unchanged = Branch(None, self._asked(StepPlan(shape)))
         if isinstance(inner, Split):
-            branches = [Branch(_both(holds, one.condition), one.plan, reads | one.reads) for one in inner.branches]
+            branches = [
+                Branch(_both(holds, one.condition), self._asked(one.plan), reads | one.reads) for one in inner.branches
+            ]
             return Split([*branches, unchanged])
         both = _one_shape(inner.shape, shape)
         if both is None:
-            return Split([Branch(holds, inner, reads), unchanged])
-        return _chosen(replace(inner, shape=both), holds, reads)
+            return Split([Branch(holds, self._asked(inner), reads), unchanged])
+        return self._asked(_chosen(replace(inner, shape=both), holds, reads))
+
+    def _asked(self, plan: StepPlan) -> StepPlan:
+        """The plan, and before its own faults those of the predicate."""
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            made = plan.make(bag, keep)
+            return replace(made, faults=(*self.predicate.faults(bag), *made.faults))
+
+        return replace(plan, make=make)
 
     def _holds(self, shape: Shape, bag: Bag) -> Column:
         condition = self.predicate.condition(bag, shape)

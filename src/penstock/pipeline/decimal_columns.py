@@ -4,7 +4,7 @@ Main functions: ``unscaled_bytes`` (two's complement, as Java's ``BigInteger``),
 unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``), ``low_bits`` (``BigDecimal.longValue``).
 
 Spark's decimals end at 38 digits. Wider numbers are worked out in pieces of nine or ten digits, which takes the cube of
-their length: so what comes in has ``MAX_UNSCALED_DIGITS`` at most, which who lets decimals in sees to.
+their length: so a decimal has ``MAX_UNSCALED_DIGITS`` at most. Whoever makes columns of decimals checks that.
 
 Thread: pure functions that build expressions.
 """

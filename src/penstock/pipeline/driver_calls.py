@@ -89,12 +89,12 @@ def rows_of(java: Any) -> list[pa.RecordBatch]:
 
 
 def _serve(java: Any) -> Any:
-    """Runs the job of a DataFrame. Where its rows are served: port, secret, and who serves them."""
+    """Runs the job of a DataFrame; returns port, secret and server of its rows."""
     return call(java, "collectAsArrowToPython")
 
 
 def _received(port: int, secret: str, server: Any) -> list[pa.RecordBatch]:
-    """What the JVM serves, in order."""
+    """Reads the rows that the JVM serves, in order."""
     from pyspark.errors.exceptions.captured import unwrap_spark_exception
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _do_server_auth
@@ -115,7 +115,7 @@ def _received(port: int, secret: str, server: Any) -> list[pa.RecordBatch]:
 
 
 def _explain(server: Any, error: Exception) -> None:
-    """Raises what has failed in the JVM while it served rows; returns where nothing has.
+    """Raises the error that the JVM met while it served rows, if any.
 
     A stack overflow, as Scala has it, is nothing that a future can end with: the thread that serves dies, the
     connection is closed, and who asks how the job ended would wait for ever.

@@ -171,10 +171,12 @@ class DriverJvm:
 
     @property
     def pid(self) -> int | None:
+        """The process id of the JVM; None before it was started."""
         return self._process.pid if self._process is not None else None
 
     @property
     def exit_code(self) -> int | None:
+        """How the JVM has ended; None while it runs, and before it was started."""
         return self._process.poll() if self._process is not None else None
 
     def is_gone(self, grace_s: float) -> bool:

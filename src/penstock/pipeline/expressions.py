@@ -43,5 +43,5 @@ def apart(column: Column, build: Callable[[Column], Column]) -> Column:
 
 
 def spark_text(error: Exception) -> str:
-    """What Spark says of an error, with the position, without the plan and the JVM's trace."""
+    """Spark's own text of an error, with the position, without the plan and the JVM's trace."""
     return _BEHIND_MESSAGE.split(str(error), maxsplit=1)[0].strip()

@@ -148,7 +148,7 @@ def _struct_of(table: pa.Table, fields: Sequence[str]) -> pa.StructArray:
 
 
 def _derived(derive: Callable[..., Schema | None], kind: object) -> Schema:
-    """The schema of the structs that a plain table's rows are.
+    """The struct schema of a plain table's rows.
 
     Raises:
         ConnectException: A column has a type that no schema has.
@@ -292,13 +292,13 @@ def frame_to_records(frame: SourceFrame, table: pa.Table) -> list[SourceRecord]:
 
 
 def missing_constants(frame: SourceFrame, columns: FrameColumns) -> dict[str, object]:
-    """What the frame says of all its rows at once, by the name of the column that it does not have."""
+    """The constants of a frame, by the name of the column that it lacks."""
     constants = {"topic": frame.topic, "partition": frame.partition, "timestamp": frame.timestamp}
     return {name: value for name, value in constants.items() if name not in columns.carried | columns.others.keys()}
 
 
 def shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -> LazyColumns:
-    """What steps may read of an Arrow frame beside keys and values: its columns, and what it says of all its rows."""
+    """The columns of an Arrow frame, and its constants, that steps may read beside keys and values."""
     makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
     makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
     wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))

@@ -52,7 +52,7 @@ _ERROR: Final = T.StructType([T.StructField(name, T.StringType()) for name in ("
 
 @runtime_checkable
 class PartsByFields(Protocol):
-    """A frame transform whose plan hangs on which of some fields a schemaless value has.
+    """A frame transform whose plan depends on which fields a schemaless value has.
 
     Attributes:
         parting_fields: These fields. Values with different ones of them come in different frames.
@@ -102,7 +102,7 @@ class FrameRunner:
         self,
         segment: Framed,
         live: list[ConnectRecord],
-        positions: list[int] | None,
+        positions: Sequence[int] | None,
         failures: Failures,
         rows: int,
         *,
@@ -250,7 +250,7 @@ def _by_fields(
 
 
 def _side(frame: DataFrame, name: str, schema: Schema | None) -> Side:
-    """What a column that came out is.
+    """The side that a column of the result is.
 
     Raises:
         ConnectException: It does not fit the schema.

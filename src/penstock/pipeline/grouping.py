@@ -16,17 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data import Schema, Type
-from penstock.pipeline.objects import object_array
+from penstock.pipeline.objects import KINDS, object_array
 from penstock.pipeline.records import to_arrow
-from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Shape, Side, SideName
+from penstock.pipeline.step import NOTHING, SCHEMALESS, Shape, Side, SideName
 from penstock.pipeline.text_bounds import bounded
 
 if TYPE_CHECKING:
     from penstock.api import ConnectRecord
 
-_TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
-_NONE_OR_TEXT: Final = frozenset((str, type(None)))
-_NONE_OR_DICT: Final = frozenset((dict, type(None)))
+#: The schemas that schemaless values of one kind are laid out by.
+_CARRIERS: Final = {kind: Schema(one, optional=True) for kind, one in {**KINDS, bytes: Type.BYTES}.items()}
 
 #: Told of a value that fits no column: position in the batch, side, reason.
 OnBadValue = Callable[[int, SideName, Exception], None]
@@ -34,32 +33,50 @@ OnBadValue = Callable[[int, SideName, Exception], None]
 
 @dataclass(frozen=True)
 class RecordGroup:
-    """Records of one key schema and one value schema."""
+    """Records of one key schema and one value schema.
+
+    Attributes:
+        shape: What is known of them.
+        rows: Their positions in the batch; None = all.
+        columns: Keys and values, unless they are absent. Groups of mixed schemaless values have them only where asked.
+    """
 
     shape: Shape
     rows: np.ndarray | None
     columns: Mapping[str, pa.Array]
 
 
-def side_column(values: Sequence[object], schema: Schema | None) -> tuple[Side, pa.Array | None, dict[int, Exception]]:
+def side_column(
+    values: Sequence[object], schema: Schema | None, *, mixed: bool = True
+) -> tuple[Side, pa.Array | None, dict[int, Exception]]:
     """Lays out the keys or values of one schema.
 
+    Args:
+        values: The keys or values.
+        schema: Theirs.
+        mixed: Whether schemaless values of mixed kinds are laid out, too.
+
     Returns:
-        What is known of them, the column (None: all are null and have no schema), the errors by position.
+        What is known of them, the column (None: all are null and have no schema, or they are mixed and not laid out),
+        the errors by position.
     """
     if schema is not None:
         array, errors, physical = to_arrow(values, schema)
         return Side.of(schema, bounded(physical, array)).without_nulls(array), array, errors
-    kinds = set(map(type, values))
-    if kinds == {type(None)} or not kinds:
+    kinds = set(map(type, values)) - {type(None)}
+    if not kinds:
         return NOTHING, None, {}
-    if kinds <= _NONE_OR_TEXT:
-        array, errors, _ = to_arrow(values, _TEXT_SCHEMA)
-        return SCHEMALESS_TEXT, array, errors
-    objects = object_array(values) if kinds <= _NONE_OR_DICT else None
+    carrier = _CARRIERS.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if carrier is not None:
+        array, errors, physical = to_arrow(values, carrier)
+        if not errors:
+            return Side(None, bounded(physical, array), carrier), array, {}
+    objects = object_array(values) if kinds == {dict} else None
     if objects is not None:
         side, array = objects
         return replace(side, physical=bounded(side.physical, array)), array, {}
+    if not mixed:
+        return SCHEMALESS, None, {}
     array, errors, physical = to_arrow(values, None)
     return Side.of(None, physical), array, errors
 
@@ -71,6 +88,7 @@ def group_records(
     sink: bool,
     on_bad: OnBadValue,
     any_value: bool = False,
+    mixed: bool = True,
 ) -> list[RecordGroup]:
     """Groups records by schemas and lays them out.
 
@@ -80,6 +98,7 @@ def group_records(
         sink: Whether these are sink records.
         on_bad: Called for each value that fits no column; its record is left out of the groups.
         any_value: Whether values that are not of their schema are taken as schemaless ones.
+        mixed: Whether schemaless values of mixed kinds are laid out.
     """
     groups: list[RecordGroup] = []
     misfits: dict[int, ConnectRecord] = {}
@@ -97,14 +116,14 @@ def group_records(
     for members in _by_schema(records):
         chosen = records if members is None else [records[index] for index in members]
         places = positions if members is None else _at(positions, members)
-        groups += _lay_out(chosen, places, sink, on_bad)
+        groups += _lay_out(chosen, places, sink, on_bad, mixed)
     if misfits:
-        groups += group_records(list(misfits.values()), list(misfits), sink=sink, on_bad=told)
+        groups += group_records(list(misfits.values()), list(misfits), sink=sink, on_bad=told, mixed=mixed)
     return groups
 
 
 def _by_schema(records: Sequence[ConnectRecord]) -> list[Sequence[int] | None]:
-    """Indices of the records of each pair of schemas; None = all of them."""
+    """The indices of the records of each pair of schemas; None for all records."""
     pairs = {(id(record.key_schema), id(record.value_schema)) for record in records}
     if len(pairs) == 1:
         return [None] if records else []
@@ -125,10 +144,12 @@ def _at(positions: Sequence[int] | None, members: Sequence[int]) -> Sequence[int
 
 
 def _lay_out(
-    records: Sequence[ConnectRecord], positions: Sequence[int] | None, sink: bool, on_bad: OnBadValue
+    records: Sequence[ConnectRecord], positions: Sequence[int] | None, sink: bool, on_bad: OnBadValue, mixed: bool
 ) -> list[RecordGroup]:
-    key, keys, key_errors = side_column([record.key for record in records], records[0].key_schema)
-    value, values, value_errors = side_column([record.value for record in records], records[0].value_schema)
+    key, keys, key_errors = side_column([record.key for record in records], records[0].key_schema, mixed=mixed)
+    value, values, value_errors = side_column(
+        [record.value for record in records], records[0].value_schema, mixed=mixed
+    )
     bad: dict[int, tuple[SideName, Exception]] = {index: ("value", error) for index, error in value_errors.items()}
     bad |= {index: ("key", error) for index, error in key_errors.items()}
     for index, (name, error) in sorted(bad.items()):

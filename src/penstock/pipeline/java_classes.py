@@ -1,7 +1,6 @@
 """The Java class of a value, as Java's messages name it.
 
-Functions ``java_class`` (by schema) and ``java_class_of_value``; ``variant_columns.java_class_of`` is for columns of
-schemaless values.
+Functions ``java_class`` (by schema) and ``java_class_of_value``.
 
 Thread: constants and pure functions.
 """
@@ -13,6 +12,7 @@ import decimal
 from typing import Final
 
 from penstock.data import Schema, Struct, Type
+from penstock.data.text import Float32
 from penstock.pipeline.types import is_decimal, logical_name
 
 _CLASSES: Final = {
@@ -33,6 +33,7 @@ _PYTHON_CLASSES: Final[dict[type, str]] = {
     bool: "java.lang.Boolean",
     int: "java.lang.Long",
     float: "java.lang.Double",
+    Float32: "java.lang.Float",
     str: "java.lang.String",
     bytes: "[B",
     list: "java.util.ArrayList",

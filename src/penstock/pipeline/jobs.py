@@ -40,10 +40,10 @@ from penstock.pipeline.chain import (
     input_column,
 )
 from penstock.pipeline.driver_plan import DriverPlan, arrow_of, driver_plan
-from penstock.pipeline.left_over import fill, left_column, left_values
 from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.release import release
 from penstock.pipeline.step import Shape, Side
+from penstock.pipeline.topics import TopicLookup, looked_up
 from penstock.pipeline.types import Form, spark_type
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class _Plan:
     ends: Sequence[_End]
     apart: bool
     reads: frozenset[str] = frozenset()
+    lookups: frozenset[TopicLookup] = frozenset()
     places: Mapping[int, FaultPlace] = field(default_factory=dict)
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
@@ -188,7 +189,7 @@ class SparkJobs:
         return outcomes
 
     def through(self, table: pa.Table) -> pa.Table:
-        """A table through a plan that changes nothing: for columns that no step reads."""
+        """Sends a table through a plan that changes nothing: for columns that no step reads."""
 
         def job(session: SparkSession) -> pa.Table:
             plan = self._kept((self._runtime.generation, "through"), lambda: _Plan((), ("*",), (), True))
@@ -197,7 +198,7 @@ class SparkJobs:
         return self._runtime.run(job).cast(table.schema)
 
     def collect(self, table: pa.Table, plan: Callable[[DataFrame], tuple[DataFrame, Shape]]) -> tuple[pa.Table, Shape]:
-        """A table through a plan that is made for it, and what the plan says of its output.
+        """Sends a table through a plan that is made for it; returns the rows and what the plan says of them.
 
         Args:
             table: The rows.
@@ -215,31 +216,17 @@ class SparkJobs:
         return self._runtime.run(job)
 
     # ------------------------------------------------------------------ DataFrames of tasks
-    def run_frame(
-        self, data: FrameData, steps: tuple[Staged, ...], read: Callable[[DataFrame], FrameColumns]
-    ) -> tuple[FrameColumns, Outcome]:
-        """Runs the steps behind a task's own plan.
+    def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> Outcome:
+        """Runs the steps behind a task's own plan, inside of a job of `on_dataframe`; returns what came of the rows.
 
         Args:
-            data: What the task returned.
+            columns: The layout of the DataFrame.
             steps: The steps.
-            read: Reads the layout of the DataFrame; called again when it is made again.
-
-        Returns:
-            The layout, and what came of the rows.
-
-        Raises:
-            SparkSessionLostException: See `on_dataframe`.
         """
-
-        def job(frame: DataFrame) -> tuple[FrameColumns, Outcome]:
-            columns = read(frame)
-            assert columns.frame is not None
-            group = Group(steps, columns.shape, None, {}, columns.carried)
-            plan = self._plan_of((group,), (None,), apart=False)
-            return columns, _outcomes(_collected(columns.frame, plan, own=False), plan, None)[0]
-
-        return self.on_dataframe(data, job)
+        assert columns.frame is not None, "the rows are a DataFrame"
+        group = Group(steps, columns.shape, None, {}, columns.carried)
+        plan = self._plan_of((group,), (None,), apart=False)
+        return _outcomes(_collected(columns.frame, plan, own=False), plan, None)[0]
 
     def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
         """Runs a job over a DataFrame that a task returned, or makes.
@@ -261,7 +248,7 @@ class SparkJobs:
     ) -> list[Outcome]:
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
             plan = self._plan_of((group,), (None,), apart)
-            table = _table(group, shared, plan.reads, rows)
+            table = _table(group, shared, plan, rows)
             return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
 
         output, plan = self._runtime.run(job)
@@ -279,7 +266,7 @@ class SparkJobs:
 
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
             plan = self._plan_of(ordered, slots, apart)
-            table = _shared_table(ordered, slots, order, shared, plan.reads)
+            table = _shared_table(ordered, slots, order, shared, plan)
             key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
             return self._execute(session, key, table, plan), plan
 
@@ -366,7 +353,7 @@ def _shared_table(
     slots: Sequence[int],
     order: np.ndarray,
     shared: Mapping[str, pa.Array | pa.ChunkedArray],
-    reads: frozenset[str],
+    plan: _Plan,
 ) -> pa.Table:
     """The input of a job of several groups: columns for each of them, null in the rows of the others."""
     sizes = [len(order) if group.rows is None else len(group.rows) for group in groups]
@@ -382,9 +369,18 @@ def _shared_table(
             columns[f"{name}_{slot}"] = pa.chunked_array([before, *chunks, after], column.type)
         start += size
     columns[GROUP_COLUMN] = pa.array(np.concatenate(numbers))
-    for name in shared.keys() & reads:
-        columns[name] = shared[name].take(pa.array(order))
+    columns |= _others(shared, order, plan)
     return pa.table(columns)
+
+
+def _others(
+    shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: np.ndarray | None, plan: _Plan
+) -> Mapping[str, object]:
+    """The columns of some rows that a plan needs beside keys and values."""
+    columns = {name: shared[name] for name in shared.keys() & plan.reads}
+    if rows is not None:
+        columns = {name: column.take(pa.array(rows)) for name, column in columns.items()}
+    return columns | looked_up(plan.lookups, columns["topic"]) if plan.lookups else columns
 
 
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
@@ -428,12 +424,9 @@ def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
     return frames
 
 
-def _table(
-    group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], reads: frozenset[str], rows: int
-) -> pa.Table:
+def _table(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], plan: _Plan, rows: int) -> pa.Table:
     columns: dict[str, object] = {input_column(name, ""): column for name, column in group.columns.items()}
-    for name in shared.keys() & reads:
-        columns[name] = shared[name] if group.rows is None else shared[name].take(pa.array(group.rows))
+    columns |= _others(shared, group.rows, plan)
     if not columns:
         # Spark needs a column to count rows by.
         columns[GROUP_COLUMN] = pa.array(np.zeros(group.size(rows), dtype=np.int32))
@@ -450,8 +443,10 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
     ends: list[_End] = []
     places: dict[int, FaultPlace] = {}
     reads: set[str] = set()
+    lookups: set[TopicLookup] = set()
     for slot, compiled in parts:
         reads |= compiled.reads
+        lookups |= compiled.lookups
         base = (slot or 0) * MAX_PLACES
         places |= {base + index: place for index, place in enumerate(compiled.places)}
         for leaf in compiled.leaves:
@@ -460,9 +455,11 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
                 mine = F.col(GROUP_COLUMN) == F.lit(slot)
                 taken = mine if taken is None else mine & taken
             ends.append(_End(taken, leaf, slot or 0))
+    if lookups:
+        reads |= {"topic"}
     changed = {name for end in ends for name in end.leaf.changed if name in _OTHERS} | carry
     final = _final_columns(ends, apart, changed)
-    return _Plan(layers, final, ends, apart, frozenset(reads | changed), places)
+    return _Plan(layers, final, ends, apart, frozenset(reads | changed), frozenset(lookups), places)
 
 
 def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list[Column]:
@@ -480,11 +477,6 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
                 written = [column.cast("binary") for column in written]
             final.append(_choose(ends, written).alias(name))
     final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
-    final += [
-        collectable(left_values(left, _ends_here(ends, index)), left.known).alias(left_column(left.side, index))
-        for index, end in enumerate(ends)
-        for left in end.leaf.left
-    ]
     if apart and len(ends) > 1:
         final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
     if any(end.leaf.error is not None for end in ends):
@@ -492,17 +484,6 @@ def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list
     if any(end.leaf.dropped is not None for end in ends):
         final.append(_choose(ends, [_or_null(end.leaf.dropped) for end in ends]).alias("dropped"))
     return final or [F.lit(None).cast("boolean").alias("dropped")]
-
-
-def _ends_here(ends: Sequence[_End], index: int) -> Column | None:
-    """Whether a row ends in this leaf, and in none before it; None = every row does."""
-    end = ends[index]
-    here = end.taken
-    for other in ends[:index]:
-        # Other groups have rows of their own.
-        if other.slot == end.slot and other.taken is not None:
-            here = ~other.taken if here is None else here & ~other.taken
-    return here
 
 
 def collectable(column: Column, side: Side) -> Column:
@@ -539,11 +520,9 @@ def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Ou
         dropped = None
     if not plan.apart:
         sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
-        for index, end in enumerate(plan.ends):
-            sides = _filled(sides, end.leaf, index, output)
         return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
     if len(plan.ends) == 1:
-        sides = _filled(_sides_of(output, 0), plan.ends[0].leaf, 0, output)
+        sides = _sides_of(output, 0)
         return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
     leaves = output.column("leaf").to_numpy()
     found: list[Outcome] = []
@@ -552,22 +531,13 @@ def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Ou
         if not len(mine):
             continue
         pick = pa.array(mine)
-        sides = _filled(_sides_of(output, index), end.leaf, index, output)
+        sides = _sides_of(output, index)
         columns = {name: column.take(pick) for name, column in (sides | others).items()}
         positions = mine if rows is None else rows[mine]
         own_error = None if error is None else error.take(pick)
         own_dropped = None if dropped is None else dropped.take(pick)
         found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, plan.places))
     return found
-
-
-def _filled(
-    columns: dict[str, pa.ChunkedArray], leaf: Leaf, index: int, output: pa.Table
-) -> dict[str, pa.ChunkedArray]:
-    """The sides of a leaf with what it left to the worker."""
-    if not leaf.left:
-        return columns
-    return fill(columns, leaf.left, {left.side: output.column(left_column(left.side, index)) for left in leaf.left})
 
 
 def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -5,7 +5,7 @@ for a whole batch. So what is nested more deeply than here is refused for itself
 
 Schemaless data: ``MAX_LEVELS``, which is where Java's JSON parser stops. Python gets room for it (``make_room``), and
 the JVM larger stacks (``driver_jvm.JVM_OPTIONS``). Data with a schema: Spark's time for a plan grows with some power of
-the depth of its columns. Beyond ``PLAN_LEVELS`` a batch goes record by record where its task can (``singly.py``), and
+the depth of its columns. Beyond ``PLAN_LEVELS`` a batch goes record by record where its task can (``roads.py``), and
 beyond ``MAX_SCHEMA_LEVELS`` its records are refused where it cannot.
 
 Thread: any.

@@ -1,11 +1,10 @@
-"""Schemaless maps that look alike, as a struct of typed columns instead of VARIANT.
+"""Schemaless maps that look alike, as a struct of typed columns.
 
 The maps of a large batch mostly have the same keys with values of the same kinds. As a struct (``Form.OBJECT``) they
-are a fraction of the work that VARIANT is: what a step knows of them it knows when the plan is made. A side that is so
-has no schema, its ``carrier`` is a struct schema with the keys as fields, in the order that VARIANT has: a key that is
-written as JSON must not depend on how many records came with it. Steps that can work on it say so
-(``Step.takes_objects``); in front of the others, and at the end of a run, it becomes a VARIANT (see
-``penstock.pipeline.chain``).
+are a fraction of the work that they are one by one: what a step knows of them it knows when the plan is made. A side
+that is so has no schema, its ``carrier`` is a struct schema with the keys as fields, in their order: a key that is
+written as JSON must not depend on how many records came with it. Steps that cannot work on it say so (``Step.takes``);
+its records go one by one then (``penstock.pipeline.roads``).
 
 Main types: ``Member`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column`` for steps,
 ``object_array`` for batches of dicts.
@@ -30,7 +29,7 @@ from penstock.pipeline.variant import TAGS, sort_keys
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Fewer maps stay VARIANT, unless as many of their kind were there before: each other set of keys is another plan, and
+#: Fewer maps go one by one, unless as many of their kind were there before: each other set of keys is another plan, and
 #: a plan costs more than it saves them.
 MIN_ROWS: Final = 2_000
 MAX_MEMBERS: Final = 40
@@ -178,7 +177,8 @@ def _struct(values: Sequence[dict[object, object]], expected: Schema | None) -> 
         return None
     if any(tuple(value) != keys for value in values):
         return None
-    fields = {} if expected is None else {field.name: field.schema for field in expected.fields}
+    before = expected.fields if expected is not None and expected.type is Type.STRUCT else ()
+    fields = {field.name: field.schema for field in before}
     members: dict[str, Member] = {}
     arrays: dict[str, pa.Array] = {}
     for key, column in zip(keys, zip(*[value.values() for value in values], strict=True), strict=True):

@@ -67,7 +67,7 @@ class PreparedQueries:
         return len(self._idle)
 
     def take(self, key: Hashable) -> PreparedQuery | None:
-        """One that was put back under this key, for the caller alone; None = there is none."""
+        """Takes a query of this key, for the caller alone; None if there is none."""
         with self._lock:
             for index in range(len(self._idle) - 1, -1, -1):
                 if self._idle[index][0] == key:
@@ -75,7 +75,7 @@ class PreparedQueries:
         return None
 
     def put(self, key: Hashable, query: PreparedQuery) -> None:
-        """Takes one that can be used again."""
+        """Puts back a query that can be used again."""
         with self._lock:
             self._idle.append((key, query))
             dropped = [old for _, old in self._idle[: -self._most]]
@@ -118,7 +118,7 @@ def prepare(
 
 
 def _no_rows(session: Any, parts: int) -> Any:
-    """Something in the place of Arrow messages, so large that Spark does not work it out while it plans."""
+    """A stand-in for Arrow messages, too large to be evaluated while Spark plans."""
     jvm = session._jvm
     settings = call(call(session._jsparkSession, "sessionState"), "conf")
     nbytes = int(call(settings, "arrowLocalRelationThreshold")) // parts + 1

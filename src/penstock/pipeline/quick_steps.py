@@ -32,7 +32,7 @@ _MAX_KNOWN: Final = 1_000
 
 
 class QuickTries:
-    """Remembers for which steps, or whatever else, the quick way leaves too much.
+    """Remembers by key (steps, for example) where the quick way leaves too much.
 
     Args:
         worth: More rows left than one in so many, and it was not worth it.

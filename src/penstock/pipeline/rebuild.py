@@ -70,7 +70,7 @@ def rows_of(
     count: int,
     make: Callable[[Sequence[int], Sequence[object], Sequence[object]], Sequence[ConnectRecord]],
 ) -> list[tuple[int, ConnectRecord]]:
-    """The same with records that are made for it.
+    """As ``rebuilt_rows``, with records that `make` makes.
 
     Args:
         outcome: What came of a job.
@@ -119,8 +119,8 @@ def sorted_rows(
 
 
 def apply_classic(
-    classic: Classic, live: list[ConnectRecord], positions: list[int] | None, failures: Failures
-) -> tuple[list[ConnectRecord], list[int] | None]:
+    classic: Classic, live: list[ConnectRecord], positions: Sequence[int] | None, failures: Failures
+) -> tuple[list[ConnectRecord], Sequence[int] | None]:
     """Runs a user's transform over records, in order; what it drops, or fails for, is not among its results."""
     kept: list[ConnectRecord] = []
     gone: list[int] = []

@@ -1,7 +1,6 @@
 """Columns from records and back: lists of Python values <-> Arrow arrays.
 
-Main functions: ``to_arrow`` and ``from_arrow`` (the values of one schema), ``headers_to_arrow`` and
-``headers_from_arrow``.
+Main functions: ``to_arrow`` and ``from_arrow`` (the values of one schema). Headers are in ``header_columns``.
 
 Building a column never raises for one value: that value gets an error and its slot is null. Whether all values are
 right is found out in C where it can be (the set of their classes, then Arrow's own range checks); only when that fails
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from penstock.data import ConnectHeaders, Date, Header, Schema, Struct, Time, Timestamp, Type, validate_value
+from penstock.data import Date, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.data.validate import map_key
 from penstock.errors import DataException
 from penstock.pipeline import variant
@@ -37,13 +36,11 @@ from penstock.pipeline.temporal import (
 )
 from penstock.pipeline.types import (
     DECIMAL,
-    HEADERS_ARROW,
     MAX_DECIMAL_DIGITS,
     SCALAR,
     UNSCALED,
     UNSCALED_ARROW,
     VARIANT,
-    VARIANT_ARROW,
     VARIANT_FIELDS,
     Form,
     Physical,
@@ -343,6 +340,8 @@ def _read(array: pa.Array, schema: Schema | None, physical: Physical) -> list[ob
             return [None if span is None else items[span[0] : span[1]] for span in _spans(array)]
         case Form.STRUCT:
             return _read_structs(array, schema, physical)
+        case Form.OBJECT:
+            return _read_objects(array, schema, physical)
         case _:
             return _read_maps(array, schema, physical)
 
@@ -416,6 +415,17 @@ def _read_maps(array: pa.Array, schema: Schema, physical: Physical) -> list[obje
     ]
 
 
+def _read_objects(array: pa.Array, schema: Schema, physical: Physical) -> list[object]:
+    names = [field.name for field in schema.fields]
+    pairs = zip(schema.fields, physical.children, strict=True)
+    columns = [_read(_one_chunk(array.field(field.index)), field.schema, layout) for field, layout in pairs]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    if not array.null_count:
+        return cast("list[object]", rows)
+    present = array.is_valid().to_pylist()
+    return [row if there else None for row, there in zip(rows, present, strict=True)]
+
+
 def _read_structs(array: pa.Array, schema: Schema, physical: Physical) -> list[object]:
     pairs = zip(schema.fields, physical.children, strict=True)
     columns = [_read(_one_chunk(array.field(field.index)), field.schema, layout) for field, layout in pairs]
@@ -425,64 +435,3 @@ def _read_structs(array: pa.Array, schema: Schema, physical: Physical) -> list[o
         return [make(schema, row) for row in rows]
     present = array.is_valid().to_pylist()
     return [make(schema, row) if there else None for row, there in zip(rows, present, strict=True)]
-
-
-# ---------------------------------------------------------------------------------------------------------- headers
-def headers_to_arrow(
-    headers: Sequence[Iterable[Header] | None],
-) -> tuple[pa.Array, tuple[Schema, ...], dict[int, Exception]]:
-    """Build the header column of some records.
-
-    Returns:
-        The array (a record without headers has an empty list); the schemas that its ``schema`` numbers point to (-1 is
-        schemaless); the errors by position (their slots are empty).
-    """
-    schemas: dict[Schema, int] = {}
-    errors: dict[int, Exception] = {}
-    keys: list[str] = []
-    numbers: list[int] = []
-    data: list[bytes] = []
-    metadata: list[bytes] = []
-    offsets = [0]
-    for position, one in enumerate(headers):
-        if one:
-            try:
-                for key, encoded, number in [_encode_header(header, schemas) for header in one]:
-                    keys.append(key)
-                    numbers.append(number)
-                    data.append(encoded[0])
-                    metadata.append(encoded[1])
-            except Exception as error:  # reported as this record's error
-                errors[position] = _explain(None, None, error)
-        offsets.append(len(keys))
-    values = pa.StructArray.from_arrays(
-        [pa.array(data, pa.binary()), pa.array(metadata, pa.binary())], fields=list(VARIANT_ARROW)
-    )
-    members = [pa.array(keys, pa.string()), pa.array(numbers, pa.int32()), values]
-    entries = pa.StructArray.from_arrays(members, fields=list(HEADERS_ARROW.value_type))
-    array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries, type=HEADERS_ARROW)
-    return array, tuple(schemas), errors
-
-
-def _encode_header(header: Header, schemas: dict[Schema, int]) -> tuple[str, tuple[bytes, bytes], int]:
-    header.key.encode()
-    encoded = variant.encode_typed(header.value, header.schema)
-    return header.key, encoded, -1 if header.schema is None else schemas.setdefault(header.schema, len(schemas))
-
-
-def headers_from_arrow(array: pa.Array | pa.ChunkedArray, schemas: Sequence[Schema]) -> list[ConnectHeaders]:
-    """Return the headers of each record of a header column.
-
-    Raises:
-        DataException: a variant in the column is malformed.
-    """
-    column = _one_chunk(array)
-    entries = _one_chunk(column.values)
-    keys, numbers = entries.field("key").to_pylist(), entries.field("schema").to_pylist()
-    values = entries.field("value")
-    data, metadata = values.field("value").to_pylist(), values.field("metadata").to_pylist()
-    found: list[Header] = []
-    for key, number, one, names in zip(keys, numbers, data, metadata, strict=True):
-        schema = None if number is None or number < 0 else schemas[number]
-        found.append(Header(key, variant.decode_typed(one, names, schema) if one else None, schema))
-    return [ConnectHeaders(() if span is None else found[span[0] : span[1]]) for span in _spans(column)]

@@ -1,4 +1,4 @@
-"""Jobs that the worker cannot hand to Spark because it has no file descriptor left: they are run again for a while.
+"""Jobs that failed because the worker has no file descriptor left: they are run again for a while.
 
 Main names: `Shortage` (how often, and when to give up), `lacks_descriptor` (what an error is about), `FILES_USED_UP`
 (what a user can do). Whatever took the descriptors, a connector that leaks them or a thousand clients, often gives

@@ -22,6 +22,7 @@ from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
 from penstock.pipeline.jobs import Outcome
 from penstock.pipeline.step import ColumnPredicate, ColumnTransform, Step
+from penstock.pipeline.topics import ConditionalRoute, TopicPredicate, TopicRoute
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,17 @@ class Columns:
     steps: tuple[Staged, ...]
     alone: tuple[Classic, ...] = ()
 
+    def takes(self, step: Step) -> bool:
+        """Whether the plan can go on with a step.
+
+        What one is told of topics is found in front of the plan, so they must not hang on what the plan finds out.
+        """
+        known = all(isinstance(one.step, TopicRoute) or not one.step.changes_topic for one in self.steps)
+        return known or not step.asks_of_topic
+
 
 def malformed(record: ConnectRecord) -> str | None:
-    """What of a record's coordinates cannot be sent to Kafka whatever its schema; None when all can."""
+    """Why a record's coordinates cannot be sent to Kafka, whatever its schema; None if they can."""
     topic, partition, timestamp = record.topic, record.kafka_partition, record.timestamp
     if (
         type(topic) is str
@@ -101,7 +110,7 @@ class Framed:
     alias: str
 
     def takes(self, record: ConnectRecord) -> bool:
-        """Whether the transform has a record: it may do without tombstones, and a predicate may keep others from it."""
+        """Whether the transform gets a record: it may leave out tombstones, and its predicate may not hold."""
         if record.value is None and not self.transformation.takes_tombstones:
             return False
         return self.predicate is None or self.predicate.test(record) is not self.negate
@@ -118,7 +127,7 @@ def class_name(instance: object) -> str:
 
 
 def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
-    """The segments of a chain of transforms; neighbouring column steps become one plan."""
+    """The segments of a chain of transforms; neighbouring column steps become one plan, where one plan can do it."""
     segments: list[Segment] = []
     for stage in stages:
         step = _column_step(stage)
@@ -131,7 +140,7 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
         if not isinstance(alone, Classic):
             raise ConnectException(f"transforms.{stage.alias}: {name} is a ColumnTransform without apply(record)")
         last = segments[-1] if segments else None
-        if isinstance(last, Columns):
+        if isinstance(last, Columns) and last.takes(step):
             segments[-1] = Columns((*last.steps, staged), (*last.alone, alone))
         else:
             segments.append(Columns((staged,), (alone,)))
@@ -153,9 +162,13 @@ def _column_step(stage: TransformStage) -> Step | None:
         return None
     if stage.predicate is None:
         return transformation.step()
-    if isinstance(stage.predicate, ColumnPredicate):
-        return Conditional(transformation.step(), stage.predicate, stage.negate)
-    return None
+    predicate: object = stage.predicate
+    if not isinstance(predicate, ColumnPredicate):
+        return None
+    step = transformation.step()
+    if isinstance(step, TopicRoute) and isinstance(predicate, TopicPredicate):
+        return ConditionalRoute(step, predicate, stage.negate)
+    return Conditional(step, predicate, stage.negate)
 
 
 class Failures:
@@ -171,7 +184,7 @@ class Failures:
         self.origins: np.ndarray | None = None
 
     def spread(self, origins: np.ndarray) -> None:
-        """From here on there are other rows: ``origins`` are the rows there were."""
+        """Notes that rows have changed: ``origins`` names the former row of each."""
         self.origins = origins if self.origins is None else self.origins[origins]
 
     def seq(self, row: int) -> int:

@@ -284,7 +284,7 @@ class SparkRuntime:
         return self._session if self._generation > self._lost_generation else None
 
     def _root(self, session: SparkSession) -> object:
-        """What dies with the sessions that share it."""
+        """The part that dies together with all sessions that share it."""
         return session.client if self._remote else session.sparkContext
 
     def _report_lost(self, generation: int) -> None:
@@ -358,7 +358,7 @@ class SparkRuntime:
         return session
 
     def _launched(self, process: subprocess.Popen[bytes]) -> None:
-        """The JVM is there, its session is not: from here on a stop need not wait for it."""
+        """Notes the JVM of a session that is still starting, so that ``stop`` can end it."""
         with self._changed:
             self._booting = process
             if self._stopping:

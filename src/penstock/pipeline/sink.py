@@ -2,7 +2,8 @@
 
 Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
 (the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
-transforms are Spark columns, except a user's own classes, which run here record by record.
+transforms are Spark columns, except a user's own classes, and for what ``roads.py`` says: those run here record by
+record.
 
 Thread: one instance a task, used by the task's pipeline thread.
 """
@@ -20,23 +21,26 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
 from penstock.data import ConnectHeaders
+from penstock.data.text import to_java_text
 from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.framing import FrameRunner
-from penstock.pipeline.grouping import RecordGroup, group_records
-from penstock.pipeline.header_columns import headers_column, headers_of_column
+from penstock.pipeline.grouping import group_records
+from penstock.pipeline.header_columns import headers_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.nesting import make_room
-from penstock.pipeline.odd_maps import Rows, odd_rows, split, transformed_alone
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
-from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, side_values
+from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows
+from penstock.pipeline.roads import Why, is_huge, why_messages_in_rows, why_rows
+from penstock.pipeline.row_road import OneSide, Rows, parted, transformed
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
-from penstock.pipeline.singly import are_many, is_huge, singly
 from penstock.pipeline.sink_frames import frames_of
+from penstock.pipeline.sink_records import MessageReader
 from penstock.pipeline.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
+from penstock.pipeline.variant_building import AsVariant
 
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
@@ -83,26 +87,31 @@ class SinkPipeline:
         self._form = spec.value_form
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
-        self._headers = HeaderReader(spec.header_converter)
         self._header_writer = HeaderWriter(spec.header_converter)
         self._header_name = class_name(spec.header_converter)
-        self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        alone = {
+            side: OneSide(side, converter, _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+        }
+        #: What is never columns.
+        self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
-        self._first: tuple[Staged, ...] = ()
-        if not self._own and segments and isinstance(segments[0], Columns):
-            self._first = segments[0].steps
+        self._first = Columns(())
+        if not self._own and segments and isinstance(first := segments[0], Columns):
+            self._first = first
             segments = segments[1:]
         self._segments = segments
+        self._reader = MessageReader(alone, self._own, HeaderReader(spec.header_converter), self._first)
         self._framer = FrameRunner(jobs)
-        text = Staged(AsText("value"), Stage.VALUE_CONVERTER, self._names["value"])
-        self._last: tuple[Staged, ...] = (text,) if self._form is ValueForm.TEXT else ()
+        self._last: tuple[Staged, ...] = ()
+        if self._form is not None:
+            last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
+            self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
         # Values go from bytes to text in one step, where nothing has to see them in between.
-        self._text_at_once = self._straight and not self._first and self._form is ValueForm.TEXT
+        self._text_at_once = self._straight and not self._first.steps and self._form is ValueForm.TEXT
         self._tries = QuickTries()
-        alone = singly(spec) if spec.value_form is None and len(self._own) < len(_SIDES) else None
-        self._singly = None if alone is None else SinkPipeline(runtime, alone, jobs, moved)
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -140,30 +149,49 @@ class SinkPipeline:
     def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
-        groups, deep = self._sorted(table)
-        if self._singly is not None and (deep or are_many(len(groups), table.num_rows) or is_huge(table)):
-            return self._singly._begin(table, submit)
+        groups, alone, why = self._parted(table)
         failures = Failures()
         read = self._begin_reading(groups, table, failures, submit)
-        return lambda: self._finish(read(), table, failures)
+        return lambda: self._finish(read(), alone, table, failures, why)
 
-    def _finish(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
+    def _parted(self, table: pa.Table) -> tuple[list[Group], np.ndarray, Why | None]:
+        """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
+        everything = np.arange(table.num_rows)
+        if self._without_spark:
+            return [], everything, Why.NO_SPARK
+        if len(self._own) == len(_SIDES):
+            return [], everything, None
+        found, deep = self._sorted(table)
+        if not self._whole and self._form is None:
+            why = why_messages_in_rows(len(found), table, deep=deep)
+            if why is not None:
+                return [], everything, why
+        to_records = self._form is None and not self._whole
+        groups = [one for one in found if why_rows(one.steps, one.shape, to_records=to_records) is None]
+        left = np.ones(table.num_rows, dtype=bool)
+        for one in groups:
+            left[everything if one.rows is None else one.rows] = False
+        if self._form is not None and left.any():
+            # All of them, so that rows of both roads do not alternate: each run of equal columns is a frame.
+            return [], everything, None
+        return groups, np.flatnonzero(left), None
+
+    def _finish(
+        self, outcomes: Sequence[Outcome], alone: np.ndarray, table: pa.Table, failures: Failures, why: Why | None
+    ) -> SinkBatch:
         rows = table.num_rows
-        if self._straight:
+        if self._straight and not len(alone):
             return self._frames(outcomes, table, failures)
-        records = self._records(outcomes, table, failures)
-        live, positions = self._transform(records, failures, rows)
+        headers = self._reader.headers_before(outcomes, alone, table, failures)
+        records = self._reader.records(outcomes, alone, table, headers, failures)
+        live, positions = self._transform(records, failures, rows, why)
         consumed = rows
         if failures.origins is not None:
             rows = len(failures.origins)
             table = table.take(pa.array(failures.origins))
         if self._form is not None:
-            groups = _with_steps(self._grouped(live, positions, failures), self._last)
-            outcomes = (
-                self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True) if live else []
-            )
-            failures.found(outcomes)
-            return self._frames(outcomes, table, failures)
+            before = [headers[failures.seq(row)] for row in positions]
+            return self._frames(self._framed(live, positions, before, table, failures), table, failures)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
@@ -182,8 +210,11 @@ class SinkPipeline:
         }
         makers["headers"] = partial(self._headers_column, table, failures)
         shared = LazyColumns(makers)
-        if self._without_spark and not any(group.steps for group in groups):
-            return lambda: [Outcome(group.rows, group.shape, group.columns, None, None, {}) for group in groups]
+        if not groups and self._without_spark:
+            return list
+        if not groups:
+            # As bytes, messages go through one plan.
+            return submit(lambda: self._seen_by_spark(table))
         steps = self._quick_steps(groups)
         if steps is not None:
             quickly = submit(lambda: self._quickly(groups[0], steps, shared, rows))
@@ -197,6 +228,12 @@ class SinkPipeline:
 
         return finish
 
+    def _seen_by_spark(self, table: pa.Table) -> list[Outcome]:
+        """Sends the messages of a batch that goes as rows through a plan that changes nothing."""
+        if not (self._whole or is_huge(table)):
+            self._jobs.through(table.select(_SIDES))
+        return []
+
     def _quick_steps(self, groups: Sequence[Group]) -> tuple[Staged, ...] | None:
         """Steps that do for most rows; None = not for these groups."""
         if not self._straight or len(groups) != 1:
@@ -206,7 +243,7 @@ class SinkPipeline:
     def _quickly(
         self, group: Group, steps: tuple[Staged, ...], shared: LazyColumns, rows: int
     ) -> tuple[Outcome, np.ndarray, Sequence[Outcome]]:
-        """Most rows by a quick plan, and by the full one those that it has left."""
+        """Runs most rows through a quick plan, and the rows that it leaves through the full one."""
         quick = self._jobs.run([replace(group, steps=steps)], shared, rows, apart=True)[0]
         left = rows_left(group, quick)
         rest = self._jobs.run([part_of(group, left)], shared, rows, apart=True) if len(left) else []
@@ -225,15 +262,11 @@ class SinkPipeline:
         failures.found((quick, *rest))
         return put_together(quick, left, rest) if rest else [quick]
 
-    def _headers_of(self, table: pa.Table, failures: Failures) -> list[ConnectHeaders | None]:
-        topics = table.column("topic")
-        return self._headers.read(lambda row: str(topics[row].as_py()), table.column("headers"), failures)
-
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
         def on_bad(row: int, error: Exception) -> None:
             failures.raised(row, Stage.HEADER_CONVERTER, self._header_name, error)
 
-        return headers_column(self._headers_of(table, failures), on_bad)
+        return headers_column(self._reader.headers_of(table, failures), on_bad)
 
     def _sorted(self, table: pa.Table) -> tuple[list[Group], bool]:
         """One group for each pair of hints, and whether a schema is among them that is too deep for a good plan."""
@@ -247,7 +280,7 @@ class SinkPipeline:
                     converter.sort(columns[side])
                     if self._text_at_once
                     else converter.sort_values(
-                        columns[side], transformed=bool(self._first), beside_spark=not self._whole
+                        columns[side], transformed=bool(self._first.steps), beside_spark=not self._whole
                     )
                 )
                 rewritten = found[side].column
@@ -280,98 +313,18 @@ class SinkPipeline:
             if isinstance(converter, ColumnConverter)
         ]
         last = self._last if self._straight and short is None else ()
-        return (*steps, *self._first, *last)
+        return (*steps, *self._first.steps, *last)
 
     def _short_cut(self, hint: Hashable) -> Step | None:
-        """Bytes to text in one step, where nothing has to see the values in between."""
+        """The step from bytes to text, if no transform has to see the values."""
         converter = self._converters["value"]
         if not self._text_at_once:
             return None
         return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
 
-    # ------------------------------------------------------------------ records
-    def _records(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> dict[int, ConnectRecord]:
-        """The records of the batch by row, without failed and dropped ones."""
-        changed = [outcome for outcome in outcomes if "headers" in outcome.columns]
-        headers: list[ConnectHeaders | None] = [None] * table.num_rows
-        if len(changed) < len(outcomes):
-            headers = self._headers_of(table, failures)
-        for outcome in changed:
-            rows = range(table.num_rows) if outcome.rows is None else outcome.rows.tolist()
-            for row, one in zip(rows, headers_of_column(outcome.columns["headers"]), strict=True):
-                headers[row] = one
-        names = ("topic", "partition", "offset", "timestamp", "timestamp_type")
-        coordinates = [table.column(name).to_pylist() for name in names]
-        raw = {side: table.column(side) for side in self._own}
-        records: dict[int, ConnectRecord] = {}
-        for outcome in outcomes:
-            self._fill(outcome, coordinates, headers, raw, records, failures)
-        return records
-
-    def _fill(
-        self,
-        outcome: Outcome,
-        coordinates: Sequence[Sequence[object]],
-        headers: Sequence[ConnectHeaders | None],
-        raw: Mapping[SideName, pa.ChunkedArray],
-        records: dict[int, ConnectRecord],
-        failures: Failures,
-    ) -> None:
-        topics, partitions, offsets, timestamps, kinds = coordinates
-        rows = range(len(topics)) if outcome.rows is None else outcome.rows.tolist()
-        keys = side_values(outcome, "key", len(rows))
-        values = side_values(outcome, "value", len(rows))
-        changed = {
-            name: outcome.columns[name].to_pylist()
-            for name in ("topic", "partition", "timestamp")
-            if name in outcome.columns
-        }
-        dropped = None if outcome.dropped is None else outcome.dropped.to_pylist()
-        key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
-        errors = failures.errors
-        for place, row in enumerate(rows):
-            if row in errors or (dropped is not None and dropped[place]):
-                continue
-            record: SinkRecord = SinkRecord(
-                topics[row],
-                partitions[row],
-                offsets[row],
-                values[place],
-                value_schema=value_schema,
-                key=keys[place],
-                key_schema=key_schema,
-                timestamp=timestamps[row],
-                timestamp_type=_TIMESTAMP_TYPES[kinds[row]],
-                headers=headers[row],
-            )
-            for side, column in raw.items():
-                read = self._read_own(side, record, column[row].as_py(), row, failures)
-                if read is None:
-                    break
-                record = read
-            else:
-                if changed:
-                    record = record.new_record(**{name: column[place] for name, column in changed.items()})
-                records[row] = record
-
-    def _read_own(
-        self, side: SideName, record: SinkRecord, data: bytes | None, row: int, failures: Failures
-    ) -> SinkRecord | None:
-        """Runs a user's own converter on one message."""
-        try:
-            schema, value = self._own[side].to_connect_data(record.topic, data, record.headers)
-        except Exception as error:
-            failures.raised(row, _STAGES[side], self._names[side], error)
-            return None
-        if side == "key":
-            return record.new_record(key_schema=schema, key=value)
-        return record.new_record(value_schema=schema, value=value)
-
     # ------------------------------------------------------------------ transforms that are not in the first plan
-    def _transform(
-        self, records: Mapping[int, ConnectRecord], failures: Failures, rows: int
-    ) -> tuple[list[ConnectRecord], list[int]]:
-        positions = sorted(records)
+    def _transform(self, records: Mapping[int, ConnectRecord], failures: Failures, rows: int, why: Why | None) -> Rows:
+        positions: Sequence[int] = sorted(records)
         live = [records[row] for row in positions]
         for segment in self._segments:
             started = time.perf_counter()
@@ -386,34 +339,65 @@ class SinkPipeline:
                 self._spent(segment.alias, time.perf_counter() - started)
                 positions = list(range(rows)) if kept is None else kept
                 continue
-            bad = Failures()
-            bad.origins = failures.origins
-            found = self._grouped(live, positions, bad)
-            alone: Rows = [], []
-            if odd := odd_rows(found):
-                (live, positions), ones = split(live, positions, odd)
-                found = self._grouped(live, positions, failures)
-                alone = transformed_alone(segment, ones, failures)
-            else:
-                failures.errors.update(bad.errors)
-            groups = _with_steps(found, segment.steps)
+            live, positions = self._apply_columns(segment, (live, positions), failures, rows, why)
+        return live, positions
+
+    def _apply_columns(self, segment: Columns, given: Rows, failures: Failures, rows: int, why: Why | None) -> Rows:
+        """Runs column steps between transforms in Python, for those records that are columns."""
+        groups = self._grouped(segment.steps, *given, failures, mixed=False) if why is None else []
+        groups = [one for one in groups if why_rows(one.steps, one.shape) is None]
+        taken = {row for one in groups for row in (range(rows) if one.rows is None else one.rows.tolist())}
+        alone, (live, positions) = parted(given, taken)
+        made: list[list[tuple[int, ConnectRecord]]] = []
+        if groups:
             by_position = dict(zip(positions, live, strict=True))
             outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
             failures.found(outcomes)
-            made = [rebuilt_rows(outcome, by_position) for outcome in outcomes]
-            if odd:
-                made.append(list(zip(alone[1], alone[0], strict=True)))
-            live, kept = in_order(made, rows, failures)
-            positions = list(range(rows)) if kept is None else kept
-        return live, positions
+            made += [rebuilt_rows(outcome, by_position) for outcome in outcomes]
+        if alone[0]:
+            live, positions = transformed(segment, alone, failures)
+            made.append(list(zip(positions, live, strict=True)))
+        live, kept = in_order(made, rows, failures)
+        return live, list(range(rows)) if kept is None else kept
 
-    def _grouped(self, live: Sequence[ConnectRecord], positions: list[int], failures: Failures) -> list[RecordGroup]:
+    def _grouped(
+        self,
+        steps: tuple[Staged, ...],
+        live: Sequence[ConnectRecord],
+        positions: Sequence[int],
+        failures: Failures,
+        *,
+        mixed: bool,
+    ) -> list[Group]:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
             failures.raised(seq, _STAGES[side], self._names[side], error)
 
-        return group_records(live, positions, sink=True, on_bad=on_bad)
+        found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed)
+        return [Group(steps, one.shape, one.rows, one.columns) for one in found]
 
     # ------------------------------------------------------------------ frames
+    def _framed(
+        self,
+        live: list[ConnectRecord],
+        positions: Sequence[int],
+        headers: Sequence[ConnectHeaders | None],
+        table: pa.Table,
+        failures: Failures,
+    ) -> list[Outcome]:
+        """Records as columns of frames; ``headers``: what they had before transforms in Python."""
+        if not live:
+            return []
+        steps = self._last
+        carry = _changed(live, headers, table.take(pa.array(positions)))
+        if self._form is ValueForm.TEXT:
+            steps = ()
+            live = [one if one.value is None else one.new_record(value_schema=None, value=_text(one)) for one in live]
+        groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
+        columns = columns_of(live, positions, table.num_rows, failures)
+        outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
+        failures.found(outcomes)
+        return outcomes
+
     def _frames(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
         rows = table.num_rows
         present = np.zeros(rows, dtype=bool)
@@ -429,7 +413,7 @@ class SinkPipeline:
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
 
     def _with_wire_headers(self, outcome: Outcome, table: pa.Table, present: np.ndarray, failures: Failures) -> Outcome:
-        """A frame has its headers as bytes: those a transform changed are written again."""
+        """Writes headers that a transform changed again as bytes, for frames."""
         if "headers" not in outcome.columns:
             return outcome
         seqs = np.arange(table.num_rows) if outcome.rows is None else outcome.rows
@@ -444,8 +428,24 @@ class SinkPipeline:
         return replace(outcome, columns={**outcome.columns, "headers": wire})
 
 
-def _with_steps(found: Sequence[RecordGroup], steps: tuple[Staged, ...]) -> list[Group]:
-    return [Group(steps, one.shape, one.rows, one.columns) for one in found]
+def _changed(
+    live: Sequence[ConnectRecord], headers: Sequence[ConnectHeaders | None], table: pa.Table
+) -> frozenset[str]:
+    """Which columns of messages transforms have changed, beside keys and values."""
+    now = {
+        "topic": [one.topic for one in live],
+        "partition": [one.kafka_partition for one in live],
+        "timestamp": [one.timestamp for one in live],
+    }
+    changed = {name for name, values in now.items() if values != table.column(name).to_pylist()}
+    if any((one.raw_headers or None) != (before or None) for one, before in zip(live, headers, strict=True)):
+        changed.add("headers")
+    return frozenset(changed)
+
+
+def _text(record: ConnectRecord) -> str:
+    """A value as Java's text, which is UTF-8."""
+    return to_java_text(record.value, record.value_schema).encode("utf-8", "replace").decode()
 
 
 def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:

@@ -1,8 +1,8 @@
 """The source path: what a task polled becomes bytes for Kafka.
 
 Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one
-shape of plan; transforms and converters are Spark columns, except a user's own classes, which run here record by
-record. The groups meet again by position: row i of the result is record i of the batch.
+shape of plan; transforms and converters are Spark columns, except a user's own classes, and for what ``roads.py`` says:
+those run here record by record. All meet again by position: row i of the result is record i of the batch.
 
 Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
 
@@ -22,7 +22,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
-from penstock.errors import DataException
 from penstock.pipeline.assembly import Assembly, LazyColumns
 from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
@@ -41,11 +40,11 @@ from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
 from penstock.pipeline.jobs import Group, Outcome, SparkJobs
 from penstock.pipeline.nesting import make_room
-from penstock.pipeline.odd_maps import Rows, merged, odd_rows, split, transformed_alone
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
+from penstock.pipeline.roads import Why, is_huge, why_batch_in_rows, why_rows
+from penstock.pipeline.row_road import OneSide, Rows, all_rows, merged, parted, transformed
 from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
-from penstock.pipeline.singly import is_huge, not_for_plans, singly
-from penstock.pipeline.step import ColumnConverter, SideName
+from penstock.pipeline.step import NOTHING, ColumnConverter, Shape, SideName
 from penstock.pipeline.types import collectable
 
 if TYPE_CHECKING:
@@ -93,21 +92,22 @@ class SourcePipeline:
             for side, converter in self._converters.items()
             if isinstance(converter, ColumnConverter)
         ]
-        self._own = {side: one for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        self._alone = {
+            side: OneSide(side, converter, _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+        }
+        #: What is never columns.
+        self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
         self._has_transforms = bool(segments)
-        self._writing = tuple(steps)
-        self._last = Columns(self._writing)
+        self._last = Columns(tuple(steps))
         if not self._own and segments and isinstance(last := segments[-1], Columns):
             segments.pop()
             self._last = Columns((*last.steps, *steps), last.alone)
         self._segments: list[Segment] = segments
         self._frames = FrameRunner(jobs)
-        # Bytes that are made by a user's own converters alone have seen no plan when they are done.
-        self._whole = spec.nothing_beside_spark or (not self._last.steps and not spec.without_spark)
         self._must = spec.nothing_beside_spark
-        alone = singly(spec) if self._last.steps else None
-        self._singly = None if alone is None else SourcePipeline(alone, jobs, moved)
+        self._without_spark = spec.without_spark
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -131,8 +131,6 @@ class SourcePipeline:
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        if self._singly is not None and _not_for_plans(batch):
-            return self._singly.begin(batch, submit)
         if isinstance(batch, SourceFrame):
             finish = self._begin_frame(batch, submit)
         else:
@@ -140,7 +138,7 @@ class SourcePipeline:
 
         def end() -> ProduceBatch:
             made = finish()
-            if self._whole and made.table.num_rows and (self._must or not is_huge(made.table)):
+            if self._must and made.table.num_rows:
                 made = replace(made, table=self._jobs.through(made.table))
             self._moved(made.table.num_rows)
             return made
@@ -150,39 +148,55 @@ class SourcePipeline:
     # ------------------------------------------------------------------ frames
     def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
         data = frame.data
-        first = self._segments[0] if self._segments else None
-        if isinstance(first, Columns) and isinstance(data, pa.Table) and data.num_rows:
-            return self._begin_read_frame(first, frame, data, submit)
-        if first is not None or self._own:
-            table = data if isinstance(data, pa.Table) else self._jobs.on_dataframe(data, partial(_rows_of, frame))
-            return self._begin_records(frame_to_records(frame, table), submit)
+        first = self._segments[0] if self._segments else self._last
+        straight = first is self._last and not self._own and not self._without_spark
         if not isinstance(data, pa.Table):
-            return self._begin_dataframe(frame, data, submit)
-        columns = columns_of_table(frame, data)
-        rows = columns.rows or 0
-        if not rows:
+            # The topics that a step asks for are known only when the task's own plan has run.
+            if straight and not any(one.step.asks_of_topic for one in self._last.steps):
+                return self._begin_dataframe(frame, data, submit)
+            data = self._jobs.on_dataframe(data, partial(_rows_of, frame))
+            frame = replace(frame, data=data)
+        if not data.num_rows:
             return lambda: Assembly(0).batch(Failures())
+        if not isinstance(first, Columns) or not (straight or self._segments) or self._without_spark:
+            return self._begin_records(frame_to_records(frame, data), submit)
+        columns = columns_of_table(frame, data)
+        if why_rows(first.steps, columns.shape) is not None or (is_huge(data) and not self._must):
+            return self._begin_records(frame_to_records(frame, data), submit)
+        if not straight:
+            return self._begin_read_frame(first, frame, columns, data.num_rows, submit)
+        rows = data.num_rows
         group = Group(self._last.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
         return lambda: self._finish_frame(frame, columns, result()[0], rows)
 
     def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
-        """The task's own plan and the chain's behind it are one job."""
+        """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""
         read = partial(columns_of_dataframe, frame)
+        steps = self._last.steps
 
-        def job() -> tuple[FrameColumns, Outcome]:
+        def job() -> tuple[FrameColumns, Outcome] | pa.Table:
             try:
-                return self._jobs.run_frame(data, self._last.steps, read)
+                return self._jobs.on_dataframe(data, run)
             except PySparkException as error:
                 if misfit := misfit_of(error):
                     raise misfit from error
                 raise
 
+        def run(rows: DataFrame) -> tuple[FrameColumns, Outcome] | pa.Table:
+            columns = read(rows)
+            if why_rows(steps, columns.shape) is not None:
+                return _rows_of(frame, rows)
+            return columns, self._jobs.run_frame(columns, steps)
+
         result = submit(job)
 
         def finish() -> ProduceBatch:
-            columns, outcome = result()
+            made = result()
+            if isinstance(made, pa.Table):
+                return self._begin_records(frame_to_records(frame, made), when_asked)()
+            columns, outcome = made
             return self._finish_frame(frame, columns, outcome, len(next(iter(outcome.columns.values()))))
 
         return finish
@@ -201,34 +215,36 @@ class SourcePipeline:
         return assembly.batch(failures)
 
     def _begin_read_frame(
-        self, first: Columns, frame: SourceFrame, table: pa.Table, submit: Submit
+        self, first: Columns, frame: SourceFrame, columns: FrameColumns, rows: int, submit: Submit
     ) -> Callable[[], ProduceBatch]:
-        """The rows become records behind the first segment, which a user's transform follows."""
+        """Begins a frame whose first segment is followed by a user's transform: its rows become records there."""
         failures = Failures()
-        columns = columns_of_table(frame, table)
-        rows = columns.rows or 0
         group = Group(first.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         outcomes = self._jobs.run([group], shared, rows, apart=True)
         failures.found(outcomes)
         made = [_records_of(frame, columns, outcome, rows) for outcome in outcomes]
         live, positions = in_order(made, rows, failures)
-        return self._go_on(live, positions, rows, failures, self._segments[1:], submit)
+        return self._go_on(live, positions, rows, failures, self._segments[1:], None, submit)
 
     # ------------------------------------------------------------------ records
     def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> Callable[[], ProduceBatch]:
-        return self._go_on(list(records), None, len(records), Failures(), self._segments, submit)
+        why = Why.NO_SPARK if self._without_spark else None
+        if not (self._must or self._without_spark):
+            why = why_batch_in_rows(records)
+        return self._go_on(list(records), None, len(records), Failures(), self._segments, why, submit)
 
     def _go_on(
         self,
         live: list[ConnectRecord],
-        positions: list[int] | None,
+        positions: Sequence[int] | None,
         rows: int,
         failures: Failures,
         segments: Sequence[Segment],
+        why: Why | None,
         submit: Submit,
     ) -> Callable[[], ProduceBatch]:
-        """Runs the segments, but for the last."""
+        """Runs all segments but the last; ``why``: the whole batch goes as rows."""
         for segment in segments:
             started = time.perf_counter()
             if isinstance(segment, Classic):
@@ -239,30 +255,40 @@ class SourcePipeline:
                 rows = rows if failures.origins is None else len(failures.origins)
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
-                live, positions = self._apply_columns(segment, live, positions, failures, rows)
+                live, positions = self._apply_columns(segment, live, positions, failures, rows, why)
         groups: list[Group] = []
+        alone: Rows = [], []
         if self._last.steps and live:
-            groups, odd = self._groups(self._last, live, positions, failures)
-            if odd:
-                live, positions, groups = self._groups_apart(live, positions, odd, failures)
+            groups, rest, alone = self._parted(self._last, live, positions, failures, why)
+            if alone[0]:
+                alone = transformed(self._last, alone, failures)
+                live, positions = merged(rest, alone)
         columns = columns_of(live, positions, rows, failures)
         result: Callable[[], list[Outcome]] = list
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
-        return lambda: self._finish_records(live, positions, rows, failures, columns, result)
+        whole = bool(live) and not (groups or self._must or self._without_spark)
+
+        def finish() -> ProduceBatch:
+            made = self._finish_records((live, positions), alone, Assembly(rows), failures, columns, result)
+            # Bytes that were made record by record alone have seen no plan.
+            whole_table = whole and made.table.num_rows and not is_huge(made.table)
+            return replace(made, table=self._jobs.through(made.table)) if whole_table else made
+
+        return finish
 
     def _finish_records(
         self,
-        live: Sequence[ConnectRecord],
-        positions: list[int] | None,
-        rows: int,
+        given: tuple[list[ConnectRecord], Sequence[int] | None],
+        alone: Rows,
+        assembly: Assembly,
         failures: Failures,
         columns: LazyColumns,
         result: Callable[[], list[Outcome]],
     ) -> ProduceBatch:
+        live, positions = given
         # First: the job may be making some of the columns at this moment.
         outcomes = result()
-        assembly = Assembly(rows)
         if positions is not None:
             assembly.drop_all_but(positions, failures)
         _put_coordinates(assembly, live, columns)
@@ -270,18 +296,27 @@ class SourcePipeline:
         headers_changed = any("headers" in outcome.columns for outcome in outcomes)
         if headers_changed:
             assembly.put("headers", columns["headers"])
+        if outcomes and alone[0]:
+            # What steps change in columns stays as it is in rows.
+            rows = np.asarray(alone[1], dtype=np.int64)
+            outcomes = [*outcomes, Outcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
         assembly.take(outcomes)
         if headers_changed:
             self._write_headers(assembly, failures)
         else:
             self._write_own_headers(assembly, live, positions, failures)
-        for side, converter in self._own.items():
-            assembly.put(side, _convert_own(side, converter, self._names[side], live, positions, rows, failures))
+        for side, one in self._alone.items():
+            by_rows = alone
+            if side in self._own:
+                by_rows = all_rows(live, positions)
+                assembly.put(side, pa.nulls(assembly.rows, pa.binary()))
+            if by_rows[0]:
+                assembly.fill(side, by_rows[1], one.written(by_rows, failures))
         return assembly.batch(failures)
 
     # ------------------------------------------------------------------ headers
     def _write_headers(self, assembly: Assembly, failures: Failures) -> None:
-        """The headers are a column of the plan's output."""
+        """Writes headers that are a column of the plan's output."""
         kept = assembly.kept(failures)
         topics, headers = assembly.column("topic"), assembly.column("headers")
         if len(kept) == assembly.rows:
@@ -296,7 +331,7 @@ class SourcePipeline:
     def _write_own_headers(
         self, assembly: Assembly, live: Sequence[ConnectRecord], positions: Sequence[int] | None, failures: Failures
     ) -> None:
-        """The headers are those the records had."""
+        """Writes the headers that the records had."""
         if not any(record.raw_headers for record in live):
             return
         kept = assembly.kept(failures)
@@ -308,87 +343,67 @@ class SourcePipeline:
         if headers is not None:
             assembly.put("headers", headers)
 
-    def _groups(
-        self, segment: Columns, live: Sequence[ConnectRecord], positions: list[int] | None, failures: Failures
-    ) -> tuple[list[Group], frozenset[int]]:
-        """The groups of some records, unless the segment's transforms have to see some of these rows one by one."""
-        bad = Failures()
-        bad.origins = failures.origins
+    # ------------------------------------------------------------------ the two roads
+    def _parted(
+        self,
+        segment: Columns,
+        live: list[ConnectRecord],
+        positions: Sequence[int] | None,
+        failures: Failures,
+        why: Why | None,
+    ) -> tuple[list[Group], Rows, Rows]:
+        """The groups of those records that are columns, these records, and those that go as rows."""
+        rows = all_rows(live, positions)
+        if why is not None:
+            return [], ([], []), rows
 
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
-            bad.raised(seq, _STAGES[side], self._names[side], error)
+            failures.raised(seq, _STAGES[side], self._names[side], error)
 
         # A converter that ignores schemas takes any value, if no transform has to take it first.
         last = self._converters["value"]
         any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
-        found = group_records(live, positions, sink=False, on_bad=on_bad, any_value=any_value)
-        odd = odd_rows(found) if segment.alone else frozenset()
-        if odd:
-            return [], odd
-        failures.errors.update(bad.errors)
-        return [Group(segment.steps, one.shape, one.rows, one.columns) for one in found], odd
-
-    def _groups_apart(
-        self, live: list[ConnectRecord], positions: list[int] | None, odd: frozenset[int], failures: Failures
-    ) -> tuple[list[ConnectRecord], list[int], list[Group]]:
-        """The same for the last segment where there are odd rows, which then have to be written only."""
-        rest, ones = split(live, positions, odd)
-        groups, _ = self._groups(self._last, *rest, failures)
-        made = transformed_alone(self._last, ones, failures)
-        written, _ = self._groups(Columns(self._writing), *made, failures)
-        return *merged(rest, made), [*groups, *written]
+        found = group_records(live, positions, sink=False, on_bad=on_bad, any_value=any_value, mixed=False)
+        groups: list[Group] = []
+        chosen: set[int] = set()
+        for one in found:
+            if why_rows(segment.steps, one.shape) is None:
+                groups.append(Group(segment.steps, one.shape, one.rows, one.columns))
+            else:
+                chosen.update(rows[1] if one.rows is None else one.rows.tolist())
+        return groups, *parted(rows, chosen)
 
     def _apply_columns(
-        self, segment: Columns, live: list[ConnectRecord], positions: list[int] | None, failures: Failures, rows: int
-    ) -> tuple[list[ConnectRecord], list[int] | None]:
+        self,
+        segment: Columns,
+        live: list[ConnectRecord],
+        positions: Sequence[int] | None,
+        failures: Failures,
+        rows: int,
+        why: Why | None,
+    ) -> tuple[list[ConnectRecord], Sequence[int] | None]:
         """Runs column steps whose result a classic transform needs as records."""
         if not live:
             return live, positions
-        groups, odd = self._groups(segment, live, positions, failures)
-        alone: Rows = [], []
-        if odd:
-            (live, positions), ones = split(live, positions, odd)
-            groups, _ = self._groups(segment, live, positions, failures)
-            alone = transformed_alone(segment, ones, failures)
-        shared = columns_of(live, positions, rows, failures)
-        by_row = live if positions is None else dict(zip(positions, live, strict=True))
-        outcomes = self._jobs.run(groups, shared, rows, apart=True)
-        failures.found(outcomes)
-        made = [rebuilt_rows(outcome, by_row) for outcome in outcomes]
-        if odd:
-            made.append(list(zip(alone[1], alone[0], strict=True)))
+        groups, rest, alone = self._parted(segment, live, positions, failures, why)
+        made = self._rebuilt(groups, rest, failures, rows)
+        if alone[0]:
+            live, positions = transformed(segment, alone, failures)
+            made.append(list(zip(positions, live, strict=True)))
         return in_order(made, rows, failures)
 
-
-def _not_for_plans(batch: SourceRecords | SourceFrame) -> bool:
-    if isinstance(batch, SourceFrame):
-        return isinstance(batch.data, pa.Table) and is_huge(batch.data)
-    return not_for_plans(batch.records)
-
-
-def _convert_own(
-    side: SideName,
-    converter: Converter,
-    name: str,
-    live: Sequence[ConnectRecord],
-    positions: Sequence[int] | None,
-    rows: int,
-    failures: Failures,
-) -> pa.Array:
-    """Runs a user's own converter, record by record."""
-    data: list[bytes | None] = [None] * rows
-    for seq, record in zip(range(len(live)) if positions is None else positions, live, strict=True):
-        if failures.of_row(seq) is not None:
-            continue
-        schema, value = (record.key_schema, record.key) if side == "key" else (record.value_schema, record.value)
-        try:
-            made: object = converter.from_connect_data(record.topic, schema, value, record.headers)
-            if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
-                raise DataException(f"{name} must return bytes or None, got {type(made).__name__}")
-            data[seq] = made if made is None else bytes(made)
-        except Exception as error:
-            failures.raised(seq, _STAGES[side], name, error)
-    return pa.array(data, pa.binary())
+    def _rebuilt(
+        self, groups: list[Group], rest: Rows, failures: Failures, rows: int
+    ) -> list[list[tuple[int, ConnectRecord]]]:
+        if not groups:
+            return []
+        live, positions = rest
+        whole = len(live) == rows
+        shared = columns_of(live, None if whole else positions, rows, failures)
+        by_row = live if whole else dict(zip(positions, live, strict=True))
+        outcomes = self._jobs.run(groups, shared, rows, apart=True)
+        failures.found(outcomes)
+        return [rebuilt_rows(outcome, by_row) for outcome in outcomes]
 
 
 def _records_of(

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
 
+    from penstock.pipeline.topics import FoundByTopic, TopicPredicate, TopicRoute
+
 SideName = Literal["key", "value"]
 #: The columns of a bag that a step may read or replace.
 BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset", "headers")
@@ -60,7 +62,7 @@ class Side:
         schema: What Connect says of them; None = schemaless.
         physical: How the column is laid out.
         carrier: The schema the column is laid out by. It is ``schema``, except for schemaless values whose kind is
-            known all the same (all are strings, say): those travel typed, which costs half of VARIANT.
+            known all the same: all are strings, say, or maps that look alike.
         absent: Every one is null and has no schema; there is no column.
         present: None is null.
         complete: No required value inside of one is null, at any depth, unless the record has failed. False where
@@ -157,7 +159,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """The columns of a group. ``headers`` is ``array<struct<key, schema, value variant>>``."""
+    """The columns of a group. ``headers`` is ``array<struct<key, schema, value variant>>``.
+
+    ``by_topic`` gives what was found, in front of the plan, for the topics as they are here (``topics.py``).
+    """
 
     key: Column
     value: Column
@@ -166,10 +171,15 @@ class Bag:
     timestamp: Column
     offset: Column
     headers: Column
+    by_topic: Callable[[TopicRoute | TopicPredicate], FoundByTopic]
 
     def side(self, name: SideName) -> Column:
         """The key or the value column."""
         return self.key if name == "key" else self.value
+
+    def with_columns(self, columns: Mapping[str, Column]) -> Bag:
+        """The bag with other columns in the place of some."""
+        return replace(self, **columns)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,26 +200,6 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Values that a step leaves to the worker, because columns cannot do exactly what it does: few, in most batches.
-
-    Only of a step that no other one follows on its side: what the worker makes of them takes the place of what the
-    columns have made.
-
-    Attributes:
-        side: The side.
-        column: The values, NULL where there is nothing left to do.
-        known: What is known of them.
-        make: What becomes of one, given its schema; never raises.
-    """
-
-    side: SideName
-    column: Column
-    known: Side
-    make: Callable[[object, Schema | None], bytes]
-
-
-@dataclass(frozen=True, slots=True)
 class Made:
     """The expressions of a step.
 
@@ -217,13 +207,11 @@ class Made:
         columns: The columns of the bag that change, by name.
         faults: What can go wrong, in order of precedence.
         drops: True where the record ends here (it is filtered); None = nowhere.
-        left: What it leaves to the worker, if anything.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     drops: Column | None = None
-    left: Left | None = None
 
 
 def _make_nothing(bag: Bag, keep: Keep) -> Made:
@@ -271,6 +259,10 @@ class Step(ABC):
     #: Whether ``plan`` says of the output what is known of its text (``Physical.text``) and of its required values
     #: (``Side.complete``). What is known of the input is forgotten otherwise, on the sides the step writes.
     bounds_text: ClassVar[bool] = False
+    #: Whether ``plan`` writes topics.
+    changes_topic: ClassVar[bool] = False
+    #: Whether it uses ``Bag.by_topic``.
+    asks_of_topic: ClassVar[bool] = False
 
     @abstractmethod
     def plan(self, shape: Shape) -> StepPlan | Split:
@@ -280,12 +272,14 @@ class Step(ABC):
             ConnectException: No record of this shape can pass; each of them fails with this error.
         """
 
-    def takes_objects(self, shape: Shape) -> bool:
-        """Whether ``plan`` takes schemaless maps as a struct; otherwise they are made VARIANT in front of the step.
+    def takes(self, shape: Shape) -> bool:
+        """Whether ``plan`` has columns for these records; otherwise they go record by record (``roads.py``).
 
-        Asked only where one of the sides is such (``Side.is_object``).
+        Never for a VARIANT on the side that it works on, if it has one (``side``). A step that cannot do with all other
+        schemaless values says so, too.
         """
-        return False
+        side: SideName | None = getattr(self, "side", None)
+        return side is None or not shape.side(side).is_variant
 
     def matching(self) -> Step | None:
         """A step that does the same for most values of its side in a much smaller plan; None = there is none.
@@ -309,10 +303,20 @@ class ColumnPredicate(ABC):
 
     #: The columns of the bag that ``condition`` uses.
     reads: frozenset[str] = frozenset()
+    #: Whether it uses ``Bag.by_topic``.
+    asks_of_topic: ClassVar[bool] = False
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether ``condition`` has an answer for these records, see ``Step.takes``."""
+        return True
 
     @abstractmethod
     def condition(self, bag: Bag, shape: Shape) -> Column:
         """True where the predicate holds; must not be null."""
+
+    def faults(self, bag: Bag) -> Sequence[Fault]:
+        """What can go wrong when it is asked."""
+        return ()
 
     @abstractmethod
     def identity(self) -> Hashable:
@@ -383,8 +387,7 @@ class ColumnConverter(ABC):
 
         Args:
             column: The bytes.
-            transformed: Whether transforms follow; schemaless values leave the plan as VARIANT, so without any they
-                gain nothing by another layout.
+            transformed: Whether steps follow that gain by schemaless values of one kind.
             beside_spark: Whether a converter may read them here; its step then gets what it has read.
         """
         return self.sort(column)

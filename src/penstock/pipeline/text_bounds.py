@@ -1,4 +1,4 @@
-"""What the strings of a batch hold at most, seen by a look at their bytes: JSON needs less work when it is little.
+"""Which characters the strings of a batch hold at most, seen by their bytes: without escapes JSON needs less work.
 
 Main functions: ``bounded`` (a layout with what is known of its strings) and ``unbounded`` (without); ``bytes_of`` and
 ``has_byte``, for others that look at the bytes of a batch. A look costs a twentieth of a microsecond a record; writing

@@ -281,6 +281,12 @@ def spark_type(schema: Schema | None, physical: Physical | None = None) -> T.Dat
             return _SPARK_SCALARS[schema.type]
 
 
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def holds_variant(physical: Physical) -> bool:
+    """Tell whether a column of this layout is a VARIANT, or has one inside."""
+    return physical.form is Form.VARIANT or any(map(holds_variant, physical.children))
+
+
 def is_text(column_type: pa.DataType) -> bool:
     """Tell whether this is one of Arrow's types of strings."""
     return bool(

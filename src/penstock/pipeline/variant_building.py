@@ -1,6 +1,7 @@
 """Typed columns and Python values as VARIANT expressions, as ``penstock.pipeline.variant`` would write them.
 
-Main functions: ``variant_of`` (a column with a schema; the schema is kept elsewhere) and ``variant_literal``.
+Main functions: ``variant_of`` (a column with a schema; the schema is kept elsewhere) and ``variant_literal``. Main
+type: ``AsVariant`` (the last step of a pipeline whose task takes frames).
 
 Thread: pure functions that build expressions.
 """
@@ -10,11 +11,13 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from penstock.data import Schema, Struct
+from penstock.pipeline.step import Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.temporal import millis_of_time
 from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, TAGS, TIME_TAG, unscale, unscaled_bytes
@@ -71,6 +74,13 @@ def _tagged_decimal(unscaled: Column, scale: Column) -> Column:
     return F.to_variant_object(F.struct(parts.alias(DECIMAL_TAG)))
 
 
+def get_field(column: Column, name: str) -> Column:
+    """A field of a VARIANT object, as VARIANT; null where there is none, or ``column`` is no object."""
+    if '"' in name:
+        return F.try_variant_get(column, "$", "map<string,variant>").getItem(name)
+    return F.try_variant_get(column, f'$["{name}"]', "variant")
+
+
 def variant_literal(value: object) -> Column:
     """A Python value as VARIANT (the schema is kept elsewhere); the variant null for None."""
     if value is None:
@@ -110,3 +120,23 @@ def _decimal_literal(value: decimal.Decimal) -> Column:
     if 0 <= scale <= 38 and len(str(abs(unscaled))) <= 38:
         return F.lit(value).cast(f"decimal(38,{scale})").cast("variant")
     return _tagged_decimal(F.lit(unscaled_bytes(unscaled)), F.lit(scale))
+
+
+@dataclass(frozen=True)
+class AsVariant(Step):
+    """Makes schemaless values of one kind VARIANT, which is what frames have for all of them."""
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. What has a schema, or is VARIANT already, stays as it is."""
+        given: dict[SideName, Side] = {"key": shape.key, "value": shape.value}
+        loose = {
+            name: side for name, side in given.items() if side.schema is None and not (side.absent or side.is_variant)
+        }
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            return Made({name: variant_of(bag.side(name), side.carrier, side.physical) for name, side in loose.items()})
+
+        for name, side in loose.items():
+            shape = shape.with_side(name, Side.of(None, present=side.present))
+        names = frozenset(loose)
+        return StepPlan(shape, make, names, names)

@@ -1,7 +1,16 @@
 """Finds connectors, converters, transforms, predicates and config providers by the names users write.
 
-Main types: ``Plugins`` (a value that is passed on; there is no global registry), ``PluginKind``, ``PluginDescriptor``,
-``PluginNotFoundException``. A class is imported when it is first needed, so that a worker answers before Spark loads.
+Start from:
+
+- ``Plugins`` (``registry``): a class for a name. It is a value that is passed on; there is no global registry.
+- ``STOCK`` (``stock``): the classes that come with Penstock, with their Java names and aliases.
+- ``find_entry_points``, ``find_in_directories`` (``discovery``): the classes of other people.
+- ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException`` (``kinds``).
+- ``check_methods`` (``signatures``): whether an author's methods can be called as the worker calls them; ``LoadedCode``
+  (``loaded_code``): whether their files have changed since.
+
+A class is imported when it is first needed, so that a worker answers before Spark loads. The settings of a class are
+read by ``penstock.settings.plugin_classes``, its instances are made by ``penstock.worker.task_parts``.
 """
 
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, PluginNotFoundException

@@ -33,6 +33,15 @@ _CONNECTOR_KINDS = (PluginKind.SOURCE, PluginKind.SINK)
 
 #: An error names so many classes: those whose names are nearest.
 _SHOWN: Final = 3
+_JAVA_ROOTS: Final = frozenset({"org", "com", "io", "net", "dev", "de"})
+_INSTALL: Final = (
+    "If it is none of these, install the Python distribution that has it for every worker, beside Penstock or in a "
+    "directory of plugin.path"
+)
+_NO_JARS: Final = (
+    ". A class of Java does not run here: the distribution has a counterpart, and may give it Java's name by an entry "
+    "point of the group penstock.plugins"
+)
 
 
 class Plugins:
@@ -201,7 +210,7 @@ class Plugins:
     def _not_found(self, kinds: Sequence[PluginKind], text: str) -> str:
         return (
             f"Failed to find any class that implements {kinds[0].noun} and which name matches {text}, "
-            f"{self._choice(kinds, text)}"
+            f"{_sentence(self._choice(kinds, text))} {_INSTALL}{_NO_JARS if _is_java(text) else ''}"
         )
 
     def _choice(self, kinds: Sequence[PluginKind], text: str) -> str:
@@ -213,6 +222,20 @@ class Plugins:
         closest = _closest(text, there)
         meant = f". Did you mean {closest}?" if closest else ""
         return f"available {_plural(kinds[0].noun)} are: {listed}{rest}{meant}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."
+
+
+def _is_java(text: str) -> bool:
+    """Whether a text looks like the full name of one of Java's classes.
+
+    >>> _is_java("io.example.MySourceConnector"), _is_java("my_package:MySource"), _is_java("MySource")
+    (True, False, False)
+    """
+    package, _, name = text.rpartition(".")
+    return ":" not in text and package.split(".")[0] in _JAVA_ROOTS and name[:1].isupper()
 
 
 def _plural(noun: str) -> str:

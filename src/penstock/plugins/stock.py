@@ -1,10 +1,11 @@
 """The plugins that come with Penstock, as a table: what they are called and where they are, without importing them.
 
-Main object: ``STOCK``. A constant; any thread.
+Main objects: ``STOCK``; ``TASK_CLASSES``, Java's names of the classes of their tasks. Constants; any thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from penstock import __version__
@@ -125,3 +126,10 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "penstock.config.providers:EnvVarConfigProvider",
     ),
 )
+
+#: The task classes that Java has a name for, by that name. Connectors hand out their task classes, so these are no
+#: plugins; the name stands in the task configurations (``task.class``) that workers of both kinds read.
+TASK_CLASSES: Final[Mapping[str, str]] = {
+    f"{_CONNECT}.file.FileStreamSourceTask": "penstock.connectors.file:FileStreamSourceTask",
+    f"{_CONNECT}.file.FileStreamSinkTask": "penstock.connectors.file:FileStreamSinkTask",
+}

@@ -1,5 +1,16 @@
 """The REST API: the only place that knows HTTP and the web framework.
 
-Main types: ``RestServer`` (a thread with its listeners), ``build_app`` (routes over a ``Herder``). Handlers never touch
-the herder's state: they read its snapshot or await the future of a request.
+Start from:
+
+- ``RestServer`` (``server``): a thread with its ``listeners``; ``WorkerRest`` (``setup``) makes it of the settings.
+- ``build_app`` (``app``): the routes over a ``Herder``; ``routes`` has a module for each resource, ``Services``
+  (``services``) what these share.
+- ``status_of`` (``errors``): the HTTP status of an error; ``create_request``, ``config_map`` (``bodies``): what
+  requests hold.
+- ``forward`` (``forwarding``): a request that another worker of the group has to serve; ``WorkerClient``
+  (``worker_client``) makes it.
+- ``Extensions`` (``extensions``): REST extensions of users; ``BasicAuthExtension`` (``basic_auth``) is a stock one.
+
+Handlers never touch the herder's state: they read its snapshot or await the future of a request. What a request does is
+decided in ``penstock.herder``; the client for the command line is ``penstock.cli.api_client``.
 """

@@ -20,11 +20,17 @@ from penstock.rest.errors import json_response, on_http_error
 from penstock.rest.extensions import ExtensionFilters
 from penstock.rest.middleware import CrossOrigin, HeaderRule, ResponseHeaders
 from penstock.rest.openapi import document
-from penstock.rest.routes import connectors, loggers, offsets, plugins, root
+from penstock.rest.routes import connectors, internal, loggers, offsets, plugins, root
 from penstock.rest.routing import Entry, RawPaths, build_routes
 from penstock.rest.services import Services
 
-API: Sequence[Entry] = (*root.ENTRIES, *plugins.ENTRIES, *connectors.ENTRIES, *offsets.ENTRIES)
+API: Sequence[Entry] = (
+    *root.ENTRIES,
+    *plugins.ENTRIES,
+    *connectors.ENTRIES,
+    *offsets.ENTRIES,
+    *internal.ENTRIES,
+)
 ADMIN: Sequence[Entry] = tuple(loggers.ENTRIES)
 
 

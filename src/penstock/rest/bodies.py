@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.errors import BadRequestException
+from penstock.herder.changes import other_name
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
-from penstock.herder.registry import other_name
 from penstock.model import TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits
 
@@ -109,6 +109,8 @@ async def read_body(request: Request) -> bytes:
                     raise HTTPException(413)
     except TimeoutError:
         raise HTTPException(408) from None
+    # Once more where the request is passed on.
+    request.state.body = bytes(body)
     return bytes(body)
 
 

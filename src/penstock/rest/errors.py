@@ -23,7 +23,10 @@ from penstock.errors import (
     BadRequestException,
     ConfigException,
     ConflictException,
+    ForbiddenException,
     NotFoundException,
+    NotReadyException,
+    OffsetStoreException,
 )
 from penstock.rest.services import RequestTimeout
 from penstock.worker.threads import NoThreadException
@@ -37,6 +40,9 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (NotFoundException, 404),
     (AlreadyExistsException, 409),
     (ConflictException, 409),
+    (ForbiddenException, 403),
+    (NotReadyException, 503),
+    (OffsetStoreException, 503),
     (NoThreadException, 503),
 )
 
@@ -70,7 +76,7 @@ def without_paths(text: str, own: Mapping[str, str]) -> str:
 
 
 def own_paths(settings: Mapping[str, str]) -> dict[str, str]:
-    """What ``without_paths`` hides: absolute paths among a worker's settings, by path.
+    """The absolute paths among a worker's settings, with their settings' names: ``without_paths`` hides them.
 
     >>> own_paths({"plugin.path": "/opt/a, /opt/b", "group.id": "g", "listeners": "http://:8083"})
     {'/opt/a': 'plugin.path', '/opt/b': 'plugin.path'}

@@ -24,7 +24,8 @@ from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.rest.basic_auth import JAVA_NAME, READ_ONLY, USERS_FILE, BasicAuthExtension
 from penstock.rest.bodies import read_body
 from penstock.rest.errors import on_error
-from penstock.rest.routing import Entry, not_json, raw_path
+from penstock.rest.paths import raw_path
+from penstock.rest.routing import Entry, not_json
 from penstock.rest.services import Services, services
 
 _BASIC_AUTH: Final = (JAVA_NAME, JAVA_NAME.rpartition(".")[2])

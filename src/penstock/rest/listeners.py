@@ -63,7 +63,7 @@ class Listener:
 
 
 class ListeningSocket(socket.socket):
-    """One that says once that there is no room for connections, and then that there are none, until it is asked anew.
+    """A listening socket that, after a refusal for lack of room, says for a while that no connection waits.
 
     The event loop asks for two thousand connections in one go, goes on asking when there is no room, and takes every
     refusal for a reason to begin again.

@@ -46,11 +46,33 @@ _SCALAR: Final[Json] = {"type": ["string", "number", "boolean"]}
 _NATURAL: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 2147483647}
 _ANY_OBJECT: Final[Json] = {"type": "object"}
 _NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
+_UNITS: Final = {"connectors": _list_of(_TEXT), "tasks": _list_of(_ref("TaskId"))}
 
 SCHEMAS: Final[Json] = {
     "Error": _object({"error_code": _INTEGER, "message": _TEXT_OR_NULL}),
     "ServerInfo": _object({"version": _TEXT, "commit": _TEXT, "kafka_cluster_id": _TEXT_OR_NULL}),
     "Health": _object({"status": {"type": "string", "enum": ["starting", "healthy", "unhealthy"]}, "message": _TEXT}),
+    "Cluster": _object(
+        {
+            "worker_id": _TEXT,
+            "group_id": _TEXT,
+            "config_topic": _TEXT,
+            "obstacle": _TEXT_OR_NULL,
+            "member_id": _TEXT_OR_NULL,
+            "generation": _INTEGER,
+            "protocol": _TEXT_OR_NULL,
+            "leader": _TEXT_OR_NULL,
+            "is_leader": {"type": "boolean"},
+            "config_offset": _INTEGER,
+            **_UNITS,
+            "next_rebalance_in_ms": {"type": ["integer", "null"]},
+        },
+        {
+            "members": _list_of(_object({"member_id": _TEXT, "url": _TEXT, **_UNITS})),
+            "waiting": _object(_UNITS),
+            "warning": _TEXT,
+        },
+    ),
     "Config": {"type": "object", "additionalProperties": _TEXT},
     "ConfigInput": {"type": "object", "additionalProperties": _SCALAR},
     "ConfigPatch": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}},
@@ -214,6 +236,14 @@ _FORWARD: Final[Mapping[str, Json]] = {"forward": {"type": "boolean"}}
 OPERATIONS: Final[Sequence[Operation]] = (
     Operation("get", "/", "getServerInfo", "Version of the worker and id of its cluster", {200: _ref("ServerInfo")}),
     Operation("get", "/health", "getHealth", "Whether the worker is ready", {200: _ref("Health")}, (500, 503)),
+    Operation(
+        "get",
+        "/cluster",
+        "getCluster",
+        "The worker's group: who leads, and what this worker runs; on the leader, what every member runs",
+        {200: _ref("Cluster")},
+        (404, 503),
+    ),
     Operation(
         "get",
         "/connectors",

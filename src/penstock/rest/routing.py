@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,7 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from penstock.herder.membership import NotHereException
 from penstock.rest.errors import SHUTTING_DOWN, error_response, on_error
+from penstock.rest.forwarding import forward
+from penstock.rest.paths import raw_path
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Entry = tuple[str, str, Endpoint]
@@ -31,18 +34,6 @@ def not_json(endpoint: E) -> E:
     return endpoint
 
 
-def raw_path(scope: Scope) -> str:
-    """The path as it was sent, without the query; also where the request named the whole address, as to a proxy."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    path = raw.partition(b"?")[0].decode("latin-1")
-    if path.startswith("/"):
-        return path
-    try:
-        return urlsplit(path).path or path
-    except ValueError:
-        return path
-
-
 class RawPaths:
     """Routes by the path as it was sent, without a slash at its end.
 
@@ -53,6 +44,7 @@ class RawPaths:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hands a request on with its path as it was sent."""
         if scope["type"] == "http":
             scope = {**scope, "path": raw_path(scope).rstrip("/") or "/"}
         await self._app(scope, receive, send)
@@ -74,7 +66,10 @@ def _dispatch(methods: dict[str, Endpoint]) -> Endpoint:
         params = request.path_params
         params.update({key: unquote(value) for key, value in params.items() if isinstance(value, str)})
         try:
-            return await serve(request)
+            try:
+                return await serve(request)
+            except NotHereException as elsewhere:
+                return await forward(request, elsewhere)
         except HTTPException:
             raise
         except asyncio.CancelledError:

@@ -6,22 +6,25 @@ Main types: ``Services``, ``RequestTimeout``. Used on the REST thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 
 from penstock.herder import Herder
-from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.rest.worker_client import WorkerClient
 from penstock.telemetry import Metrics
 from penstock.telemetry.loggers import Loggers
+from penstock.validation.plugin_catalog import PluginCatalog
 from penstock.worker.threads import in_thread
 
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 90.0
+#: How long a reader waits for classes to say what may be shown; until then less is shown.
+_LOOK_S: Final = 2.0
 
 
 class RequestTimeout(Exception):
@@ -42,6 +45,8 @@ class Services:
         topic_tracking: Whether the topics of connectors are tracked.
         topic_reset: Whether users may reset them.
         request_timeout_s: How long a request may take.
+        workers: Asks other workers of the group; None where there are none.
+        scheme: Of its address, and of those of the others.
         own_paths: The worker's files and directories by the settings that name them: no answer shows them.
     """
 
@@ -54,6 +59,8 @@ class Services:
     topic_tracking: bool = True
     topic_reset: bool = True
     request_timeout_s: float = REQUEST_TIMEOUT_S
+    workers: WorkerClient | None = None
+    scheme: str = "http"
     own_paths: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def answer(self, future: Future[T], name: str | None = None) -> T:
@@ -76,6 +83,11 @@ class Services:
                 + ". The request goes on; look at the status of the connector later"
             )
         return waiting.result()
+
+    async def look_at(self, names: Iterable[str]) -> None:
+        """Waits a moment for what the classes of connectors say of them: which settings are secret, source or sink."""
+        if (looking := self.herder.look_at(names)) is not None:
+            await asyncio.wait({asyncio.wrap_future(looking)}, timeout=_LOOK_S)
 
     async def on_thread(self, name: str, call: Callable[[], T]) -> T:
         """Runs a call that may block on a thread of its own."""

@@ -84,8 +84,8 @@ class RestSettings:
             settings.raw,
         )
 
-    def advertised(self, ports: Sequence[int]) -> str:
-        """``host:port`` of the worker, as other programs are told it.
+    def advertised(self, ports: Sequence[int]) -> tuple[str, str]:
+        """Protocol and ``host:port`` of the worker, as other programs are told it.
 
         Args:
             ports: Those that the listeners are bound to.
@@ -103,7 +103,7 @@ class RestSettings:
                 host = socket.gethostbyname(socket.gethostname())
             except OSError:
                 host = "127.0.0.1"
-        return f"{host}:{self.advertised_port or ports[chosen]}"
+        return wanted, f"{host}:{self.advertised_port or ports[chosen]}"
 
 
 class WorkerRest:
@@ -111,6 +111,10 @@ class WorkerRest:
 
     Args:
         settings: Of the server.
+
+    Attributes:
+        advertised: ``host:port``, the id of the worker.
+        advertised_url: The address, as other workers use it.
 
     Raises:
         ConnectException: an address cannot be used.
@@ -131,10 +135,11 @@ class WorkerRest:
         self._admin = list(zip(admin, sockets[len(self._main) :], strict=True))
         self._contexts = {"main": tls, "admin": admin_tls}
         try:
-            self.advertised = settings.advertised([int(sock.getsockname()[1]) for _, sock in self._main])
+            scheme, self.advertised = settings.advertised([int(sock.getsockname()[1]) for _, sock in self._main])
         except ConfigException:
             self._opened.close()
             raise
+        self.advertised_url = f"{scheme}://{self.advertised}/"
 
     def start(self, services: Services) -> None:
         """Begins to serve.

@@ -1,4 +1,22 @@
-"""The settings of workers, connectors and topics: their definitions, and what they are parsed to."""
+"""The settings of workers, connectors and topics: their definitions, and what they are parsed to.
+
+Start from:
+
+- ``WorkerConfig`` (``worker_definition``), ``DistributedConfig`` (``distributed_definition``): a field for each setting
+  that a worker's file may have, with its default and text. ``WorkerSettings``, ``StandaloneSettings`` (``worker``) and
+  ``DistributedSettings`` (``distributed``) extend them: what a file is parsed to. ``WORKER``, ``STANDALONE`` and
+  ``DISTRIBUTED`` are their definitions.
+- ``ConnectorConfig``, ``SourceConnectorConfig``, ``SinkConnectorConfig`` (``connector_definitions``): the same for the
+  settings that every connector has. ``ConnectorSettings``, ``SourceSettings``, ``SinkSettings`` (``connector``) extend
+  them; ``CONNECTOR``, ``SOURCE`` and ``SINK`` are their definitions.
+- ``enrich`` (``enrichment``): adds the settings of a connector's transforms and predicates.
+- ``TopicCreation`` (``topics``): which topics a worker creates for a source; ``check_topics`` (``sink_topics``): which
+  a sink reads.
+- ``Fault``, ``InvalidSettingsError`` (``faults``): all that is wrong with a configuration, at once.
+
+How one setting is parsed is in ``penstock.config``. Settings of Kafka's clients are in ``penstock.kafka.client_table``;
+those of a connector, transform or converter stand beside its class.
+"""
 
 from penstock.settings.connector import (
     ConnectorSettings,
@@ -11,20 +29,24 @@ from penstock.settings.connector import (
     with_prefix,
 )
 from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
+from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, KeySettings
+from penstock.settings.distributed_definition import ExactlyOnceSupport
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
 from penstock.settings.worker import (
+    STANDALONE,
     ConverterSettings,
     ProviderSettings,
     StandaloneSettings,
     WorkerSettings,
     resolve_placeholders,
 )
-from penstock.settings.worker_definition import STANDALONE, WORKER
+from penstock.settings.worker_definition import WORKER
 
 __all__ = [
     "CONNECTOR",
+    "DISTRIBUTED",
     "ISOLATION",
     "SINK",
     "SOURCE",
@@ -32,9 +54,12 @@ __all__ = [
     "WORKER",
     "ConnectorSettings",
     "ConverterSettings",
+    "DistributedSettings",
+    "ExactlyOnceSupport",
     "Fault",
     "InstalledPlugins",
     "InvalidSettingsError",
+    "KeySettings",
     "PluginClasses",
     "PluginSpec",
     "PredicateSpec",

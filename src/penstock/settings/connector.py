@@ -11,19 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Self
 
-from penstock.config import ConfigDef, ConfigValue
+from penstock.config import ConfigDef, ConfigType, ConfigValue, setting
+from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import java_text
 from penstock.errors import ConfigException
-from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
-from penstock.settings.enrichment import enrich
+from penstock.settings.connector_definitions import (
+    ISOLATION,
+    SINK,
+    ConnectorConfig,
+    IsolationConfig,
+    SinkConnectorConfig,
+    SourceConnectorConfig,
+)
+from penstock.settings.enrichment import OF_THE_WORKER, TransformConfig, enrich
 from penstock.settings.plugin_classes import PluginClasses, class_resolver
 from penstock.settings.sink_topics import check_topics, require_valid_topics
 from penstock.settings.topics import TopicCreation, parse_topic_creation, uses_topic_creation
-
-_MASKED: Final = ("predicate", "negate")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,15 @@ class PluginSpec:
     config: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class PredicateSpec:
+class PredicateSpec(TypedConfig):
     """A predicate by its alias."""
 
     alias: str
-    type: type
+    type: type = setting(type=ConfigType.CLASS)
     config: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class TransformSpec:
+class TransformSpec(TransformConfig):
     """One step of the chain of transformations.
 
     Attributes:
@@ -54,81 +57,72 @@ class TransformSpec:
     """
 
     alias: str
-    type: type
-    predicate: str | None
-    negate: bool
+    type: type = setting(type=ConfigType.CLASS)
     config: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class ConnectorSettings:
+class ConnectorSettings(ConnectorConfig):
     """What sources and sinks have in common.
 
     Attributes:
         raw: The whole configuration, as it was given to the parser.
-        connector_class: The text that names the connector's class.
-        key_converter: The connector's own converter, or None for the worker's; so for value and header.
         transforms: The chain, in order.
         predicates: The predicates that the chain names, by alias.
-        errors_retry_timeout_ms: 0 for no retry, -1 for ever.
-        task_isolated: Each task has a process of its own.
-        task_memory_max: The most bytes of data that such a process may have; None for no limit.
+        isolation: Whether each task has a process of its own.
     """
 
     raw: Mapping[str, str] = field(repr=False)
-    name: str
-    connector_class: str
-    tasks_max: int
-    tasks_max_enforce: bool
-    key_converter: PluginSpec | None
-    value_converter: PluginSpec | None
-    header_converter: PluginSpec | None
     transforms: tuple[TransformSpec, ...]
     predicates: Mapping[str, PredicateSpec]
-    reload_on_expiry: bool
-    errors_retry_timeout_ms: int
-    errors_retry_delay_max_ms: int
-    errors_tolerance_all: bool
-    errors_log_enable: bool
-    errors_log_include_messages: bool
-    task_isolated: bool
-    task_memory_max: int | None
+    isolation: IsolationConfig
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> ConnectorSettings:
+    def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
         """Parses the settings that every connector has; used before it is known if it is a source or a sink.
 
         Raises:
             ConfigException: The first fault found.
         """
-        return cls(**_common(properties, connector_values(properties, classes)))
+        values = connector_values(cls.definition(), properties, classes)
+        return cls.of(values, **_beside(properties, values))
 
-    def overrides(self, client: str) -> dict[str, str]:
-        """The client settings `<client>.override.*` without that prefix; client is producer, consumer or admin."""
-        return with_prefix(self.raw, f"{client}.override.")
+    @property
+    def key_converter(self) -> PluginSpec | None:
+        """The connector's own converter of keys, or None for the worker's."""
+        return self._converter("key", self.key_converter_class)
+
+    @property
+    def value_converter(self) -> PluginSpec | None:
+        """The connector's own converter of values, or None for the worker's."""
+        return self._converter("value", self.value_converter_class)
+
+    @property
+    def header_converter(self) -> PluginSpec | None:
+        """The connector's own converter of headers, or None for the worker's."""
+        return self._converter("header", self.header_converter_class)
+
+    def _converter(self, side: str, cls: type | None) -> PluginSpec | None:
+        return None if cls is None else PluginSpec(cls, with_prefix(self.raw, f"{side}.converter."))
+
+    @property
+    def errors_tolerance_all(self) -> bool:
+        """Whether bad records are skipped."""
+        return self.errors_tolerance == "all"
 
 
-@dataclass(frozen=True)
-class SourceSettings(ConnectorSettings):
+class SourceSettings(SourceConnectorConfig, ConnectorSettings):
     """A source connector's settings.
 
     Attributes:
         topic_creation: The rules for new topics; None when the broker decides.
-        offsets_topic: The connector's own offsets topic, or None for the worker's.
-        exactly_once_required: Start only if it delivers exactly once.
-        transaction_boundary: `poll`, `interval` or `connector`.
     """
 
     topic_creation: TopicCreation | None
-    offsets_topic: str | None
-    exactly_once_required: bool
-    transaction_boundary: str
-    transaction_boundary_interval_ms: int | None
 
     @classmethod
     def parse(
         cls, properties: Mapping[str, str], classes: PluginClasses, *, topic_creation_enabled: bool = True
-    ) -> SourceSettings:
+    ) -> Self:
         """Parses a source connector's configuration.
 
         Args:
@@ -139,75 +133,49 @@ class SourceSettings(ConnectorSettings):
         Raises:
             ConfigException: The first fault found.
         """
-        values = source_values(properties, classes)
+        values = connector_values(cls.definition(), properties, classes)
+        beside = _beside(properties, values)
         creates = topic_creation_enabled and uses_topic_creation(properties)
-        return cls(
-            **_common(properties, values),
-            topic_creation=parse_topic_creation(properties) if creates else None,
-            offsets_topic=_optional(values, "offsets.storage.topic", str),
-            exactly_once_required=_get(values, "exactly.once.support", str).lower() == "required",
-            transaction_boundary=_get(values, "transaction.boundary", str).lower(),
-            transaction_boundary_interval_ms=_optional(values, "transaction.boundary.interval.ms", int),
-        )
+        return cls.of(values, **beside, topic_creation=parse_topic_creation(properties) if creates else None)
 
 
-@dataclass(frozen=True)
-class SinkSettings(ConnectorSettings):
-    """A sink connector's settings.
-
-    Attributes:
-        topics: The topics it reads; empty with `topics_regex`.
-        topics_regex: A regular expression in Java's syntax, or None.
-        dlq_topic: The topic for records that fail, or None.
-    """
-
-    topics: tuple[str, ...]
-    topics_regex: str | None
-    dlq_topic: str | None
-    dlq_replication_factor: int
-    dlq_context_headers: bool
+class SinkSettings(SinkConnectorConfig, ConnectorSettings):
+    """A sink connector's settings."""
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> SinkSettings:
+    def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
         """Parses a sink connector's configuration.
 
         Raises:
             ConfigException: The first fault found.
         """
-        values = sink_values(properties, classes)
+        values = connector_values(cls.definition(), properties, classes)
         require_valid_topics(properties)
-        return cls(
-            **_common(properties, values),
-            topics=tuple(map(str, _get(values, "topics", list))),
-            topics_regex=_get(values, "topics.regex", str) or None,
-            dlq_topic=_get(values, "errors.deadletterqueue.topic.name", str) or None,
-            dlq_replication_factor=_get(values, "errors.deadletterqueue.topic.replication.factor", int),
-            dlq_context_headers=_get(values, "errors.deadletterqueue.context.headers.enable", bool),
-        )
+        return cls.of(values, **_beside(properties, values))
 
     @property
     def reports_errant_records(self) -> bool:
         """If a task is given a reporter for bad records: there is a dead letter queue, or errors are logged."""
-        return self.dlq_topic is not None or self.errors_log_enable
+        return bool(self.dlq_topic) or self.errors_log_enable
 
 
-def connector_values(properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
+def connector_values(base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
     """The parsed values of the settings that every connector has, transforms and predicates included.
+
+    Args:
+        base: `CONNECTOR`, `SOURCE` or `SINK`.
+        properties: The configuration.
+        classes: Where classes are found.
 
     Raises:
         ConfigException: The first fault found.
     """
-    return _values(CONNECTOR, properties, classes)
-
-
-def source_values(properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
-    """As `connector_values`, with a source's settings."""
-    return _values(SOURCE, properties, classes)
-
-
-def sink_values(properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
-    """As `connector_values`, with a sink's settings."""
-    return _values(SINK, properties, classes)
+    resolve = class_resolver(classes)
+    # First alone, as Kafka does: a fault in these settings is reported before one in a transform.
+    base.parse(properties, resolve_class=resolve)
+    return enrich(ConfigDef(base, ISOLATION), properties, classes, require_full=True).parse(
+        properties, resolve_class=resolve
+    )
 
 
 def validate_connector(
@@ -244,80 +212,42 @@ def with_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
     }
 
 
-def _values(base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
-    resolve = class_resolver(classes)
-    # First alone, as Kafka does: a fault in these settings is reported before one in a transform.
-    base.parse(properties, resolve_class=resolve)
-    return enrich(ConfigDef(base, ISOLATION), properties, classes, require_full=True).parse(
-        properties, resolve_class=resolve
-    )
-
-
-def _common(properties: Mapping[str, str], values: Mapping[str, object]) -> dict[str, Any]:
+def _beside(properties: Mapping[str, str], values: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of `ConnectorSettings` that are no settings."""
+    named = ConnectorConfig.of(values)
     return {
         "raw": dict(properties),
-        "name": _get(values, "name", str),
-        "connector_class": _get(values, "connector.class", str),
-        "tasks_max": _get(values, "tasks.max", int),
-        "tasks_max_enforce": _get(values, "tasks.max.enforce", bool),
-        "key_converter": _converter(properties, values, "key.converter"),
-        "value_converter": _converter(properties, values, "value.converter"),
-        "header_converter": _converter(properties, values, "header.converter"),
-        "transforms": _transforms(properties, values),
-        "predicates": _predicates(properties, values),
-        "reload_on_expiry": values["config.action.reload"] == "restart",
-        "errors_retry_timeout_ms": _get(values, "errors.retry.timeout", int),
-        "errors_retry_delay_max_ms": _get(values, "errors.retry.delay.max.ms", int),
-        "errors_tolerance_all": values["errors.tolerance"] == "all",
-        "errors_log_enable": _get(values, "errors.log.enable", bool),
-        "errors_log_include_messages": _get(values, "errors.log.include.messages", bool),
-        "task_isolated": values["task.isolation"] == "process",
-        "task_memory_max": _optional(values, "task.isolation.memory.max.bytes", int),
+        "transforms": _transforms(named, properties, values),
+        "predicates": _predicates(named, properties, values),
+        "isolation": IsolationConfig.of(values),
     }
 
 
-def _converter(properties: Mapping[str, str], values: Mapping[str, object], setting: str) -> PluginSpec | None:
-    cls = _optional(values, setting, type)
-    return None if cls is None else PluginSpec(cls, with_prefix(properties, f"{setting}."))
-
-
-def _transforms(properties: Mapping[str, str], values: Mapping[str, object]) -> tuple[TransformSpec, ...]:
-    known = _get(values, "predicates", list)
+def _transforms(
+    named: ConnectorConfig, properties: Mapping[str, str], values: Mapping[str, object]
+) -> tuple[TransformSpec, ...]:
     specs = []
-    for alias in map(str, _get(values, "transforms", list)):
+    for alias in named.transform_aliases:
         prefix = f"transforms.{alias}."
-        predicate = _optional(values, f"{prefix}predicate", str)
-        if predicate is not None and predicate not in known:
+        own = with_prefix(properties, prefix)
+        config = {name: value for name, value in own.items() if name not in OF_THE_WORKER.keys}
+        spec = TransformSpec.of(values, prefix, alias=alias, config=config)
+        if spec.predicate is not None and spec.predicate not in named.predicate_aliases:
             raise ConfigException(
                 f"{prefix}predicate",
-                predicate,
-                f"No predicate has this alias; the setting 'predicates' names {java_text(known)}",
+                spec.predicate,
+                "No predicate has this alias; the setting 'predicates' names "
+                f"{java_text(list(named.predicate_aliases))}",
             )
-        config = {name: value for name, value in with_prefix(properties, prefix).items() if name not in _MASKED}
-        specs.append(
-            TransformSpec(
-                alias, _get(values, f"{prefix}type", type), predicate, _get(values, f"{prefix}negate", bool), config
-            )
-        )
+        specs.append(spec)
     return tuple(specs)
 
 
-def _predicates(properties: Mapping[str, str], values: Mapping[str, object]) -> dict[str, PredicateSpec]:
-    specs = {}
-    for alias in map(str, _get(values, "predicates", list)):
-        prefix = f"predicates.{alias}."
-        cls = _get(values, f"{prefix}type", type)
-        specs[alias] = PredicateSpec(alias, cls, with_prefix(properties, prefix))
-    return specs
-
-
-def _get(values: Mapping[str, object], setting: str, kind: type[_T]) -> _T:
-    value = values.get(setting)
-    if not isinstance(value, kind):
-        # Definitions let an explicit null pass; without this the worker would fail later and less clearly.
-        raise ConfigException(setting, java_text(value), "Value must be non-null")
-    return value
-
-
-def _optional(values: Mapping[str, object], setting: str, kind: type[_T]) -> _T | None:
-    return None if values.get(setting) is None else _get(values, setting, kind)
+def _predicates(
+    named: ConnectorConfig, properties: Mapping[str, str], values: Mapping[str, object]
+) -> dict[str, PredicateSpec]:
+    prefixes = {alias: f"predicates.{alias}." for alias in named.predicate_aliases}
+    return {
+        alias: PredicateSpec.of(values, prefix, alias=alias, config=with_prefix(properties, prefix))
+        for alias, prefix in prefixes.items()
+    }

@@ -1,6 +1,8 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
-Main objects: `CONNECTOR`, `SOURCE`, `SINK` (Kafka Connect's), `ISOLATION` (Penstock's own). Constants; any thread.
+Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig`
+(Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK` and `ISOLATION` are what they define.
+Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
 """
@@ -8,12 +10,13 @@ Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 
 from __future__ import annotations
 
 import inspect
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from penstock.api import TransactionBoundary
 from penstock.config import (
     CaseInsensitiveValidString,
     CompositeValidator,
-    ConfigDef,
     ConfigType,
     Importance,
     LambdaValidator,
@@ -24,7 +27,9 @@ from penstock.config import (
     ValidList,
     ValidString,
     Width,
+    setting,
 )
+from penstock.config.abstract_config import TypedConfig
 from penstock.config.java_regex import compile_java
 from penstock.config.parse import invalid, java_text
 from penstock.errors import ConfigException
@@ -99,367 +104,270 @@ def optional(validator: Range) -> LambdaValidator:
     return LambdaValidator(check, str(validator))
 
 
-def _common() -> ConfigDef:
-    definition = (
-        ConfigDef()
-        .define(
-            "name",
-            ConfigType.STRING,
-            validator=NonEmptyStringWithoutControlChars(),
-            importance=Importance.HIGH,
-            doc="The name of the connector, unique in the worker or cluster.",
-            group=COMMON,
-            order=1,
-            width=Width.MEDIUM,
-            display_name="Connector name",
-        )
-        .define(
-            "connector.class",
-            ConfigType.STRING,
-            importance=Importance.HIGH,
-            doc="The connector's class: its Java name for Kafka's own connectors, the path of a Python class, or an "
-            "alias such as FileStreamSource.",
-            group=COMMON,
-            order=2,
-            width=Width.LONG,
-            display_name="Connector class",
-        )
-        .define(
-            "connector.plugin.version",
-            ConfigType.STRING,
-            default=None,
-            importance=Importance.MEDIUM,
-            doc=f"The version of the connector to use. {_NO_VERSION}",
-            group=COMMON,
-            order=3,
-            width=Width.MEDIUM,
-            display_name="Connector version",
-        )
-    )
-    _define_tasks(definition)
-    _define_converters(definition)
-    return definition
+_common: Final = partial(setting, group=COMMON)
+_error: Final = partial(setting, group=ERRORS)
+_exactly_once: Final = partial(setting, group=EXACTLY_ONCE, width=Width.SHORT)
 
 
-def _define_tasks(definition: ConfigDef) -> None:
-    (
-        definition.define(
-            "tasks.max",
-            ConfigType.INT,
-            default=1,
-            validator=Range.at_least(1),
-            importance=Importance.HIGH,
-            doc="The most tasks that the connector may have.",
-            group=COMMON,
-            order=4,
-            width=Width.SHORT,
-            display_name="Tasks max",
-        ).define(
-            "tasks.max.enforce",
-            ConfigType.BOOLEAN,
-            default=True,
-            importance=Importance.LOW,
-            doc="Fail a connector that makes more tasks than tasks.max instead of only warning.",
-            group=COMMON,
-            order=5,
-            width=Width.SHORT,
-            display_name="Enforce tasks max",
-        )
+def _converter(side: str, what: str, order: int, kind: PluginKind = PluginKind.CONVERTER) -> Any:
+    return _common(
+        f"{side}.converter",
+        default=None,
+        validator=PluginClass(kind),
+        importance=Importance.LOW,
+        doc=f"Converts the {what} of records between Connect's data and the bytes in Kafka; unset takes the worker's.",
+        order=order,
+        width=Width.SHORT,
+        display_name=f"{side.title()} converter class",
     )
 
 
-def _define_converters(definition: ConfigDef) -> None:
-    order = 6
-    for side, kind, what in (
-        ("key", PluginKind.CONVERTER, "keys of records"),
-        ("value", PluginKind.CONVERTER, "values of records"),
-        ("header", PluginKind.HEADER_CONVERTER, "headers of records"),
-    ):
-        definition.define(
-            f"{side}.converter",
-            ConfigType.CLASS,
-            default=None,
-            validator=PluginClass(kind),
-            importance=Importance.LOW,
-            doc=f"Converts the {what} between Connect's data and the bytes in Kafka; unset takes the worker's.",
-            group=COMMON,
-            order=order,
-            width=Width.SHORT,
-            display_name=f"{side.title()} converter class",
-        )
-        definition.define(
-            f"{side}.converter.plugin.version",
-            ConfigType.STRING,
-            default=None,
-            importance=Importance.LOW,
-            doc=f"The version of the {side} converter to use. {_NO_VERSION}",
-            group=COMMON,
-            order=order + 1,
-            width=Width.SHORT,
-            display_name=f"{side.title()} converter version",
-        )
-        order += 2
-
-
-def _define_chain(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "transforms",
-            ConfigType.LIST,
-            default="",
-            validator=unique_aliases("unique transformation aliases"),
-            importance=Importance.LOW,
-            doc="Aliases of the transformations to apply to each record, in this order.",
-            group=TRANSFORMS,
-            order=12,
-            width=Width.LONG,
-            display_name="Transforms",
-        )
-        .define(
-            "predicates",
-            ConfigType.LIST,
-            default="",
-            validator=unique_aliases("unique predicate aliases"),
-            importance=Importance.LOW,
-            doc="Aliases of the predicates that transformations may name.",
-            group=PREDICATES,
-            order=13,
-            width=Width.LONG,
-            display_name="Predicates",
-        )
-        .define(
-            "config.action.reload",
-            ConfigType.STRING,
-            default="restart",
-            validator=ValidString("none", "restart"),
-            importance=Importance.LOW,
-            doc="What to do when a value from a config provider runs out: restart the connector, or nothing.",
-            group=COMMON,
-            order=14,
-            width=Width.MEDIUM,
-            display_name="Reload Action",
-        )
+def _converter_version(side: str, order: int) -> Any:
+    return _common(
+        default=None,
+        importance=Importance.LOW,
+        doc=f"The version of the {side} converter to use. {_NO_VERSION}",
+        order=order,
+        width=Width.SHORT,
+        display_name=f"{side.title()} converter version",
     )
 
 
-def _define_errors(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "errors.retry.timeout",
-            ConfigType.LONG,
-            default=0,
-            importance=Importance.MEDIUM,
-            doc="Milliseconds for which a failed operation is tried again: 0 for not at all, -1 for ever.",
-            group=ERRORS,
-            order=1,
-            width=Width.MEDIUM,
-            display_name="Retry Timeout for Errors",
-        )
-        .define(
-            "errors.retry.delay.max.ms",
-            ConfigType.LONG,
-            default=60000,
-            importance=Importance.MEDIUM,
-            doc="The longest pause between two tries; pauses double until they reach it.",
-            group=ERRORS,
-            order=2,
-            width=Width.MEDIUM,
-            display_name="Maximum Delay Between Retries for Errors",
-        )
-        .define(
-            "errors.tolerance",
-            ConfigType.STRING,
-            default="none",
-            validator=ValidString("none", "all"),
-            importance=Importance.MEDIUM,
-            doc="none: a bad record fails its task. all: bad records are skipped.",
-            group=ERRORS,
-            order=3,
-            width=Width.SHORT,
-            display_name="Error Tolerance",
-        )
-        .define(
-            "errors.log.enable",
-            ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.MEDIUM,
-            doc="Log each failed operation, also those that are tolerated.",
-            group=ERRORS,
-            order=4,
-            width=Width.SHORT,
-            display_name="Log Errors",
-        )
-        .define(
-            "errors.log.include.messages",
-            ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.MEDIUM,
-            doc="Put the record itself in that log: for a source its key, value and headers, for a sink its place.",
-            group=ERRORS,
-            order=5,
-            width=Width.SHORT,
-            display_name="Log Error Details",
-        )
+class ConnectorConfig(TypedConfig):
+    """The settings of every connector."""
+
+    name: str = _common(
+        validator=NonEmptyStringWithoutControlChars(),
+        importance=Importance.HIGH,
+        doc="The name of the connector, unique in the worker or cluster.",
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Connector name",
+    )
+    connector_class: str = _common(
+        importance=Importance.HIGH,
+        doc="The connector's class: its Java name for Kafka's own connectors, the path of a Python class, or an alias "
+        "such as FileStreamSource.",
+        order=2,
+        width=Width.LONG,
+        display_name="Connector class",
+    )
+    connector_plugin_version: str | None = _common(
+        default=None,
+        doc=f"The version of the connector to use. {_NO_VERSION}",
+        order=3,
+        width=Width.MEDIUM,
+        display_name="Connector version",
+    )
+    tasks_max: int = _common(
+        default=1,
+        validator=Range.at_least(1),
+        importance=Importance.HIGH,
+        doc="The most tasks that the connector may have.",
+        order=4,
+        width=Width.SHORT,
+        display_name="Tasks max",
+    )
+    tasks_max_enforce: bool = _common(
+        default=True,
+        importance=Importance.LOW,
+        doc="Fail a connector that makes more tasks than tasks.max instead of only warning.",
+        order=5,
+        width=Width.SHORT,
+        display_name="Enforce tasks max",
+    )
+    key_converter_class: type | None = _converter("key", "keys", 6)
+    key_converter_plugin_version: str | None = _converter_version("key", 7)
+    value_converter_class: type | None = _converter("value", "values", 8)
+    value_converter_plugin_version: str | None = _converter_version("value", 9)
+    header_converter_class: type | None = _converter("header", "headers", 10, PluginKind.HEADER_CONVERTER)
+    header_converter_plugin_version: str | None = _converter_version("header", 11)
+    transform_aliases: tuple[str, ...] = setting(
+        "transforms",
+        default=(),
+        validator=unique_aliases("unique transformation aliases"),
+        importance=Importance.LOW,
+        doc="Aliases of the transformations to apply to each record, in this order.",
+        group=TRANSFORMS,
+        order=12,
+        width=Width.LONG,
+        display_name="Transforms",
+    )
+    predicate_aliases: tuple[str, ...] = setting(
+        "predicates",
+        default=(),
+        validator=unique_aliases("unique predicate aliases"),
+        importance=Importance.LOW,
+        doc="Aliases of the predicates that transformations may name.",
+        group=PREDICATES,
+        order=13,
+        width=Width.LONG,
+        display_name="Predicates",
+    )
+    config_action_reload: str = _common(
+        default="restart",
+        validator=ValidString("none", "restart"),
+        importance=Importance.LOW,
+        doc="What to do when a value from a config provider runs out: restart the connector, or nothing.",
+        order=14,
+        width=Width.MEDIUM,
+        display_name="Reload Action",
+    )
+    errors_retry_timeout_ms: int = _error(
+        "errors.retry.timeout",
+        ConfigType.LONG,
+        default=0,
+        doc="Milliseconds for which a failed operation is tried again: 0 for not at all, -1 for ever.",
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Retry Timeout for Errors",
+    )
+    errors_retry_delay_max_ms: int = _error(
+        type=ConfigType.LONG,
+        default=60000,
+        doc="The longest pause between two tries; pauses double until they reach it.",
+        order=2,
+        width=Width.MEDIUM,
+        display_name="Maximum Delay Between Retries for Errors",
+    )
+    errors_tolerance: str = _error(
+        default="none",
+        validator=ValidString("none", "all"),
+        doc="none: a bad record fails its task. all: bad records are skipped.",
+        order=3,
+        width=Width.SHORT,
+        display_name="Error Tolerance",
+    )
+    errors_log_enable: bool = _error(
+        default=False,
+        doc="Log each failed operation, also those that are tolerated.",
+        order=4,
+        width=Width.SHORT,
+        display_name="Log Errors",
+    )
+    errors_log_include_messages: bool = _error(
+        default=False,
+        doc="Put the record itself in that log: for a source its key, value and headers, for a sink its place.",
+        order=5,
+        width=Width.SHORT,
+        display_name="Log Error Details",
     )
 
 
-def _source() -> ConfigDef:
-    return _define_exactly_once(
-        ConfigDef(CONNECTOR).define(
-            "topic.creation.groups",
-            ConfigType.LIST,
-            default="",
-            validator=unique_aliases("unique topic creation groups"),
-            importance=Importance.LOW,
-            doc="Groups of rules for the topics that the worker creates for this connector.",
-            group=TOPIC_CREATION,
-            order=1,
-            width=Width.LONG,
-            display_name="Topic Creation Groups",
-        )
+class SourceConnectorConfig(ConnectorConfig):
+    """The settings of every source connector; those of its groups of new topics are in `topics`."""
+
+    topic_creation_groups: tuple[str, ...] = setting(
+        default=(),
+        validator=unique_aliases("unique topic creation groups"),
+        importance=Importance.LOW,
+        doc="Groups of rules for the topics that the worker creates for this connector.",
+        group=TOPIC_CREATION,
+        order=1,
+        width=Width.LONG,
+        display_name="Topic Creation Groups",
+    )
+    exactly_once_support: str = _exactly_once(
+        default="requested",
+        validator=CaseInsensitiveValidString("requested", "required"),
+        doc="required: the connector is refused unless it can deliver exactly once. requested: it is tried.",
+        order=2,
+        display_name="Exactly once support",
+    )
+    transaction_boundary: TransactionBoundary = _exactly_once(
+        default=TransactionBoundary.POLL,
+        validator=CaseInsensitiveValidString(*(one.value for one in TransactionBoundary)),
+        doc="When transactions end: after each poll, after an interval, or when the connector says so.",
+        order=3,
+        display_name="Transaction Boundary",
+    )
+    transaction_boundary_interval_ms: int | None = _exactly_once(
+        type=ConfigType.LONG,
+        default=None,
+        validator=optional(Range.at_least(0)),
+        importance=Importance.LOW,
+        doc="The length of a transaction with transaction.boundary=interval; unset takes the worker's "
+        "offset.flush.interval.ms.",
+        order=4,
+        display_name="Transaction boundary interval",
+    )
+    offsets_topic: str | None = setting(
+        "offsets.storage.topic",
+        default=None,
+        validator=NonEmptyString(),
+        importance=Importance.LOW,
+        doc="A topic of its own for this connector's source offsets; unset takes the worker's.",
+        group=OFFSETS_TOPIC,
+        order=1,
+        width=Width.LONG,
+        display_name="Offsets topic",
     )
 
 
-def _define_exactly_once(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "exactly.once.support",
-            ConfigType.STRING,
-            default="requested",
-            validator=CaseInsensitiveValidString("requested", "required"),
-            importance=Importance.MEDIUM,
-            doc="required: the connector is refused unless it can deliver exactly once. requested: it is tried.",
-            group=EXACTLY_ONCE,
-            order=2,
-            width=Width.SHORT,
-            display_name="Exactly once support",
-        )
-        .define(
-            "transaction.boundary",
-            ConfigType.STRING,
-            default="poll",
-            validator=CaseInsensitiveValidString("poll", "interval", "connector"),
-            importance=Importance.MEDIUM,
-            doc="When transactions end: after each poll, after an interval, or when the connector says so.",
-            group=EXACTLY_ONCE,
-            order=3,
-            width=Width.SHORT,
-            display_name="Transaction Boundary",
-        )
-        .define(
-            "transaction.boundary.interval.ms",
-            ConfigType.LONG,
-            default=None,
-            validator=optional(Range.at_least(0)),
-            importance=Importance.LOW,
-            doc="The length of a transaction with transaction.boundary=interval; unset takes the worker's "
-            "offset.flush.interval.ms.",
-            group=EXACTLY_ONCE,
-            order=4,
-            width=Width.SHORT,
-            display_name="Transaction boundary interval",
-        )
-        .define(
-            "offsets.storage.topic",
-            ConfigType.STRING,
-            default=None,
-            validator=NonEmptyString(),
-            importance=Importance.LOW,
-            doc="A topic of its own for this connector's source offsets; unset takes the worker's.",
-            group=OFFSETS_TOPIC,
-            order=1,
-            width=Width.LONG,
-            display_name="Offsets topic",
-        )
+class SinkConnectorConfig(ConnectorConfig):
+    """The settings of every sink connector."""
+
+    topics: tuple[str, ...] = _common(
+        default=(),
+        validator=ValidList.any_non_duplicate(empty_allowed=True, null_allowed=False),
+        importance=Importance.HIGH,
+        doc="The topics to read, separated by commas. Give this or topics.regex.",
+        order=4,
+        width=Width.LONG,
+        display_name="Topics",
+    )
+    topics_regex: str = _common(
+        default="",
+        validator=valid_regex(),
+        importance=Importance.HIGH,
+        doc="A regular expression in Java's syntax that the names of the topics to read match as a whole. Give this or "
+        "topics.",
+        order=4,
+        width=Width.LONG,
+        display_name="Topics regex",
+    )
+    dlq_topic: str = _error(
+        "errors.deadletterqueue.topic.name",
+        default="",
+        doc="The topic to which records are written that failed here; empty for none.",
+        order=6,
+        width=Width.MEDIUM,
+        display_name="Dead Letter Queue Topic Name",
+    )
+    dlq_replication_factor: int = _error(
+        "errors.deadletterqueue.topic.replication.factor",
+        ConfigType.SHORT,
+        default=3,
+        doc="The replication factor of that topic, if the worker has to create it.",
+        order=7,
+        width=Width.MEDIUM,
+        display_name="Dead Letter Queue Topic Replication Factor",
+    )
+    dlq_context_headers: bool = _error(
+        "errors.deadletterqueue.context.headers.enable",
+        default=False,
+        doc="Say in headers of those records, named __connect.errors.*, what failed and where.",
+        order=8,
+        width=Width.MEDIUM,
+        display_name="Enable Error Context Headers",
     )
 
 
-def _sink() -> ConfigDef:
-    return _define_dead_letters(
-        ConfigDef(CONNECTOR)
-        .define(
-            "topics",
-            ConfigType.LIST,
-            default="",
-            validator=ValidList.any_non_duplicate(empty_allowed=True, null_allowed=False),
-            importance=Importance.HIGH,
-            doc="The topics to read, separated by commas. Give this or topics.regex.",
-            group=COMMON,
-            order=4,
-            width=Width.LONG,
-            display_name="Topics",
-        )
-        .define(
-            "topics.regex",
-            ConfigType.STRING,
-            default="",
-            validator=valid_regex(),
-            importance=Importance.HIGH,
-            doc="A regular expression in Java's syntax that the names of the topics to read match as a whole. Give "
-            "this or topics.",
-            group=COMMON,
-            order=4,
-            width=Width.LONG,
-            display_name="Topics regex",
-        )
-    )
+class IsolationConfig(TypedConfig):
+    """What every connector may set beside Kafka Connect's own settings."""
 
-
-def _define_dead_letters(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "errors.deadletterqueue.topic.name",
-            ConfigType.STRING,
-            default="",
-            importance=Importance.MEDIUM,
-            doc="The topic to which records are written that failed here; empty for none.",
-            group=ERRORS,
-            order=6,
-            width=Width.MEDIUM,
-            display_name="Dead Letter Queue Topic Name",
-        )
-        .define(
-            "errors.deadletterqueue.topic.replication.factor",
-            ConfigType.SHORT,
-            default=3,
-            importance=Importance.MEDIUM,
-            doc="The replication factor of that topic, if the worker has to create it.",
-            group=ERRORS,
-            order=7,
-            width=Width.MEDIUM,
-            display_name="Dead Letter Queue Topic Replication Factor",
-        )
-        .define(
-            "errors.deadletterqueue.context.headers.enable",
-            ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.MEDIUM,
-            doc="Say in headers of those records, named __connect.errors.*, what failed and where.",
-            group=ERRORS,
-            order=8,
-            width=Width.MEDIUM,
-            display_name="Enable Error Context Headers",
-        )
-    )
-
-
-#: What every connector may set beside Kafka Connect's own settings.
-ISOLATION: Final = (
-    ConfigDef()
-    .define(
+    mode: str = _common(
         "task.isolation",
-        ConfigType.STRING,
         default="none",
         validator=ValidString("none", "process"),
         importance=Importance.LOW,
         doc="none: tasks run in the worker's process. process: each task has a process of its own, so that one that "
         "ends it, holds the interpreter or uses up memory harms itself alone.",
-        group=COMMON,
         order=15,
         width=Width.SHORT,
         display_name="Task Isolation",
     )
-    .define(
+    memory_max_bytes: int | None = _common(
         "task.isolation.memory.max.bytes",
         ConfigType.LONG,
         default=None,
@@ -467,12 +375,13 @@ ISOLATION: Final = (
         importance=Importance.LOW,
         doc="The most memory that the process of a task may take for data, with task.isolation=process: what goes "
         "beyond it is a MemoryError in the task. Unset: no limit.",
-        group=COMMON,
         order=16,
         width=Width.MEDIUM,
         display_name="Memory of Isolated Tasks",
     )
-)
-CONNECTOR: Final = _define_errors(_define_chain(_common()))
-SOURCE: Final = _source()
-SINK: Final = _sink()
+
+
+CONNECTOR: Final = ConnectorConfig.definition()
+SOURCE: Final = SourceConnectorConfig.definition()
+SINK: Final = SinkConnectorConfig.definition()
+ISOLATION: Final = IsolationConfig.definition()

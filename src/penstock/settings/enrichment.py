@@ -1,6 +1,7 @@
 """Adds the settings of a connector's transforms and predicates to its definition.
 
-Main function: `enrich`. Makes an instance of each class to ask for its settings, so it runs users' code.
+Main function: `enrich`. Main type: `TransformConfig`, what the worker itself reads of each transform. Makes an instance
+of each class to ask for its settings, so it runs users' code.
 
 Source: ConnectorConfig.enrich of Kafka 4.3.
 """
@@ -12,16 +13,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, Width
+from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, Width, setting
+from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import parse_type
 from penstock.errors import ConfigException
 from penstock.plugins import PluginKind
 from penstock.settings.connector_definitions import PREDICATES, TRANSFORMS
-from penstock.settings.plugin_classes import PluginClasses, class_resolver, definition_of
+from penstock.settings.plugin_classes import PluginClasses, class_resolver, definition_of, kind_of_setting
 
 _log = logging.getLogger(__name__)
 
-_MASKED: Final = ("predicate", "negate")
+
+class TransformConfig(TypedConfig):
+    """The settings that the worker itself reads below the alias of a transform; the transform does not see them."""
+
+    predicate: str | None = setting(
+        default=None, doc="The alias of a predicate used to determine whether to apply this transformation."
+    )
+    negate: bool = setting(default=False, doc="Whether the configured predicate should be negated.")
+
+
+OF_THE_WORKER: Final = TransformConfig.definition()
 
 
 def enrich(
@@ -41,7 +53,7 @@ def enrich(
     """
     enriched = ConfigDef()
     for key in base.keys.values():
-        kind = _RECOMMENDED.get(key.name)
+        kind = kind_of_setting(key.name)
         enriched.define_key(key if kind is None else replace(key, recommender=_Installed(classes, kind)))
     for aliases in (
         _Aliases("transforms", TRANSFORMS, PluginKind.TRANSFORMATION, properties, classes),
@@ -65,13 +77,6 @@ class _Installed:
     def visible(self, name: str, parsed: Mapping[str, object]) -> bool:
         del name, parsed
         return True
-
-
-_RECOMMENDED: Final = {
-    "key.converter": PluginKind.CONVERTER,
-    "value.converter": PluginKind.CONVERTER,
-    "header.converter": PluginKind.HEADER_CONVERTER,
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class _Aliases:
         definition.define(
             f"{prefix}type",
             ConfigType.CLASS,
-            validator=LambdaValidator(self._check_type(prefix), f"valid configs for {alias} {noun.lower()}"),
+            validator=LambdaValidator(_TypeCheck(self, prefix), f"valid configs for {alias} {noun.lower()}"),
             importance=Importance.HIGH,
             doc=f"Class for the '{alias}' {noun.lower()}.",
             group=group,
@@ -126,9 +131,6 @@ class _Aliases:
             return
         definition.embed(prefix, group, 2, own)
 
-    def _check_type(self, prefix: str) -> _TypeCheck:
-        return _TypeCheck(self, prefix)
-
     def check_negate(self, prefix: str) -> None:
         """Refuses `negate` without `predicate`."""
         negate, predicate = f"{prefix}negate", f"{prefix}predicate"
@@ -146,9 +148,9 @@ class _Aliases:
         own = definition_of(setting, self.kind, cls)
         if self.kind is not PluginKind.TRANSFORMATION:
             return own
-        definition = _implicit_settings()
+        definition = ConfigDef(OF_THE_WORKER)
         for key in own.keys.values():
-            if key.name in _MASKED:
+            if key.name in OF_THE_WORKER.keys:
                 _log.warning("The transformation's own setting %s%s is hidden by the worker's", prefix, key.name)
             else:
                 definition.define_key(key)
@@ -167,23 +169,3 @@ class _TypeCheck:
         # Null when the class was not found, which is reported already.
         if value is not None:
             definition_of(name, self.aliases.kind, value)
-
-
-def _implicit_settings() -> ConfigDef:
-    return (
-        ConfigDef()
-        .define(
-            "predicate",
-            ConfigType.STRING,
-            default=None,
-            importance=Importance.MEDIUM,
-            doc="The alias of a predicate used to determine whether to apply this transformation.",
-        )
-        .define(
-            "negate",
-            ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.MEDIUM,
-            doc="Whether the configured predicate should be negated.",
-        )
-    )

@@ -1,6 +1,7 @@
 """Which topics a worker creates for a source connector, and how.
 
-Main types: `TopicCreation`, `TopicCreationGroup`. Values and pure functions; any thread.
+Main types: `TopicCreation`, `TopicCreationGroup`; `GroupConfig`, the settings of a group. Checks: `PARTITIONS`,
+`REPLICAS`. Values and pure functions; any thread.
 
 Source: SourceConnectorConfig, TopicCreationConfig and TopicCreationGroup of Kafka 4.3.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from penstock.config import NO_DEFAULT, ConfigDef, ConfigType, Importance, LambdaValidator, NonNull, Width
+from penstock.config import AbstractConfig, ConfigDef, ConfigType, Importance, LambdaValidator, NonNull, Width, setting
 from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
 from penstock.config.parse import invalid, java_text, parse_type
@@ -24,8 +26,6 @@ PREFIX: Final = "topic.creation."
 DEFAULT_GROUP: Final = "default"
 GROUPS_SETTING: Final = "topic.creation.groups"
 _TITLE: Final = "Topic Creation"
-_OWN: Final = ("include", "exclude", "replication.factor", "partitions")
-_PATTERN_TITLES: Final = {"include": "Inclusion Topic Pattern", "exclude": "Exclusion Topic Pattern"}
 _BROKER_DEFAULT: Final = -1
 
 
@@ -50,7 +50,7 @@ class TopicCreationGroup:
     configs: Mapping[str, str]
 
     def matches(self, topic: str) -> bool:
-        """If a topic is in this group."""
+        """Whether a topic is in this group."""
         return _any_match(self.include, topic) and not _any_match(self.exclude, topic)
 
 
@@ -81,7 +81,7 @@ class TopicCreation:
 
 
 def uses_topic_creation(properties: Mapping[str, object]) -> bool:
-    """If a connector's configuration has any rule for the creation of topics."""
+    """Whether a connector's configuration has any rule for the creation of topics."""
     return any(name.startswith(PREFIX) for name in properties)
 
 
@@ -91,24 +91,18 @@ def parse_topic_creation(properties: Mapping[str, object]) -> TopicCreation:
     Raises:
         ConfigException: The first fault found; partitions and replication factor of the default group are required.
     """
-    defaults = _parse_group(default_group_definition(), properties, DEFAULT_GROUP)
-    partitions, replication_factor = _number(defaults["partitions"]), _number(defaults["replication.factor"])
-    groups = []
-    for name in _listed_groups(properties):
-        values = _parse_group(group_definition(partitions, replication_factor), properties, name)
-        groups.append(
-            TopicCreationGroup(
-                name,
-                _patterns(values["include"]),
-                _patterns(values["exclude"]),
-                _number(values["partitions"]),
-                _number(values["replication.factor"]),
-                _topic_configs(properties, name),
-            )
-        )
-    configs = _topic_configs(properties, DEFAULT_GROUP)
-    last = TopicCreationGroup(DEFAULT_GROUP, (".*",), (), partitions, replication_factor, configs)
+    defaults = _parse_group(DEFAULT_GROUP_SETTINGS, properties, DEFAULT_GROUP)
+    named = group_definition(defaults.partitions, defaults.replication_factor)
+    groups = [_group(name, _parse_group(named, properties, name), properties) for name in _listed_groups(properties)]
+    last = replace(_group(DEFAULT_GROUP, defaults, properties), include=(".*",), exclude=())
     return TopicCreation((*groups, last))
+
+
+def _group(name: str, config: GroupConfig, properties: Mapping[str, object]) -> TopicCreationGroup:
+    others = _topic_configs(properties, name)
+    return TopicCreationGroup(
+        name, config.include, config.exclude, config.partitions, config.replication_factor, others
+    )
 
 
 def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
@@ -116,7 +110,7 @@ def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
 
     The groups are looked at when the default group, which they take their numbers from, is right.
     """
-    definition = ConfigDef().embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, default_group_definition())
+    definition = ConfigDef().embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, DEFAULT_GROUP_SETTINGS)
     found = definition.validate_all(dict(properties))
     if not any(value.error_messages for value in found.values()):
         found = topic_creation_definition(ConfigDef(), properties).validate_all(dict(properties))
@@ -135,31 +129,12 @@ def topic_creation_definition(base: ConfigDef, properties: Mapping[str, object])
     Raises:
         ConfigException: The list of groups, or the default group's numbers, are wrong.
     """
-    definition = ConfigDef(base).embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, default_group_definition())
-    defaults = _parse_group(default_group_definition(), properties, DEFAULT_GROUP)
-    group = group_definition(_number(defaults["partitions"]), _number(defaults["replication.factor"]))
+    definition = ConfigDef(base).embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, DEFAULT_GROUP_SETTINGS)
+    defaults = _parse_group(DEFAULT_GROUP_SETTINGS, properties, DEFAULT_GROUP)
+    group = group_definition(defaults.partitions, defaults.replication_factor)
     for name in _listed_groups(properties):
         definition.embed(f"{PREFIX}{name}.", f"{_TITLE}: {name}", 0, group)
     return definition
-
-
-def default_group_definition() -> ConfigDef:
-    """The settings of the default group; its patterns are accepted and not used, as it takes every topic."""
-    definition = ConfigDef()
-    for order, (name, default) in enumerate((("include", ".*"), ("exclude", "")), start=1):
-        definition.define(
-            name,
-            ConfigType.LIST,
-            default=default,
-            validator=NonNull(),
-            importance=Importance.LOW,
-            doc="Not used: the default group takes every topic that is in no other group.",
-            group=_TITLE,
-            order=order,
-            width=Width.LONG,
-            display_name=f"{_PATTERN_TITLES[name]} for {DEFAULT_GROUP}",
-        )
-    return _define_numbers(definition, {})
 
 
 def group_definition(partitions: int, replication_factor: int) -> ConfigDef:
@@ -169,53 +144,22 @@ def group_definition(partitions: int, replication_factor: int) -> ConfigDef:
         partitions: The default group's, which is used when the group has none.
         replication_factor: The same.
     """
+    defaults = {"partitions": partitions, "replication.factor": replication_factor}
     definition = ConfigDef()
-    for order, (name, does) in enumerate((("include", "are"), ("exclude", "are not after all")), start=1):
-        definition.define(
-            name,
-            ConfigType.LIST,
-            default="",
-            validator=LambdaValidator(_check_patterns, "list of Java regexes"),
-            importance=Importance.LOW,
-            doc=f"Regular expressions for the names of the topics that {does} in this group.",
-            group=_TITLE,
-            order=order,
-            width=Width.LONG,
-            display_name=_PATTERN_TITLES[name],
-        )
-    return _define_numbers(definition, {"partitions": partitions, "replication.factor": replication_factor})
-
-
-def _define_numbers(definition: ConfigDef, defaults: Mapping[str, int]) -> ConfigDef:
-    rows = (
-        ("replication.factor", ConfigType.SHORT, _check_replication_factor, "Replication Factor", " not larger than "
-         "the number of brokers in the Kafka cluster,"),
-        ("partitions", ConfigType.INT, _check_partitions, "Partition Count", ","),
-    )  # fmt: skip
-    for order, (name, kind, check, title, limit) in enumerate(rows, start=3):
-        accepted = f"Positive number{limit} or -1 to use the broker's default"
-        definition.define(
-            name,
-            kind,
-            default=defaults.get(name, NO_DEFAULT),
-            validator=LambdaValidator(check, accepted),
-            importance=Importance.LOW,
-            doc=f"The {name.replace('.', ' ')} of the topics that are created. {accepted}.",
-            group=_TITLE,
-            order=order,
-            width=Width.LONG,
-            display_name=f"{title} for Topics in this Group",
-        )
+    for key in GroupConfig.definition().keys.values():
+        definition.define_key(replace(key, default=defaults.get(key.name, key.default)))
     return definition
 
 
 def _check_partitions(name: str, value: object) -> None:
+    """Raises ``ConfigException`` unless a number of partitions is positive, or -1 for the broker's default."""
     _check_given(name, value)
     if isinstance(value, int) and value != _BROKER_DEFAULT and value < 1:
         raise invalid(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
 
 
 def _check_replication_factor(name: str, value: object) -> None:
+    """Raises ``ConfigException`` unless a replication factor is positive, or -1 for the broker's default."""
     _check_given(name, value)
     if isinstance(value, int) and value != _BROKER_DEFAULT and value < 1:
         raise invalid(
@@ -232,7 +176,7 @@ def _check_given(name: str, value: object) -> None:
 
 
 def _check_patterns(name: str, value: object) -> None:
-    for pattern in _patterns(value):
+    for pattern in value if isinstance(value, list) else ():
         try:
             compile_java(pattern, name=name, what="Syntax error in regular expression")
         except ConfigException as error:
@@ -240,11 +184,64 @@ def _check_patterns(name: str, value: object) -> None:
             raise invalid(name, value, f"Syntax error in regular expression: {reason}") from error
 
 
-def _parse_group(definition: ConfigDef, properties: Mapping[str, object], group: str) -> dict[str, object]:
-    """The values of one group, without its prefix; messages name settings as Kafka's do."""
+PARTITIONS: Final = LambdaValidator(_check_partitions, "Positive number, or -1 to use the broker's default")
+REPLICAS: Final = LambdaValidator(
+    _check_replication_factor,
+    "Positive number not larger than the number of brokers in the Kafka cluster, or -1 to use the broker's default",
+)
+_setting: Final = partial(setting, importance=Importance.LOW, group=_TITLE, width=Width.LONG)
+_unused: Final = partial(
+    _setting,
+    validator=NonNull(),
+    doc="Not used: the default group takes every topic that is in no other group.",
+)
+_patterns: Final = partial(_setting, default=(), validator=LambdaValidator(_check_patterns, "list of Java regexes"))
+
+
+class GroupConfig(AbstractConfig):
+    """The settings of a named group; what it leaves out of the last two is the default group's."""
+
+    include: tuple[str, ...] = _patterns(
+        doc="Regular expressions for the names of the topics that are in this group.",
+        order=1,
+        display_name="Inclusion Topic Pattern",
+    )
+    exclude: tuple[str, ...] = _patterns(
+        doc="Regular expressions for the names of the topics that are not after all in this group.",
+        order=2,
+        display_name="Exclusion Topic Pattern",
+    )
+    replication_factor: int = _setting(
+        type=ConfigType.SHORT,
+        validator=REPLICAS,
+        doc=f"The replication factor of the topics that are created. {REPLICAS}.",
+        order=3,
+        display_name="Replication Factor for Topics in this Group",
+    )
+    partitions: int = _setting(
+        validator=PARTITIONS,
+        doc=f"The partitions of the topics that are created. {PARTITIONS}.",
+        order=4,
+        display_name="Partition Count for Topics in this Group",
+    )
+
+
+class _DefaultGroupConfig(GroupConfig):
+    """The settings of the default group; its patterns are accepted and not used, as it takes every topic."""
+
+    include: tuple[str, ...] = _unused(
+        default=(".*",), order=1, display_name=f"Inclusion Topic Pattern for {DEFAULT_GROUP}"
+    )
+    exclude: tuple[str, ...] = _unused(default=(), order=2, display_name=f"Exclusion Topic Pattern for {DEFAULT_GROUP}")
+
+
+DEFAULT_GROUP_SETTINGS: Final = _DefaultGroupConfig.definition()
+
+
+def _parse_group(definition: ConfigDef, properties: Mapping[str, object], group: str) -> GroupConfig:
+    """The values of one group; messages name settings as Kafka's do."""
     prefix = f"{PREFIX}{group}."
-    parsed = ConfigDef().embed(prefix, "", 0, definition).parse(properties)
-    return {name.removeprefix(prefix): value for name, value in parsed.items()}
+    return GroupConfig.of(ConfigDef().embed(prefix, "", 0, definition).parse(properties), prefix)
 
 
 def _listed_groups(properties: Mapping[str, object]) -> list[str]:
@@ -259,7 +256,11 @@ def _listed_groups(properties: Mapping[str, object]) -> list[str]:
 def _topic_configs(properties: Mapping[str, object], group: str) -> dict[str, str]:
     prefix = f"{PREFIX}{group}."
     found = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
-    return {name: java_text(value) for name, value in found.items() if name not in _OWN and value is not None}
+    return {
+        name: java_text(value)
+        for name, value in found.items()
+        if name not in DEFAULT_GROUP_SETTINGS.keys and value is not None
+    }
 
 
 def _any_match(patterns: Sequence[str], topic: str) -> bool:
@@ -268,12 +269,3 @@ def _any_match(patterns: Sequence[str], topic: str) -> bool:
 
 def _compiled(pattern: str) -> JavaPattern:
     return compile_java(pattern, name="include", what="Syntax error in regular expression")
-
-
-def _patterns(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
-
-
-def _number(value: object) -> int:
-    assert isinstance(value, int)
-    return value

@@ -11,17 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
-from penstock.config import ConfigDef, ConfigProvider, ConfigTransformer, Password
+from penstock.api import SampleWindow
+from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.parse import java_trim
 from penstock.errors import ConfigException
 from penstock.settings.connector import with_prefix
 from penstock.settings.faults import Fault, InvalidSettingsError, faults_of
-from penstock.settings.worker_definition import STANDALONE, WORKER
-
-_CLIENTS: Final = ("producer", "consumer", "admin")
-_T = TypeVar("_T")
+from penstock.settings.worker_definition import WorkerConfig, high, low
 
 
 @dataclass(frozen=True)
@@ -52,50 +50,14 @@ class ProviderSettings:
     params: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class WorkerSettings:
+class WorkerSettings(WorkerConfig):
     """The settings of a worker in either mode.
 
     Attributes:
         raw: Every setting of the file, with placeholders resolved; settings that nobody knows are kept.
-        values: The parsed values of the settings that are defined.
-        admin_listeners: None for those of the API; empty for no admin endpoints.
     """
 
     raw: Mapping[str, str] = field(repr=False)
-    values: Mapping[str, object]
-    bootstrap_servers: tuple[str, ...]
-    key_converter: ConverterSettings
-    value_converter: ConverterSettings
-    header_converter: ConverterSettings
-    task_shutdown_graceful_timeout_ms: int
-    offset_flush_interval_ms: int
-    offset_flush_timeout_ms: int
-    plugin_path: tuple[str, ...]
-    config_providers: tuple[ProviderSettings, ...]
-    override_policy: str
-    override_allowlist: tuple[str, ...]
-    topic_creation_enable: bool
-    topic_tracking_enable: bool
-    topic_tracking_allow_reset: bool
-    listeners: tuple[str, ...]
-    advertised_host: str | None
-    advertised_port: int | None
-    advertised_protocol: str | None
-    allow_origin: str
-    allow_methods: str
-    response_headers: str
-    rest_extension_classes: tuple[str, ...]
-    admin_listeners: tuple[str, ...] | None
-    batch_max_records: int
-    batch_max_bytes: int
-    metrics_sample_window_ms: int
-    metrics_num_samples: int
-
-    @classmethod
-    def definition(cls) -> ConfigDef:
-        """The settings that such a worker knows."""
-        return WORKER
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
@@ -111,70 +73,68 @@ class WorkerSettings:
         given: dict[str, object] = dict(properties)
         found = definition.validate_all(given)
         faults = faults_of(definition, given, found.values())
-        faults.extend(_cross_faults(properties, found.keys() - {fault.key for fault in faults}))
-        interval = found["offset.flush.interval.ms"].value
+        values = {name: one.value for name, one in found.items() if not one.error_messages}
+        faults.extend(_cross_faults(properties, values))
+        # Nulls that the definition lets pass, as Kafka's does.
+        for name in cls.never_null():
+            if name in values and values[name] is None:
+                rule = f"Invalid value null for configuration {name}: Value must be non-null"
+                faults.append(Fault(name, "null", rule))
+        faults.extend(cls.cross_faults(properties, values))
+        interval = values.get("offset.flush.interval.ms")
         if isinstance(interval, int) and interval < 1:
             # Kafka's definition takes it, and then every source task fails.
             rule = f"Invalid value {interval} for configuration offset.flush.interval.ms: Value must be at least 1"
             faults.append(Fault("offset.flush.interval.ms", str(interval), rule))
         if faults:
             raise InvalidSettingsError("Worker configuration", faults)
-        values = {name: value.value for name, value in found.items()}
-        return cls(**cls._fields(dict(properties), values))
+        return cls.of(values, **cls.beside(dict(properties), values))
 
     @classmethod
-    def _fields(cls, raw: dict[str, str], values: dict[str, object]) -> dict[str, Any]:
-        return {
-            "raw": raw,
-            "values": values,
-            "bootstrap_servers": _texts(values, "bootstrap.servers"),
-            "key_converter": _converter(raw, values, "key.converter"),
-            "value_converter": _converter(raw, values, "value.converter"),
-            "header_converter": _converter(raw, values, "header.converter"),
-            "plugin_path": tuple(path for path in _texts(values, "plugin.path") if path),
-            "config_providers": providers_of(raw),
-            "override_policy": _get(values, "connector.client.config.override.policy", str),
-            "override_allowlist": _texts(values, "connector.client.config.override.allowlist"),
-            "listeners": _texts(values, "listeners"),
-            "advertised_host": values["rest.advertised.host.name"],
-            "advertised_port": values["rest.advertised.port"],
-            "advertised_protocol": values["rest.advertised.listener"],
-            "allow_origin": _get(values, "access.control.allow.origin", str),
-            "allow_methods": _get(values, "access.control.allow.methods", str),
-            "response_headers": _get(values, "response.http.headers.config", str),
-            "rest_extension_classes": _texts(values, "rest.extension.classes"),
-            "admin_listeners": None if values["admin.listeners"] is None else _texts(values, "admin.listeners"),
-            **{field: _get(values, name, int) for field, name in _NUMBERS.items()},
-            **{field: _get(values, name, bool) for field, name in _SWITCHES.items()},
-        }
-
-    def client_settings(self, client: str) -> dict[str, str]:
-        """What connectors' clients of a kind are given by the worker: the settings below `<client>.`.
+    def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
+        """Faults of such a worker's settings that only show when more than one is looked at.
 
         Args:
-            client: `producer`, `consumer` or `admin`.
+            properties: As given.
+            values: Those that have no fault of their own, parsed.
         """
-        return with_prefix(self.raw, f"{client}.")
+        return []
 
-    def own_client_settings(self) -> dict[str, str]:
-        """The settings without a client's prefix: for the worker's own clients, which ignore what they do not know."""
-        prefixes = tuple(f"{client}." for client in _CLIENTS)
-        return {name: value for name, value in self.raw.items() if not name.startswith((*prefixes, "spark."))}
+    @classmethod
+    def beside(cls, raw: dict[str, str], values: Mapping[str, object]) -> dict[str, Any]:
+        """The fields that are no settings."""
+        return {"raw": raw}
+
+    @property
+    def key_converter(self) -> ConverterSettings:
+        """The converter of keys, where a connector has none."""
+        return ConverterSettings(self.key_converter_class, with_prefix(self.raw, "key.converter."))
+
+    @property
+    def value_converter(self) -> ConverterSettings:
+        """The converter of values, where a connector has none."""
+        return ConverterSettings(self.value_converter_class, with_prefix(self.raw, "value.converter."))
+
+    @property
+    def header_converter(self) -> ConverterSettings:
+        """The converter of headers, where a connector has none."""
+        return ConverterSettings(self.header_converter_class, with_prefix(self.raw, "header.converter."))
+
+    @property
+    def config_providers(self) -> tuple[ProviderSettings, ...]:
+        """The providers of values kept outside of configurations."""
+        return providers_of(self.raw)
+
+    @property
+    def sample_window(self) -> SampleWindow:
+        """What the longest, the average and the rate of a metric look at."""
+        # A length of 0 is allowed and means nothing.
+        return SampleWindow(max(1, self.metrics_sample_window_ms) / 1000, self.metrics_num_samples)
 
     @property
     def all_through_spark(self) -> bool:
         """Whether nothing may go around Spark (``penstock.spark.bypass=never``)."""
-        return self.values["penstock.spark.bypass"] == "never"
-
-    @property
-    def producer_of_columns(self) -> bool:
-        """Whether source tasks may send columns without the client library (``penstock.kafka.producer=columns``)."""
-        return self.values["penstock.kafka.producer"] == "columns"
-
-    @property
-    def static_members(self) -> bool:
-        """Whether sink tasks are static members of their groups (``penstock.kafka.static.members``)."""
-        return self.values["penstock.kafka.static.members"] is True
+        return self.spark_bypass == "never"
 
     def spark_settings(self) -> dict[str, str]:
         """The settings that are passed to Spark, `spark.` included."""
@@ -189,40 +149,28 @@ class WorkerSettings:
         own = with_prefix(self.raw, prefix)
         return own or {name: value for name, value in self.raw.items() if name.startswith("ssl.")}
 
-    def secret(self, name: str) -> str | None:
-        """The text of a PASSWORD setting."""
-        value = self.values.get(name)
-        return value.value if isinstance(value, Password) else None
 
-
-@dataclass(frozen=True)
 class StandaloneSettings(WorkerSettings):
-    """The settings of a standalone worker.
+    """The settings of a standalone worker."""
 
-    Attributes:
-        offset_file: Where the offsets of source connectors are kept.
-        connector_file: Where the connectors are kept; None to forget them when the worker ends.
-    """
+    offset_file: str = high(
+        "offset.storage.file.filename", doc="The file in which the offsets of source connectors are kept."
+    )
+    config_storage_file_filename: str | None = low(
+        default=None,
+        doc="Penstock's own: the file in which configurations and target states of connectors made over REST outlive "
+        "the worker; unset for the name of the offsets file with .connectors.json added; empty to forget them, as "
+        "Kafka Connect does.",
+    )
 
-    offset_file: str
-    connector_file: str | None
+    @property
+    def connector_file(self) -> str | None:
+        """Where the connectors are kept; None to forget them when the worker ends."""
+        named = self.config_storage_file_filename
+        return f"{self.offset_file}.connectors.json" if named is None else named or None
 
-    @classmethod
-    def definition(cls) -> ConfigDef:
-        """The settings that a standalone worker knows."""
-        return STANDALONE
 
-    @classmethod
-    def _fields(cls, raw: dict[str, str], values: dict[str, object]) -> dict[str, Any]:
-        offset_file = _get(values, "offset.storage.file.filename", str)
-        connector_file = values["config.storage.file.filename"]
-        if connector_file is None:
-            connector_file = f"{offset_file}.connectors.json"
-        return {
-            **super()._fields(raw, values),
-            "offset_file": offset_file,
-            "connector_file": connector_file or None,
-        }
+STANDALONE: Final = StandaloneSettings.definition()
 
 
 def providers_of(properties: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
@@ -264,32 +212,16 @@ def resolve_placeholders(
             provider.close()
 
 
-_NUMBERS: Final = {
-    "task_shutdown_graceful_timeout_ms": "task.shutdown.graceful.timeout.ms",
-    "offset_flush_interval_ms": "offset.flush.interval.ms",
-    "offset_flush_timeout_ms": "offset.flush.timeout.ms",
-    "batch_max_records": "batch.max.records",
-    "batch_max_bytes": "batch.max.bytes",
-    "metrics_sample_window_ms": "metrics.sample.window.ms",
-    "metrics_num_samples": "metrics.num.samples",
-}
-_SWITCHES: Final = {
-    "topic_creation_enable": "topic.creation.enable",
-    "topic_tracking_enable": "topic.tracking.enable",
-    "topic_tracking_allow_reset": "topic.tracking.allow.reset",
-}
-
-
 #: As Kafka's clients read it: a protocol in front of the host is passed over.
 _SERVER: Final = re.compile(r".*?\[?[0-9a-zA-Z\-%._:]*\]?:([0-9]+)")
 _HIGHEST_PORT: Final = 65535
 
 
-def _cross_faults(properties: Mapping[str, str], sound: set[str]) -> list[Fault]:
+def _cross_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
     """Faults that only show when more than one setting is looked at, or that Kafka reports later."""
     faults = []
     servers = properties.get("bootstrap.servers")
-    if "bootstrap.servers" in sound and not java_trim(servers or ""):
+    if "bootstrap.servers" in values and not java_trim(servers or ""):
         rule = f"Invalid value {servers} for configuration bootstrap.servers: Expected at least one host:port"
         faults.append(Fault("bootstrap.servers", servers, rule))
     for server in filter(None, map(java_trim, (servers or "").split(","))):
@@ -301,31 +233,4 @@ def _cross_faults(properties: Mapping[str, str], sound: set[str]) -> list[Fault]
         providers_of(properties)
     except ConfigException as error:
         faults.append(Fault("config.providers", properties.get("config.providers"), str(error)))
-    nulls = [name for name in ("key.converter", "value.converter", "header.converter") if _is_null(properties, name)]
-    for name in nulls:
-        rule = f"Invalid value null for configuration {name}: Value must be non-null"
-        faults.append(Fault(name, "null", rule))
     return faults
-
-
-def _is_null(properties: Mapping[str, str], name: str) -> bool:
-    return name in properties and properties.get(name) is None
-
-
-def _converter(raw: Mapping[str, str], values: Mapping[str, object], setting: str) -> ConverterSettings:
-    return ConverterSettings(_get(values, setting, str), with_prefix(raw, f"{setting}."))
-
-
-def _texts(values: Mapping[str, object], setting: str) -> tuple[str, ...]:
-    value = values.get(setting)
-    return tuple(map(str, value)) if isinstance(value, list) else ()
-
-
-def _get(values: Mapping[str, object], setting: str, kind: type[_T]) -> _T:
-    value = values[setting]
-    if not isinstance(value, kind):
-        raise InvalidSettingsError(
-            "Worker configuration",
-            [Fault(setting, None, f"Invalid value null for configuration {setting}: Value must be non-null")],
-        )
-    return value

@@ -1,30 +1,33 @@
-"""The settings of a worker's file.
+"""The settings of a worker's file that both modes have.
 
-Main objects: `WORKER` (both modes), `STANDALONE`. Constants; any thread.
+Main types: `WorkerConfig`, a field for each setting; `WORKER`, what they define. `distributed_definition` has what a
+distributed worker's file has beside them. `low`, `high`: settings of such importance. Constants; any thread.
 
-Source: WorkerConfig, StandaloneConfig and SslConfigs of Kafka 4.3; the last group is Penstock's own.
+Source: WorkerConfig and SslConfigs of Kafka 4.3; the last group is Penstock's own.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
 from penstock.config import (
     CaseInsensitiveValidString,
-    ConfigDef,
     ConfigType,
     Importance,
     LambdaValidator,
+    Password,
     Range,
-    Validator,
     ValidString,
+    setting,
 )
-from penstock.config.definition import NO_DEFAULT
+from penstock.config.abstract_config import TypedConfig
 from penstock.settings.worker_rules import check_admin_listeners, check_listeners, check_response_headers
 
-_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-_TEXT, _LIST, _CLASS = ConfigType.STRING, ConfigType.LIST, ConfigType.CLASS
-_LONG, _INT, _BOOLEAN, _SECRET = ConfigType.LONG, ConfigType.INT, ConfigType.BOOLEAN, ConfigType.PASSWORD
+high: Final = partial(setting, importance=Importance.HIGH)
+low: Final = partial(setting, importance=Importance.LOW)
+
+JVM: Final = "Accepted for compatibility: a setting of the JVM."
 
 _LISTENERS = "List of comma-separated URLs, ex: http://localhost:8080,https://localhost:8443."
 _HEADER_RULES = (
@@ -33,279 +36,178 @@ _HEADER_RULES = (
 )
 
 
-class _Row(NamedTuple):
-    name: str
-    type: ConfigType
-    default: object
-    importance: Importance
-    doc: str
-    validator: Validator | None = None
+class WorkerConfig(TypedConfig):
+    """The settings of every worker."""
 
-
-def _define(rows: tuple[_Row, ...]) -> ConfigDef:
-    definition = ConfigDef()
-    for row in rows:
-        definition.define(
-            row.name,
-            row.type,
-            default=row.default,
-            validator=row.validator,
-            importance=row.importance,
-            doc=row.doc,
-        )
-    return definition
-
-
-_BASICS = (
-    _Row("bootstrap.servers", _LIST, NO_DEFAULT, _HIGH, "Host:port pairs at which the Kafka cluster is found."),
-    _Row(
-        "client.dns.lookup",
-        _TEXT,
-        "use_all_dns_ips",
-        _MEDIUM,
-        "How the clients use the addresses of a name.",
-        ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-    ),
-    _Row("key.converter", _CLASS, NO_DEFAULT, _HIGH, "The converter of keys, where a connector has none."),
-    _Row("key.converter.plugin.version", _TEXT, None, _LOW, "The version of that converter."),
-    _Row("value.converter", _CLASS, NO_DEFAULT, _HIGH, "The converter of values, where a connector has none."),
-    _Row("value.converter.plugin.version", _TEXT, None, _LOW, "The version of that converter."),
-    _Row(
-        "task.shutdown.graceful.timeout.ms",
-        _LONG,
-        5000,
-        _LOW,
-        "How long tasks have to stop before they are given up.",
-    ),
-    _Row("offset.flush.interval.ms", _LONG, 60000, _LOW, "How often the offsets of tasks are committed."),
-    _Row("offset.flush.timeout.ms", _LONG, 5000, _LOW, "How long a commit of offsets may take before it is cancelled."),
-    _Row("plugin.path", _LIST, None, _LOW, "Directories with plugins."),
-    _Row(
-        "plugin.discovery",
-        _TEXT,
-        "hybrid_warn",
-        _LOW,
-        "Accepted for compatibility: Python plugins are found in one way.",
-        CaseInsensitiveValidString("only_scan", "service_load", "hybrid_warn", "hybrid_fail"),
-    ),
-    _Row(
-        "metrics.sample.window.ms",
-        _LONG,
-        30000,
-        _LOW,
-        "The length of one sample of Max, Avg and Rate in the metrics of plugins.",
-        Range.at_least(0),
-    ),
-    _Row("metrics.num.samples", _INT, 2, _LOW, "How many of these samples count.", Range.at_least(1)),
-    _Row(
-        "metrics.recording.level",
-        _TEXT,
-        "INFO",
-        _LOW,
-        "Which metrics are recorded.",
-        ValidString("INFO", "DEBUG"),
-    ),
-    _Row(
-        "metric.reporters",
-        _LIST,
-        "org.apache.kafka.common.metrics.JmxReporter",
-        _LOW,
-        "Accepted for compatibility: Java reporters cannot be loaded.",
-    ),
-    _Row(
+    bootstrap_servers: tuple[str, ...] = high(doc="Host:port pairs at which the Kafka cluster is found.")
+    client_dns_lookup: str = setting(
+        default="use_all_dns_ips",
+        validator=ValidString("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        doc="How the clients use the addresses of a name.",
+    )
+    key_converter_class: str = high(
+        "key.converter", type=ConfigType.CLASS, doc="The converter of keys, where a connector has none."
+    )
+    key_converter_plugin_version: str | None = low(default=None, doc="The version of that converter.")
+    value_converter_class: str = high(
+        "value.converter", type=ConfigType.CLASS, doc="The converter of values, where a connector has none."
+    )
+    value_converter_plugin_version: str | None = low(default=None, doc="The version of that converter.")
+    task_shutdown_graceful_timeout_ms: int = low(
+        type=ConfigType.LONG, default=5000, doc="How long tasks have to stop before they are given up."
+    )
+    offset_flush_interval_ms: int = low(
+        type=ConfigType.LONG, default=60000, doc="How often the offsets of tasks are committed."
+    )
+    offset_flush_timeout_ms: int = low(
+        type=ConfigType.LONG, default=5000, doc="How long a commit of offsets may take before it is cancelled."
+    )
+    plugin_path: tuple[str, ...] | None = low(default=None, doc="Directories with plugins.")
+    plugin_discovery: str = low(
+        default="hybrid_warn",
+        validator=CaseInsensitiveValidString("only_scan", "service_load", "hybrid_warn", "hybrid_fail"),
+        doc="Accepted for compatibility: Python plugins are found in one way.",
+    )
+    metrics_sample_window_ms: int = low(
+        type=ConfigType.LONG,
+        default=30000,
+        validator=Range.at_least(0),
+        doc="The length of one sample of Max, Avg and Rate in the metrics of plugins.",
+    )
+    metrics_num_samples: int = low(default=2, validator=Range.at_least(1), doc="How many of these samples count.")
+    metrics_recording_level: str = low(
+        default="INFO", validator=ValidString("INFO", "DEBUG"), doc="Which metrics are recorded."
+    )
+    metric_reporters: tuple[str, ...] = low(
+        default=("org.apache.kafka.common.metrics.JmxReporter",),
+        doc="Accepted for compatibility: Java reporters cannot be loaded.",
+    )
+    header_converter_class: str = low(
         "header.converter",
-        _CLASS,
-        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
-        _LOW,
-        "The converter of headers, where a connector has none.",
-    ),
-    _Row("header.converter.plugin.version", _TEXT, None, _LOW, "The version of that converter."),
-    _Row("config.providers", _LIST, "", _LOW, "Names of the providers of values kept outside of configurations."),
-    _Row(
+        type=ConfigType.CLASS,
+        default="org.apache.kafka.connect.storage.SimpleHeaderConverter",
+        doc="The converter of headers, where a connector has none.",
+    )
+    header_converter_plugin_version: str | None = low(default=None, doc="The version of that converter.")
+    provider_names: tuple[str, ...] = low(
+        "config.providers", default=(), doc="Names of the providers of values kept outside of configurations."
+    )
+    override_policy: str = setting(
         "connector.client.config.override.policy",
-        _TEXT,
-        "All",
-        _MEDIUM,
-        "Which client settings connectors may override: All, None, Principal, Allowlist or a class.",
-    ),
-    _Row(
+        default="All",
+        doc="Which client settings connectors may override: All, None, Principal, Allowlist or a class.",
+    )
+    override_allowlist: tuple[str, ...] = low(
         "connector.client.config.override.allowlist",
-        _LIST,
-        "",
-        _LOW,
-        "With the policy Allowlist: the client settings that connectors may override.",
-    ),
-    _Row("topic.creation.enable", _BOOLEAN, True, _LOW, "Create the topics of source connectors that ask for it."),
-    _Row("topic.tracking.enable", _BOOLEAN, True, _LOW, "Keep the topics that each connector has used."),
-    _Row("topic.tracking.allow.reset", _BOOLEAN, True, _LOW, "Let users reset those topics."),
-)
+        default=(),
+        doc="With the policy Allowlist: the client settings that connectors may override.",
+    )
+    topic_creation_enable: bool = low(default=True, doc="Create the topics of source connectors that ask for it.")
+    topic_tracking_enable: bool = low(default=True, doc="Keep the topics that each connector has used.")
+    topic_tracking_allow_reset: bool = low(default=True, doc="Let users reset those topics.")
 
-_REST = (
-    _Row(
-        "listeners",
-        _LIST,
-        "http://:8083",
-        _LOW,
-        "The addresses of the REST API.",
-        LambdaValidator(check_listeners, _LISTENERS),
-    ),
-    _Row("rest.advertised.host.name", _TEXT, None, _LOW, "The host name that other workers use."),
-    _Row("rest.advertised.port", _INT, None, _LOW, "The port that other workers use."),
-    _Row("rest.advertised.listener", _TEXT, None, _LOW, "The protocol that other workers use: http or https."),
-    _Row("access.control.allow.origin", _TEXT, "", _LOW, "The origins that browsers may call from; empty for none."),
-    _Row("access.control.allow.methods", _TEXT, "", _LOW, "The methods that they may use; empty for GET, POST, HEAD."),
-    _Row(
+    # REST
+    listeners: tuple[str, ...] = low(
+        default=("http://:8083",),
+        validator=LambdaValidator(check_listeners, _LISTENERS),
+        doc="The addresses of the REST API.",
+    )
+    advertised_host: str | None = low(
+        "rest.advertised.host.name", default=None, doc="The host name that other workers use."
+    )
+    advertised_port: int | None = low("rest.advertised.port", default=None, doc="The port that other workers use.")
+    advertised_protocol: str | None = low(
+        "rest.advertised.listener", default=None, doc="The protocol that other workers use: http or https."
+    )
+    allow_origin: str = low(
+        "access.control.allow.origin", default="", doc="The origins that browsers may call from; empty for none."
+    )
+    allow_methods: str = low(
+        "access.control.allow.methods", default="", doc="The methods that they may use; empty for GET, POST, HEAD."
+    )
+    response_headers: str = low(
         "response.http.headers.config",
-        _TEXT,
-        "",
-        _LOW,
-        "Rules for the headers of answers.",
-        LambdaValidator(check_response_headers, _HEADER_RULES),
-    ),
-    _Row("rest.extension.classes", _LIST, "", _LOW, "Classes that extend the REST API."),
-    _Row(
-        "rest.basic.auth.file",
-        _TEXT,
-        None,
-        _LOW,
-        "Penstock's own: a file of user=password lines; requests have to name one of these users, with its password. "
-        "Unset, everybody who reaches a listener may use the API, unless an extension says otherwise.",
-    ),
-    _Row(
-        "rest.basic.auth.read.only.users",
-        _LIST,
-        "",
-        _LOW,
-        "Penstock's own: users who may look (GET, HEAD, OPTIONS), but change, validate and preview nothing.",
-    ),
-    _Row(
-        "admin.listeners",
-        _LIST,
-        None,
-        _LOW,
-        "The addresses of the admin part: unset for those of the API, empty for none.",
-        LambdaValidator(check_admin_listeners, _LISTENERS),
-    ),
-)
+        default="",
+        validator=LambdaValidator(check_response_headers, _HEADER_RULES),
+        doc="Rules for the headers of answers.",
+    )
+    rest_extension_classes: tuple[str, ...] = low(default=(), doc="Classes that extend the REST API.")
+    rest_basic_auth_file: str | None = low(
+        default=None,
+        doc="Penstock's own: a file of user=password lines; requests have to name one of these users, with its "
+        "password. Unset, everybody who reaches a listener may use the API, unless an extension says otherwise.",
+    )
+    rest_basic_auth_read_only_users: tuple[str, ...] = low(
+        default=(),
+        doc="Penstock's own: users who may look (GET, HEAD, OPTIONS), but change, validate and preview nothing.",
+    )
+    admin_listeners: tuple[str, ...] | None = low(
+        default=None,
+        validator=LambdaValidator(check_admin_listeners, _LISTENERS),
+        doc="The addresses of the admin part: unset for those of the API, empty for none.",
+    )
 
-_TLS = (
-    _Row("ssl.protocol", _TEXT, "TLSv1.3", _MEDIUM, "The TLS protocol."),
-    _Row("ssl.provider", _TEXT, None, _MEDIUM, "Accepted for compatibility: a provider of the JVM."),
-    _Row("ssl.cipher.suites", _LIST, "", _LOW, "The cipher suites to use; empty for the usual ones."),
-    _Row("ssl.enabled.protocols", _LIST, "TLSv1.2,TLSv1.3", _MEDIUM, "The protocols to accept."),
-    _Row(
-        "ssl.keystore.type",
-        _TEXT,
-        "JKS",
-        _MEDIUM,
-        "PEM, PKCS12 or JKS; the key store itself counts.",
-    ),
-    _Row("ssl.keystore.location", _TEXT, None, _HIGH, "The key store's file."),
-    _Row("ssl.keystore.password", _SECRET, None, _HIGH, "The key store's password."),
-    _Row("ssl.key.password", _SECRET, None, _HIGH, "The password of the private key."),
-    _Row("ssl.keystore.key", _SECRET, None, _HIGH, "The private key itself, PEM."),
-    _Row("ssl.keystore.certificate.chain", _SECRET, None, _HIGH, "The certificate chain itself, PEM."),
-    _Row("ssl.truststore.certificates", _SECRET, None, _HIGH, "The trusted certificates themselves, PEM."),
-    _Row(
-        "ssl.truststore.type",
-        _TEXT,
-        "JKS",
-        _MEDIUM,
-        "PEM, PKCS12 or JKS; the trust store itself counts.",
-    ),
-    _Row("ssl.truststore.location", _TEXT, None, _HIGH, "The trust store's file."),
-    _Row("ssl.truststore.password", _SECRET, None, _HIGH, "The trust store's password."),
-    _Row("ssl.keymanager.algorithm", _TEXT, "SunX509", _LOW, "Accepted for compatibility: a setting of the JVM."),
-    _Row("ssl.trustmanager.algorithm", _TEXT, "PKIX", _LOW, "Accepted for compatibility: a setting of the JVM."),
-    _Row(
-        "ssl.endpoint.identification.algorithm",
-        _TEXT,
-        "https",
-        _LOW,
-        "https checks the host name of servers; empty does not.",
-    ),
-    _Row("ssl.secure.random.implementation", _TEXT, None, _LOW, "Accepted for compatibility: a setting of the JVM."),
-    _Row("ssl.engine.factory.class", _CLASS, None, _LOW, "Accepted for compatibility: a class of the JVM."),
-    _Row(
-        "ssl.client.auth",
-        _TEXT,
-        "none",
-        _LOW,
-        "If clients of the REST API need a certificate.",
-        ValidString("required", "requested", "none"),
-    ),
-)
+    # TLS
+    ssl_protocol: str = setting(default="TLSv1.3", doc="The TLS protocol.")
+    ssl_provider: str | None = setting(default=None, doc="Accepted for compatibility: a provider of the JVM.")
+    ssl_cipher_suites: tuple[str, ...] = low(default=(), doc="The cipher suites to use; empty for the usual ones.")
+    ssl_enabled_protocols: tuple[str, ...] = setting(default=("TLSv1.2", "TLSv1.3"), doc="The protocols to accept.")
+    ssl_keystore_type: str = setting(default="JKS", doc="PEM, PKCS12 or JKS; the key store itself counts.")
+    ssl_keystore_location: str | None = high(default=None, doc="The key store's file.")
+    ssl_keystore_password: Password | None = high(default=None, doc="The key store's password.")
+    ssl_key_password: Password | None = high(default=None, doc="The password of the private key.")
+    ssl_keystore_key: Password | None = high(default=None, doc="The private key itself, PEM.")
+    ssl_keystore_certificate_chain: Password | None = high(default=None, doc="The certificate chain itself, PEM.")
+    ssl_truststore_certificates: Password | None = high(default=None, doc="The trusted certificates themselves, PEM.")
+    ssl_truststore_type: str = setting(default="JKS", doc="PEM, PKCS12 or JKS; the trust store itself counts.")
+    ssl_truststore_location: str | None = high(default=None, doc="The trust store's file.")
+    ssl_truststore_password: Password | None = high(default=None, doc="The trust store's password.")
+    ssl_keymanager_algorithm: str = low(default="SunX509", doc=JVM)
+    ssl_trustmanager_algorithm: str = low(default="PKIX", doc=JVM)
+    ssl_endpoint_identification_algorithm: str = low(
+        default="https", doc="https checks the host name of servers; empty does not."
+    )
+    ssl_secure_random_implementation: str | None = low(default=None, doc=JVM)
+    ssl_engine_factory_class: str | None = low(
+        type=ConfigType.CLASS, default=None, doc="Accepted for compatibility: a class of the JVM."
+    )
+    ssl_client_auth: str = low(
+        default="none",
+        validator=ValidString("required", "requested", "none"),
+        doc="If clients of the REST API need a certificate.",
+    )
 
-_OWN = (
-    _Row(
-        "batch.max.records",
-        _INT,
-        100_000,
-        _LOW,
-        "The most records that pass the pipeline in one batch; more records a batch are faster and take more memory.",
-        Range.at_least(1),
-    ),
-    _Row(
-        "batch.max.bytes",
-        _LONG,
-        16 * 1024 * 1024,
-        _LOW,
-        "The size in bytes at which a batch is full, whatever its number of records.",
-        Range.at_least(1),
-    ),
-    _Row(
+    # Penstock's own
+    batch_max_records: int = low(
+        default=100_000,
+        validator=Range.at_least(1),
+        doc="The most records that pass the pipeline in one batch; more records a batch are faster and take more "
+        "memory.",
+    )
+    batch_max_bytes: int = low(
+        type=ConfigType.LONG,
+        default=16 * 1024 * 1024,
+        validator=Range.at_least(1),
+        doc="The size in bytes at which a batch is full, whatever its number of records.",
+    )
+    spark_bypass: str = low(
         "penstock.spark.bypass",
-        _TEXT,
-        "columns",
-        _LOW,
-        "What may go around Spark: 'columns' are those of a batch that no transform or converter in Spark reads, such "
-        "as offsets or converted headers, JSON messages of usual form are read by Arrow, and small batches of many "
-        "schemas and previews are transformed and converted record by record. With 'never' columns take one more job a "
-        "batch, plans read JSON, and many schemas get a plan each.",
-        ValidString("columns", "never"),
-    ),
-    _Row(
-        "penstock.kafka.producer",
-        _TEXT,
-        "columns",
-        _LOW,
-        "What sends the records of source tasks: 'columns' encodes whole batches and sends them over connections of "
-        "its own, wherever a producer's settings ask for nothing that only librdkafka can do (TLS, SASL, acks except "
-        "all, no idempotence, an own partitioner, librdkafka's own settings); 'librdkafka' always goes through that "
-        "library, which costs about three times the processor time.",
-        ValidString("columns", "librdkafka"),
-    ),
-    _Row(
+        default="columns",
+        validator=ValidString("columns", "never"),
+        doc="What may go around Spark: 'columns' are those of a batch that no transform or converter in Spark reads, "
+        "such as offsets or converted headers, JSON messages of usual form are read by Arrow, and small batches of "
+        "many schemas and previews are transformed and converted record by record. With 'never' columns take one more "
+        "job a batch, plans read JSON, and many schemas get a plan each.",
+    )
+    static_members: bool = low(
         "penstock.kafka.static.members",
-        _BOOLEAN,
-        True,
-        _LOW,
-        "Whether each sink task is a static member of its consumer group (group.instance.id): a worker that was killed "
-        "then goes on with the partitions it had as soon as it is started again. With 'false' the group first waits "
-        "until the sessions of the old members have timed out (session.timeout.ms, 45 s). The worker's part of the ids "
-        "is kept beside the offsets file. A group.instance.id of the user's own counts instead; where tasks.max is "
-        "above 1, the number of the task is added to it.",
-    ),
-)
+        default=True,
+        doc="Whether each sink task is a static member of its consumer group (group.instance.id): a worker that was "
+        "killed then goes on with the partitions it had as soon as it is started again. With 'false' the group first "
+        "waits until the sessions of the old members have timed out (session.timeout.ms, 45 s). The worker's part of "
+        "the ids is kept beside the offsets file. A group.instance.id of the user's own counts instead; where "
+        "tasks.max is above 1, the number of the task is added to it.",
+    )
 
-_STANDALONE = (
-    _Row(
-        "offset.storage.file.filename",
-        _TEXT,
-        NO_DEFAULT,
-        _HIGH,
-        "The file in which the offsets of source connectors are kept.",
-    ),
-    _Row(
-        "config.storage.file.filename",
-        _TEXT,
-        None,
-        _LOW,
-        "Penstock's own: the file in which configurations and target states of connectors made over REST outlive the "
-        "worker; unset for the name of the offsets file with .connectors.json added; empty to forget them, as Kafka "
-        "Connect does.",
-    ),
-)
 
-WORKER: Final = _define(_BASICS + _REST + _TLS + _OWN)
-STANDALONE: Final = ConfigDef(WORKER, _define(_STANDALONE))
+WORKER: Final = WorkerConfig.definition()

@@ -12,11 +12,9 @@ Thread: any; one write at a time.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
-import stat
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from typing import IO, Final, Protocol
 
 from penstock.errors import ConnectException
 from penstock.model import TargetState
+from penstock.stores.replacement import replace_file
 
 _FORMAT: Final = 1
 
@@ -36,7 +35,7 @@ class StoredConnector:
     Attributes:
         config: Its settings as given.
         target: What a user asked for.
-        secrets: The settings that must not be shown, known even when its class is not there any more.
+        secrets: The settings that must not be shown, known even when its class is not there any more; may be left out.
     """
 
     config: Mapping[str, str] = field(repr=False)
@@ -156,22 +155,9 @@ class FileConnectorStore:
     def _write(self, connectors: dict[str, StoredConnector]) -> None:
         if self._lock_handle is None:
             raise self._unusable("was closed: the worker is shutting down")
-        temporary = self._file.with_name(self._file.name + ".tmp")
-        mode = stat.S_IMODE(self._file.stat().st_mode) if self._file.exists() else 0o600
         try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as handle:
-                handle.write(_encode(connectors))
-                handle.flush()
-                os.fsync(handle.fileno())
-            temporary.replace(self._file)
-            directory = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            replace_file(self._file, _encode(connectors))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise self._unusable(
                 f"could not be written: {error.strerror or error}. It still holds what was stored before; make room, "
                 "or make its directory writable."
@@ -203,5 +189,5 @@ def _decode(content: bytes) -> dict[str, StoredConnector]:
         config = one["config"]
         if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
             raise ValueError(f"the configuration of {name} is not a map of texts")
-        connectors[name] = StoredConnector(config, TargetState(one["target"]), frozenset(one["secrets"]))
+        connectors[name] = StoredConnector(config, TargetState(one["target"]), frozenset(one.get("secrets", ())))
     return connectors

@@ -9,9 +9,12 @@ Thread: owned by a store, which guards it with its lock.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import orjson
+
+logger = logging.getLogger(__name__)
 
 
 def key_identity(key: bytes) -> bytes:
@@ -61,6 +64,22 @@ class OffsetEntries:
     def several(self) -> list[tuple[bytes, ...]]:
         """The keys that are stored in several spellings."""
         return [spellings for spellings in self._spellings.values() if len(spellings) > 1]
+
+    def warn_of_spellings(self, where: str) -> None:
+        """Says in the log that a key is stored in several spellings, if one is.
+
+        Args:
+            where: What holds them, at the beginning of a sentence.
+        """
+        if several := self.several():
+            logger.warning(
+                "%s holds %d source partitions more than once, with their keys in different orders, as in %s. A task "
+                "goes on from the spelling that is its own; its next commit, or a change of the offset over REST, "
+                "leaves one",
+                where,
+                len(several),
+                " and ".join(key.decode(errors="replace") for key in several[0]),
+            )
 
     def changes(self, entries: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
         """What has to change in the file so that these keys have these values, in whatever spelling.

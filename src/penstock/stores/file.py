@@ -8,7 +8,6 @@ Source: org.apache.kafka.connect.storage.FileOffsetBackingStore.
 Thread: any; writers that arrive while a write is under way share the next one.
 """
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -23,11 +22,9 @@ from typing import IO
 from penstock.errors import OffsetStoreException
 from penstock.stores.entries import OffsetEntries
 from penstock.stores.java_hashmap import JavaFormatError, decode, encode
+from penstock.stores.replacement import replace_file
 
 logger = logging.getLogger(__name__)
-
-TEMPORARY_WRITTEN = "temporary-written"
-RENAMED = "renamed"
 
 
 @dataclass
@@ -85,7 +82,7 @@ class FileOffsetStore:
                 if not self._volatile:
                     self._take_lock()
                     self._entries = OffsetEntries(self._read())
-                    self._warn_of_spellings()
+                    self._entries.warn_of_spellings(f"The offsets file {self.path}")
             except BaseException:
                 self._drop_lock()
                 raise
@@ -141,7 +138,7 @@ class FileOffsetStore:
             content = self._entries.after(changes)
         try:
             if not self._volatile:
-                self._replace_file(content)
+                replace_file(self._file, encode(content), self._at_point)
         except OSError as error:
             write.error = OffsetStoreException(
                 f"Source offsets could not be written to {self.path}: {error.strerror or error}. The file still holds "
@@ -240,43 +237,7 @@ class FileOffsetStore:
             ) from error
         return {key: value for key, value in found.items() if key is not None and value is not None}
 
-    def _warn_of_spellings(self) -> None:
-        several = self._entries.several()
-        if several:
-            first = " and ".join(key.decode(errors="replace") for key in several[0])
-            logger.warning(
-                "The offsets file %s holds %d source partitions more than once, with their keys in different orders, "
-                "as in %s. A task goes on from the spelling that is its own; its next commit, or a change of the "
-                "offset over REST, leaves one",
-                self.path,
-                len(several),
-                first,
-            )
-
     def _unreadable(self, error: OSError) -> OffsetStoreException:
         return OffsetStoreException(
             f"The offsets file {self.path} cannot be read: {error.strerror or error}; check its permissions"
         )
-
-    def _replace_file(self, entries: Mapping[bytes, bytes]) -> None:
-        """Write a temporary file in the same directory, make it durable, and put it in the place of the old one."""
-        temporary = self._file.with_name(self._file.name + ".tmp")
-        mode = stat.S_IMODE(self._file.stat().st_mode) if self._file.exists() else 0o600
-        try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
-                os.fchmod(handle.fileno(), mode)
-                handle.write(encode(entries))
-                handle.flush()
-                os.fsync(handle.fileno())
-            self._at_point(TEMPORARY_WRITTEN)
-            temporary.replace(self._file)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        self._at_point(RENAMED)
-        directory = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)

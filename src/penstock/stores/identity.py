@@ -1,4 +1,4 @@
-"""What a worker is called that goes on where another one has ended: an id kept beside the offsets file.
+"""The id of a standalone worker, kept beside its offsets file: who goes on with these offsets has the same id.
 
 Main function: ``kept_id``. Thread: that of the worker's start, after the offsets file was locked.
 """
@@ -6,11 +6,12 @@ Main function: ``kept_id``. Thread: that of the worker's start, after the offset
 from __future__ import annotations
 
 import logging
-import os
 import re
 import secrets
 from pathlib import Path
 from typing import Final
+
+from penstock.stores.replacement import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,7 @@ def kept_id(offsets_file: str) -> str | None:
         if kept.exists() and _ID.fullmatch(found := kept.read_text(encoding="ascii", errors="replace").strip()):
             return found
         new = secrets.token_hex(_ID_BYTES)
-        temporary = kept.with_name(f"{kept.name}.tmp")
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as handle:
-            handle.write(f"{new}\n")
-        os.replace(temporary, kept)
+        replace_file(kept, f"{new}\n".encode("ascii"))
     except OSError as error:
         logger.warning(
             "The worker's id cannot be kept in %s (%s): after a crash its sinks wait for their old group members",

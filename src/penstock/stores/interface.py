@@ -1,16 +1,27 @@
-"""What the worker and the herder need from an offset store.
+"""What the worker and the herder need from the stores of offsets, configurations and states.
 
-Main type: `OffsetStore`. The file, memory and topic stores implement it; `penstock.stores.offsets` puts Kafka
-Connect's JSON keys and values on top of it. A store knows no more of them than that keys that are equal as JSON are one
-key (`penstock.stores.entries`).
+Main types: `OffsetStore`, `TransactionalOffsetStore`, `ConfigStore`, `StatusStore`; `RecordLog` is what those of a
+cluster are made on. The file, memory and topic stores implement `OffsetStore`; `penstock.stores.offsets` puts Kafka
+Connect's JSON keys and values on top of it. An offset store knows no more of them than that keys that are equal as JSON
+are one key (`penstock.stores.entries`).
 
-Thread: implementations are called from the threads of many tasks at once and synchronise themselves.
+Thread: implementations are called from many threads at once and synchronise themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from penstock.model import ConnectorStatus, ConnectorTaskId, TaskStatus
+from penstock.model.cluster_config import Change, ClusterConfig
+from penstock.model.config_records import Entry
+
+if TYPE_CHECKING:
+    # It brings the Kafka client, which a standalone worker does not wait for.
+    from penstock.kafka.topic_log import LogRecord
+
+ConfigListener: TypeAlias = Callable[[ClusterConfig, Sequence[Change]], None]
 
 
 @runtime_checkable
@@ -64,3 +75,162 @@ class OffsetStore(Protocol):
         Raises:
             OffsetStoreException: as for `get`.
         """
+
+
+class TransactionalOffsetStore(OffsetStore, Protocol):
+    """An offset store whose entries somebody writes in transactions of its own."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that the records go to."""
+
+    def records(
+        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records for these entries; first removes what must not remain in other places.
+
+        Raises:
+            OffsetStoreException: it could not be removed in time.
+        """
+
+    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Called when the transaction is committed: entries that are kept elsewhere too are copied. Does not wait."""
+
+
+class ConfigStore(Protocol):
+    """What is configured to run: a snapshot that grows record by record, the same on every worker.
+
+    Thread: any, but for the listener's own, where nothing may be waited for.
+    Source: org.apache.kafka.connect.storage.ConfigBackingStore.
+    """
+
+    def start(self, listener: ConfigListener) -> None:
+        """Reads what there is; then tells of every later batch of records.
+
+        Args:
+            listener: Told the new snapshot and what has changed, in order, on the store's thread; it is told nothing of
+                what was there at the start.
+
+        Raises:
+            KafkaException: The store cannot be read.
+            ConnectException: The same of a file.
+        """
+
+    def stop(self) -> None:
+        """Lets the store go. Safe to call twice, and after a start that failed."""
+
+    @property
+    def snapshot(self) -> ClusterConfig:
+        """What the store says, as far as it was read; never waits."""
+
+    def refresh(self, timeout_s: float) -> ClusterConfig:
+        """The snapshot with everything that is in the store now; the listener was told of it.
+
+        Raises:
+            KafkaRetriableException: It took longer.
+        """
+
+    def write(self, entries: Sequence[Entry], *, leading: bool = False, timeout_s: float = 30.0) -> ClusterConfig:
+        """Writes records (see `penstock.model.config_records`); a crash leaves none, or some that do not count yet.
+
+        Args:
+            entries: The last one makes the others count.
+            leading: Only the leader may write them.
+            timeout_s: How long it may take.
+
+        Returns:
+            A snapshot that has them. The listener was told of them before.
+
+        Raises:
+            ProducerFencedException: This worker is not the leader any more; `claim` makes it that again.
+            KafkaRetriableException: It took longer; the records may be stored all the same.
+            DataException: A key is no valid Unicode.
+        """
+
+    def claim(self) -> None:
+        """Takes the leader's right to write, from whoever has it; nothing where the leader needs none.
+
+        Raises:
+            KafkaException: It could not be taken.
+        """
+
+
+class StatusStore(Protocol):
+    """What connectors and tasks are doing, and which topics they use; what one worker says, all of them come to know.
+
+    Thread: any.
+    Source: org.apache.kafka.connect.storage.StatusBackingStore; KIP-558.
+    """
+
+    def start(self) -> None:
+        """Reads what there is.
+
+        Raises:
+            KafkaException: The store cannot be read.
+        """
+
+    def stop(self) -> None:
+        """Lets the store go. Safe to call twice, and after a start that failed."""
+
+    def put(self, status: ConnectorStatus | TaskStatus, *, safe: bool = False) -> None:
+        """Says what a connector or task is doing; never waits.
+
+        Args:
+            status: What it is doing.
+            safe: Say nothing if another worker has said something in a later generation of the group.
+        """
+
+    def forget(self, of: str | ConnectorTaskId) -> None:
+        """Removes what is known of a connector, or of one task; never waits."""
+
+    def connector(self, name: str) -> ConnectorStatus | None:
+        """What a connector is doing; None where nobody has said so."""
+
+    def tasks(self, name: str) -> list[TaskStatus]:
+        """What the tasks of a connector are doing, by their numbers."""
+
+    def names(self) -> set[str]:
+        """The connectors of which, or of whose tasks, something is known."""
+
+    def listen(self, callback: Callable[[str], None]) -> None:
+        """Has a function told the connector's name at each change, on any thread; it must not wait."""
+
+    def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
+        """A task has sent a record to each of these topics, or read one from it; never waits. Called for each batch."""
+
+    def topics(self, connector: str) -> list[str]:
+        """The topics that a connector has used since they were reset, sorted."""
+
+    def reset_topics(self, connector: str) -> None:
+        """Forgets them; the next record of a topic notes it again. Never waits."""
+
+
+class RecordLog(Protocol):
+    """A compacted topic: `penstock.kafka.topic_log.TopicLog`, or what stands for it in tests."""
+
+    def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
+        """Hands over everything that is there, and from then on what comes."""
+
+    def stop(self) -> None:
+        """Lets the topic go."""
+
+    def read_to_end(self, timeout_s: float) -> None:
+        """Waits until everything that is there now has been handed over."""
+
+    def write(
+        self, entries: Sequence[tuple[bytes, bytes | None]], timeout_s: float = 30.0, *, transactional: bool = False
+    ) -> None:
+        """Writes records; on return they are stored, and were handed over."""
+
+    def write_async(
+        self,
+        key: bytes,
+        value: bytes | None,
+        done: Callable[[Exception | None], None],
+        *,
+        wanted: Callable[[], bool] = ...,
+    ) -> None:
+        """Writes one record and never waits; it is sent again after a failure that may pass, while it is wanted."""
+
+    def claim(self, timeout_s: float = 30.0) -> None:
+        """Takes the right to write in transactions."""

@@ -15,10 +15,8 @@ Source: OffsetStorageReaderImpl, OffsetStorageWriter, OffsetUtils and ConnectorO
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
@@ -27,7 +25,7 @@ from typing import Final, cast
 import orjson
 
 from penstock.api import OffsetStorageReader
-from penstock.data.text import java_double
+from penstock.data.text import java_double, json_string
 from penstock.errors import ConnectException, DataException, OffsetStoreException
 from penstock.stores.interface import OffsetStore
 
@@ -38,7 +36,6 @@ Offset = Mapping[str, object] | None
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
-_ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
 
 
 def key_bytes(connector: str, partition: Partition) -> bytes:
@@ -52,7 +49,7 @@ def key_bytes(connector: str, partition: Partition) -> bytes:
     >>> key_bytes("c", None)
     b'["c",null]'
     """
-    return _utf8(f"[{_text(connector)},{_map_text(partition, 'source partition')}]")
+    return _utf8(f"[{json_string(connector)},{_map_text(partition, 'source partition')}]")
 
 
 def value_bytes(offset: Offset) -> bytes | None:
@@ -297,7 +294,7 @@ def _map_text(values: object, what: str) -> str:
     for name, value in values.items():
         if not isinstance(name, str):
             raise DataException(f"A {what} may only use strings as keys, found {name!r}")
-        parts.append(f"{_text(name)}:{_value_text(name, value, what)}")
+        parts.append(f"{json_string(name)}:{_value_text(name, value, what)}")
     return "{" + ",".join(parts) + "}"
 
 
@@ -315,18 +312,10 @@ def _value_text(name: str, value: object, what: str) -> str:
             # As Java's JSON writer: numbers that JSON does not have become texts.
             return java_double(value) if math.isfinite(value) else f'"{java_double(value)}"'
         case str():
-            return _text(value)
+            return json_string(value)
         case bytes() | bytearray() | memoryview():
             return '"' + base64.b64encode(value).decode() + '"'
     raise DataException(f"A {what} may only hold primitive values, but field {name} is a {type(value).__name__}")
-
-
-def _text(value: str) -> str:
-    """A JSON string as Java's writer spells it: not ASCII-only, hexadecimal digits of escapes in upper case."""
-    text = json.dumps(value, ensure_ascii=False)
-    if "\\u00" not in text:
-        return text
-    return _ESCAPE.sub(lambda found: "\\u" + found[0][2:].upper() if found[0][1] == "u" else found[0], text)
 
 
 def _utf8(text: str) -> bytes:

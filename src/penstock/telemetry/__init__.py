@@ -1,7 +1,18 @@
 """Log lines that say which connector and task they are about, and counters.
 
-Main types: ``log_context`` and ``ContextFormatter`` (logging), ``Metrics`` (counters, gauges and families of them),
-``BusyTimes`` (which stage of a task was at work how long). Any thread.
+Start from:
+
+- ``log_context``, ``ContextFormatter`` (``log_context``): ``[connector|task-0]`` in every line of a thread.
+- ``Loggers`` (``loggers``): levels that change while the worker runs; ``SeldomLog`` (``seldom_log``): warnings that
+  would repeat themselves.
+- ``Metrics``, ``Counter``, ``Gauge``, ``Family`` (``metrics``): the registry of one worker; ``metrics_text``
+  (``exposition``): as text for Prometheus.
+- ``BusyTimes`` (``busy``): which stage of a task was at work how long.
+
+Which metrics there are is said where things are counted: ``penstock.worker.task_metrics`` for tasks,
+``penstock.herder.cluster.group_metrics`` for the group. Metrics of plugins are in ``penstock.api.metrics``.
+
+Thread: any.
 """
 
 from penstock.telemetry.busy import BusyTimes

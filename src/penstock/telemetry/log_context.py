@@ -57,15 +57,18 @@ class ContextFormatter(logging.Formatter):
     """
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """See ``logging.Formatter``. Milliseconds stand behind a comma, as in Java's logs."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", self.converter(record.created))
         return f"{moment},{int(record.msecs):03d}"
 
     def formatException(self, ei: _ExcInfo) -> str:
+        """See ``logging.Formatter``. With DEBUG the whole trace, else the one that a status shows."""
         if ei[1] is None or logging.getLogger("penstock").isEnabledFor(logging.DEBUG):
             return super().formatException(ei)
         return stack_trace(ei[1])
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter``. Puts time, level and context in front of the message."""
         context = getattr(record, "context", None)
         context = _context.get() if context is None else context
         return f"[{self.formatTime(record)}] {record.levelname} {context}{record.message} ({record.name})"

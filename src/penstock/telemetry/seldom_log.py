@@ -1,4 +1,4 @@
-"""Warnings that repeat themselves, as lines of a log that a person can live with.
+"""Warnings that would repeat themselves: each is logged once in a while.
 
 Main type: `SeldomLog`. While a broker is away, a client finds that out many times a second.
 

@@ -13,21 +13,23 @@ from contextlib import contextmanager
 from penstock.api import Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.errors import BadRequestException, KafkaException, KafkaRetriableException
-from penstock.herder import StandaloneHerder
-from penstock.herder.config_infos import ConfigInfos
+from penstock.herder import Herder, HerderParts, SoleMember
 from penstock.herder.interface import Health
-from penstock.herder.validation import Checked, ConnectorValidator
 from penstock.model import ConnectorType, State
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.stores.connectors import ConnectorStore
+from penstock.stores.local_config import LocalConfigStore
+from penstock.stores.local_status import LocalStatusStore
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.testing.probes import BOARD
-from penstock.worker.active_topics import ActiveTopics
-from penstock.worker.connector_offsets import Group, WorkerOffsets
+from penstock.validation.config_infos import ConfigInfos
+from penstock.validation.validator import Checked, ConnectorValidator
+from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.source_offsets import SourceOffsets
 from penstock.worker.task_slot import StateReport
 from penstock.worker.waiting import Hints
 from penstock.worker.worker import TaskRequest, Worker, WorkerParts
@@ -191,6 +193,9 @@ class LaxValidator:
         kind = ConnectorType.SINK if "Sink" in text else ConnectorType.SOURCE
         return Checked(kind, "7", int(resolved.get("tasks.max") or 1), enforce, frozenset({"password"}))
 
+    def facts(self, resolved: Mapping[str, str]) -> Checked:
+        return self(resolved, resolved) if self._real.connector_of(resolved) else Checked(ConnectorType.UNKNOWN)
+
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
         return self._real.infos(config, resolved)
 
@@ -207,9 +212,9 @@ class Setup:
         self.stuck = ""
         self.connectors = connectors
         self.previews: list[PreviewRequest] = []
-        self.topics = ActiveTopics()
+        self.statuses = LocalStatusStore()
         self.metrics = Metrics()
-        self.herder = StandaloneHerder("127.0.0.1:8083", self.topics)
+        self.herder = Herder("127.0.0.1:8083")
         self.env = {"SECRET": "hunter2"}
         self.store = MemoryOffsetStore()
         self.store.start()
@@ -220,9 +225,11 @@ class Setup:
             worker_id="127.0.0.1:8083",
             plugins=plugins,
             transformer=ConfigTransformer({"env": EnvVarConfigProvider(self.env)}),
-            offset_reader=lambda name: EchoOffsets(OffsetReader(self.store, name)),
+            offset_reader=lambda name, config: EchoOffsets(OffsetReader(self.store, name)),
             make_task=self._make_task,
-            offsets=WorkerOffsets(self.store, _group, lambda group, timeout_s: self.groups),
+            offsets=WorkerOffsets(
+                SourceOffsets(self.store), _group, lambda group, timeout_s: self.groups, _no_producer
+            ),
             preview=self._preview,
             settings=WORKER_SETTINGS,
             task_stop_timeout_s=0.3,
@@ -245,7 +252,8 @@ class Setup:
 
     def serve(self, except_for: Iterable[str] = ()) -> None:
         """Lets the herder serve."""
-        self.herder.serve(self.worker, self.validator, "cluster", store=self.connectors, except_for=except_for)
+        self.config = LocalConfigStore(self.connectors, except_for=tuple(except_for))
+        self.herder.serve(HerderParts(self.worker, self.validator, self.config, self.statuses, SoleMember(), "cluster"))
 
     def put(self, name: str, cls: str = SOURCE, **config: str) -> None:
         """Creates or changes a connector; ``tasks_max`` stands for ``tasks.max``."""
@@ -266,6 +274,10 @@ class Setup:
 
 def _group(connector: str, config: Mapping[str, str]) -> Group:
     return Group(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
+
+
+def _no_producer(connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
+    raise AssertionError("A standalone worker has no transactions")
 
 
 def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 30) -> None:

@@ -26,10 +26,13 @@ class Feeder:
     Args:
         path: of the file.
         lines_at_once: fifty times a second.
+        line: what has the place of a number.
     """
 
-    def __init__(self, path: Path, lines_at_once: int = 40) -> None:
-        self._path, self._lines_at_once = path, lines_at_once
+    def __init__(
+        self, path: Path, lines_at_once: int = 40, line: bytes = b"line %08d, \xc3\xa4 bit longer than its number\n"
+    ) -> None:
+        self._path, self._lines_at_once, self._line = path, lines_at_once, line
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder")
 
@@ -46,7 +49,7 @@ class Feeder:
         with self._path.open("ab", buffering=0) as out:
             while not self._closed.wait(_PAUSE_S):
                 numbers = range(number, number + self._lines_at_once)
-                out.write(b"".join(b"line %08d, \xc3\xa4 bit longer than its number\n" % n for n in numbers))
+                out.write(b"".join(self._line % n for n in numbers))
                 number += self._lines_at_once
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections import defaultdict, deque
@@ -26,7 +27,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, Self, TypeVar
 
-from penstock.kafka.wire import Api
+from penstock.kafka.fields import Api
+from penstock.testing.scripted_login import ScriptedLogin
 
 T = TypeVar("T")
 
@@ -43,7 +45,14 @@ _CRC_FROM: Final = 21
 _REMEMBERED: Final = 5
 _SEQUENCES: Final = 1 << 31
 _LOOK_AGAIN_S: Final = 0.01
-_IMPLEMENTED: Final[Mapping[int, int]] = {Api.PRODUCE: 8, Api.METADATA: 1, Api.API_VERSIONS: 0, Api.INIT_PRODUCER_ID: 0}
+_IMPLEMENTED: Final[Mapping[int, int]] = {
+    Api.PRODUCE: 8,
+    Api.METADATA: 1,
+    Api.SASL_HANDSHAKE: 1,
+    Api.API_VERSIONS: 0,
+    Api.INIT_PRODUCER_ID: 0,
+    Api.SASL_AUTHENTICATE: 1,
+}
 
 
 # ------------------------------------------------------------------------------------------ what a test may want done
@@ -268,6 +277,8 @@ class ScriptedBroker(_Topics):
         requests: All that it was asked, in the order of reading.
         versions: What it says of itself; other requests end the connection.
         on_produce: Is asked what to do with each produce request for which `answer_next` has not said anything.
+        tls: What connections are encrypted with; set before `start`.
+        login: How clients log in; None where they need not.
     """
 
     def __init__(self, topics: Mapping[str, int] | None = None, *, _shared: _Shared | None = None) -> None:
@@ -276,6 +287,8 @@ class ScriptedBroker(_Topics):
         self.requests: list[RequestSeen] = []
         self.versions: dict[int, tuple[int, int]] = {api: (0, version) for api, version in _IMPLEMENTED.items()}
         self.on_produce: Callable[[ProduceSeen], Verdict | None] = lambda seen: None
+        self.tls: ssl.SSLContext | None = None
+        self.login: ScriptedLogin | None = None
         self._node = len(self._shared.ports) + 1
         self._shared.ports[self._node] = 0
         self._script: defaultdict[Api, deque[Verdict | None]] = defaultdict(deque)
@@ -319,6 +332,11 @@ class ScriptedBroker(_Topics):
         self._acceptor.start()
         return self
 
+    def advertise(self, port: int) -> None:
+        """Tell clients that this broker listens at another port: that of a proxy, until it is started again."""
+        with self._shared.changed:
+            self._shared.ports[self._node] = port
+
     def stop(self) -> None:
         """Close all connections and end all threads. What is delayed is not stored any more."""
         if self._stopping.is_set():
@@ -347,6 +365,13 @@ class ScriptedBroker(_Topics):
             thread.start()
 
     def _serve(self, connection: socket.socket, number: int) -> None:
+        if self.tls is None:
+            self._talk(connection, number)
+            return
+        with connection, contextlib.suppress(OSError):
+            self._talk(self.tls.wrap_socket(connection, server_side=True), number)
+
+    def _talk(self, connection: socket.socket, number: int) -> None:
         with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
             while len(size := stream.read(4)) == 4:
                 request = stream.read(int.from_bytes(size, "big"))
@@ -359,15 +384,25 @@ class ScriptedBroker(_Topics):
                     while stream.read(1 << 16):
                         pass
                     return
-                connection.sendall(struct.pack(">i", len(answer)) + answer)
+                if answer:
+                    connection.sendall(struct.pack(">i", len(answer)) + answer)
 
     def _answer(self, request: _Fields, connection: int) -> bytes | None:
-        """The answer without its size; None = the connection is to end."""
+        """The answer without its size; None = the connection is to end, nothing = nobody waits for one."""
         key, version, correlation = request.integers(">hhi")
         number = struct.pack(">i", correlation)
         lowest, highest = self.versions.get(key, (0, -1))
         if _IMPLEMENTED.get(key) != version or not lowest <= version <= highest:
             return number + self._versions(UNSUPPORTED_VERSION) if key == Api.API_VERSIONS else None
+        if self.login is not None and key != Api.API_VERSIONS:
+            client_id, at = request.string(), request.at
+            if key == Api.SASL_HANDSHAKE:
+                return number + self.login.handshake(request.string())
+            if key == Api.SASL_AUTHENTICATE:
+                return number + self.login.authenticate(connection, request.sized())
+            if not self.login.admits(connection):
+                return None
+            request.at = at - 2 - len((client_id or "").encode())
         seen = self._see(Api(key), request, connection)
         verdict = self._verdict(seen)
         if isinstance(verdict, Delay):
@@ -383,6 +418,8 @@ class ScriptedBroker(_Topics):
             self._shared.changed.notify_all()
         if verdict is LOSE_ANSWER or (verdict is SILENT and not self._waited(silence)):
             return None
+        if isinstance(seen, ProduceSeen) and seen.acks == 0:
+            return b""
         return number + (body[:-1] if verdict is GARBLED else body)
 
     def _see(self, api: Api, request: _Fields, connection: int) -> RequestSeen:
@@ -546,6 +583,10 @@ class _Fields:
             if byte < 128:
                 return (number >> 1) ^ -(number & 1)
             shift += 7
+
+    def sized(self) -> bytes:
+        """Bytes behind their length."""
+        return self._take(self.integers(">i")[0]) or b""
 
     def chunk(self) -> bytes | None:
         """Bytes behind their length as varint."""

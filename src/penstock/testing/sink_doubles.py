@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, SinkTask, TopicPartition
-from penstock.kafka.consumer import FetchedChunk, RebalanceListener, Subscription
+from penstock.kafka.consumer import FetchedChunk, RebalanceListener
+from penstock.kafka.subscription import Subscription
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.restarting import state_after
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks, Timing
-from penstock.worker.task_session import TaskSession, state_after
+from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorPolicy
 
 T0 = TopicPartition("t", 0)

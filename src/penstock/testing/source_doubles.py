@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
-from penstock.errors import KafkaException
+from penstock.errors import CommitOutcomeUnknownException, KafkaException
 from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, Receipts
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
+from penstock.stores.interface import OffsetStore
+from penstock.stores.offsets import OffsetWriter
+from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.offset_commit import OffsetCommitter
 
 WAIT_S = 30.0
 
@@ -75,6 +80,22 @@ class HookedTask(ScriptedTask):
 
     def commit_batch(self, frame: SourceFrame, acknowledged: int) -> None:
         self.told.append(("frame", acknowledged))
+
+
+def offset_committer(
+    task: SourceTask,
+    store: OffsetStore,
+    *,
+    interval_s: float = 60.0,
+    timeout_s: float = 5.0,
+    clock: Callable[[], float] = time.monotonic,
+    probe: Callable[[str], None] = lambda point: None,
+) -> OffsetCommitter:
+    """What commits the offsets of a task of the connector ``c`` that delivers at least once."""
+    writer = OffsetWriter(store, "c")
+    return OffsetCommitter(
+        CommitHooks(task), writer, interval_s=interval_s, timeout_s=timeout_s, clock=clock, probe=probe
+    )
 
 
 class FakePipeline:
@@ -238,6 +259,59 @@ class FakeProducer:
         return True
 
 
+class FakeTransactions(FakeProducer):
+    """The same with transactions: what is committed is in ``transactions``, values and offsets of each.
+
+    Attributes:
+        calls: What was asked, in order: ``init``, ``records``, ``offsets``, ``commit``, ``abort``.
+        fail: Raised by the next call of that name.
+        unanswered: How many times a commit is not answered.
+    """
+
+    def __init__(self, *, acknowledge: bool = True) -> None:
+        super().__init__(acknowledge=acknowledge)
+        self.calls: list[str] = []
+        self.transactions: list[tuple[list[str], dict[bytes, bytes | None]]] = []
+        self.fail: dict[str, Exception] = {}
+        self.unanswered = 0
+        self.ended: KafkaException | None = None
+        self._values: list[str] = []
+        self._offsets: dict[bytes, bytes | None] = {}
+
+    def init_transactions(self, timeout_s: float) -> None:
+        self._call("init")
+
+    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
+        self._call("records")
+        super().send(batch, receipts, rows=rows)
+        self._values += self.sent[-1].values
+
+    def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self._call("offsets")
+        self._offsets.update(entries)
+
+    def commit(self, timeout_s: float) -> None:
+        self._call("commit")
+        if self.unanswered:
+            self.unanswered -= 1
+            raise CommitOutcomeUnknownException("no answer")
+        self.transactions.append((self._values, self._offsets))
+        self._values, self._offsets = [], {}
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self._call("abort")
+        with self.changed:
+            self.open.clear()
+        self._values, self._offsets, self.ended = [], {}, None
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.aborted:
+            raise ProducerClosedException("aborted")
+        if (error := self.fail.pop(name, None)) is not None:
+            raise error
+
+
 class MemoryOffsets:
     """An offset store in memory; can fail."""
 
@@ -270,6 +344,18 @@ class MemoryOffsets:
 
     def entries(self) -> dict[bytes, bytes]:
         return dict(self.data)
+
+    @property
+    def topic(self) -> str:
+        return "offsets"
+
+    def records(
+        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        return list(entries.items())
+
+    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
+        self.set(entries)
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:
         with self.changed:

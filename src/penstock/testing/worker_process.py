@@ -19,7 +19,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 from penstock.broker import free_port
 from penstock.testing.spark_settings import QUICK_START
@@ -43,7 +43,12 @@ class WorkerProcess:
         bootstrap_servers: Kafka.
         settings: more worker properties.
         endable: whether `end_at` may be used.
+
+    Attributes:
+        module: what a worker of this kind is started with.
     """
+
+    module: ClassVar[str] = "penstock.cli.standalone"
 
     def __init__(
         self,
@@ -62,26 +67,36 @@ class WorkerProcess:
         self._orders = directory / "end-at"
         self._endable = endable
         self._copying: threading.Thread | None = None
-        self.add(
-            "worker.properties",
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-                "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-                "offset.storage.file.filename": str(directory / "offsets"),
-                "offset.flush.interval.ms": "500",
-                "listeners": f"http://127.0.0.1:{self.port}",
-                **QUICK_START,
-                **(settings or {}),
-            },
-        )
+        self.settings = {
+            "bootstrap.servers": bootstrap_servers,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "offset.flush.interval.ms": "500",
+            "listeners": f"http://127.0.0.1:{self.port}",
+            **QUICK_START,
+            **self.kept(),
+            **(settings or {}),
+        }
+        self.add("worker.properties", self.settings)
+
+    def kept(self) -> dict[str, str]:
+        """The settings that say where a worker of this kind keeps what outlives it."""
+        return {"offset.storage.file.filename": str(self.directory / "offsets")}
 
     # ---------------------------------------------------------------- files
     def add(self, name: str, settings: Mapping[str, str]) -> None:
         """Writes a properties file and adds it to the command."""
+        self.arguments.append(str(self._written(name, settings)))
+
+    def change(self, settings: Mapping[str, str]) -> None:
+        """Changes worker properties; the next start reads them."""
+        self.settings |= settings
+        self._written("worker.properties", self.settings)
+
+    def _written(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.directory / name
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-        self.arguments.append(str(path))
+        return path
 
     def text(self) -> str:
         """All that was printed so far."""
@@ -94,7 +109,7 @@ class WorkerProcess:
         Args:
             piped: what it prints goes through a pipe, for `limit_files`.
         """
-        module = ["penstock.testing.ending_worker", str(self._orders)] if self._endable else ["penstock.cli.standalone"]
+        module = ["penstock.testing.ending_worker", str(self._orders)] if self._endable else [self.module]
         command = [sys.executable, "-S", "-c", _GIVE_UP_FILE_RIGHTS, sys.executable]
         # With the fault handler, so that a worker that does not end can tell what its threads do.
         command += ["-X", "faulthandler", "-m", *module, *self.arguments]

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
+from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, setting
 from penstock.data import Schema, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.types import CLEAN_SCALAR, SCALAR, Form, Physical
-from penstock.pipeline.variant_columns import get_field, put_field
-from penstock.transforms.cast_columns import SPARK_TYPES, Casted, cast_typed, cast_variant, casted_layout
+from penstock.transforms.cast_columns import SPARK_TYPES, Casted, cast_typed, casted_layout
 from penstock.transforms.cast_values import cast_schema, cast_value, casts_of, parse_spec
 from penstock.transforms.requirements import require_map, require_struct
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
-from penstock.transforms.sides import Demand, null_variant, side_of, with_side
+from penstock.transforms.settings import null_replacement, replaces_nulls
+from penstock.transforms.sides import Demand, side_of, with_side
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 if TYPE_CHECKING:
@@ -42,17 +42,17 @@ def _check_spec(name: str, value: object) -> None:
     parse_spec(cast("list[str]", value))
 
 
-CONFIG: Final = define_null_replacement(
-    ConfigDef().define(
-        "spec",
-        ConfigType.LIST,
+class CastConfig(AbstractConfig):
+    """The settings of ``Cast``."""
+
+    spec: tuple[str, ...] = setting(
         validator=LambdaValidator(_check_spec, "list of colon-delimited pairs, e.g. <code>foo:bar,abc:xyz</code>"),
         importance=Importance.HIGH,
         doc="List of fields and the type to cast them to of the form field1:type,field2:type to cast fields of Maps "
         "or Structs. A single type to cast the entire value. Valid types are int8, int16, int32, int64, float32, "
         "float64, boolean, and string. Note that binary fields can only be cast to string.",
     )
-)
+    replace_null_with_default: bool | None = null_replacement()
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,24 @@ class CastTo(Step):
     def _whole(self) -> Type | None:
         return dict(self.casts).get(None)
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Not when a whole object is cast, nor when a map inside of it is."""
         known = shape.side(self.side)
         if not known.is_object:
-            return True
+            return super().takes(shape)
         members = members_of(known)
         named = [members[name] for name, _ in self.casts if name is not None and name in members]
         return self._whole is None and not any(one.is_object for one in named)
 
     def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``. Values without a schema have the type of their kind."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
         if known.is_object:
             return self._plan_members(shape, known)
         if known.schema is None:
-            return self._plan_schemaless(shape, known)
+            return self._plan_kind(shape, known)
         try:
             schema = cast_schema(known.schema, self.casts)
         except DataException as error:
@@ -162,40 +164,23 @@ class CastTo(Step):
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _plan_schemaless(self, shape: Shape, known: Side) -> StepPlan:
-        names = frozenset({self.side})
-        plain = shape.with_side(self.side, Side.of(None))
-        if self._whole is None:
-            unfit = self._demand.unfit(shape, null_passes=True)
-            return StepPlan(plain, self._make_object, names, names) if unfit is None else unfit
-        target = self._whole
-        if known.is_variant:
-            return StepPlan(plain, lambda bag, keep: self._make_variant(bag, keep, target), names, names)
-        carrier, physical = known.carrier, known.physical
-        assert carrier is not None, "what is no VARIANT has a carrier"
+    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
+        """Values of one kind: they are what the cast makes of it, or no maps."""
+        unfit = self._demand.unfit(shape, null_passes=True)
+        carrier, target = known.carrier, self._whole
+        assert unfit is not None, "maps do not come here"
+        assert carrier is not None, "nor do values of mixed kinds"
+        if target is None:
+            return unfit
+        kind = _SCHEMALESS.get(target, target)
 
         def make(bag: Bag, keep: Keep) -> Made:
-            casted = cast_typed(bag.side(self.side), carrier, physical, target, keep)
-            return Made({self.side: casted.column.cast("variant")}, _faults(casted))
+            casted = cast_typed(bag.side(self.side), carrier, known.physical, target, keep)
+            return Made({self.side: casted.column.cast(SPARK_TYPES[kind])}, _faults(casted))
 
-        if carrier.type is target is Type.STRING:
-            return StepPlan(shape)
-        return StepPlan(plain, make, names, names)
-
-    def _make_variant(self, bag: Bag, keep: Keep, target: Type) -> Made:
-        value = bag.side(self.side)
-        casted = cast_variant(value, target, keep)
-        return Made({self.side: casted.column}, _faults(casted))
-
-    def _make_object(self, bag: Bag, keep: Keep) -> Made:
-        value = original = bag.side(self.side)
-        faults: list[Fault] = []
-        for name, target in self.casts:
-            casted = cast_variant(keep(get_field(original, name or "")), target, keep)
-            value = put_field(value, name or "", F.coalesce(casted.column, null_variant()))
-            faults += _faults(casted)
-        value = keep(value)
-        return Made({self.side: value}, [self._demand.map_fault(original, value), *faults])
+        names = frozenset({self.side})
+        side = Side(None, casted_layout(carrier, known.physical, target), Schema(kind, optional=True))
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
 
 
 def _faults(casted: Casted) -> list[Fault]:
@@ -207,15 +192,17 @@ def _faults(casted: Casted) -> list[Fault]:
 class _Cast(ColumnTransform, Transformation):
     side: ClassVar[SideName]
     _casts: tuple[tuple[str | None, Type], ...] = ()
+    _wanted: Mapping[str | None, Type] = MappingProxyType({})
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._casts = casts_of(parse_spec(cast("list[str]", values["spec"])))
-        self._defaults = replaces_nulls(values)
+        config = CastConfig.parse(props)
+        self._casts = casts_of(parse_spec(config.spec))
+        self._wanted = dict(self._casts)
+        self._defaults = replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return CastConfig.definition()
 
     def step(self) -> Step:
         return CastTo(self.side, self._casts, self._defaults)
@@ -225,13 +212,14 @@ class _Cast(ColumnTransform, Transformation):
         schema, value = side_of(record, self.side)
         if value is None:
             return record
-        wanted = dict(self._casts)
+        wanted = self._wanted
         updated = None if schema is None else cast_schema(schema, self._casts)
         if None in wanted:
             return with_side(record, self.side, updated, cast_value(schema, value, wanted[None]))
         if schema is None or updated is None:
             changed = dict(require_map(value, _PURPOSE))
-            changed.update((name, cast_value(None, changed.get(name), target)) for name, target in self._casts)
+            for name, target in self._casts:
+                changed[name] = cast_value(None, changed.get(name), target)
             return with_side(record, self.side, None, changed)
         struct = require_struct(value, schema, _PURPOSE)
         values = [field_value(struct, one, defaults=self._defaults) for one in struct.schema.fields]

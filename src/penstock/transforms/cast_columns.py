@@ -1,6 +1,6 @@
 """Values of Connect's primitive types as values of another, as Spark columns; the rules are those of Java's casts.
 
-Main functions: ``cast_typed`` (a column with schema) and ``cast_variant`` (schemaless values).
+Main function: ``cast_typed``.
 
 Integers wrap, floats stop at the limits of int64 and int32 and are then wrapped to what is narrower, strings are read
 as Java's ``parseInt`` and ``parseDouble`` do, numbers print as Java prints them.
@@ -25,9 +25,6 @@ from penstock.pipeline.java_dates.parsing import ascii_digits_column
 from penstock.pipeline.java_text import java_text
 from penstock.pipeline.step import Keep, unnamed
 from penstock.pipeline.types import CLEAN_SCALAR, Form, Physical, logical_name
-from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
-from penstock.pipeline.variant_columns import java_class_of
-from penstock.transforms.sides import scalar, with_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -62,7 +59,6 @@ SPARK_TYPES: Final = {
 TIME: Final = compile_pattern("HH:mm:ss.SSS'Z'")
 DATE: Final = compile_pattern("yyyy-MM-dd")
 TIMESTAMP: Final = compile_pattern("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
-_WHOLE_NUMBERS: Final = frozenset(WIDTHS)
 _FLOATS: Final = frozenset((Type.FLOAT32, Type.FLOAT64))
 _WIDE: Final = "decimal(38,0)"
 
@@ -85,7 +81,6 @@ def casted_layout(schema: Schema, physical: Physical, target: Type) -> Physical:
     return CLEAN_SCALAR if target is not Type.STRING or schema.type is not Type.STRING else physical
 
 
-# --------------------------------------------------------------------------------------------------------- with schema
 def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type, keep: Keep = unnamed) -> Casted:
     """Casts a column with schema. The column is used several times.
 
@@ -219,55 +214,3 @@ def _from_number_column(number: Column, target: Type) -> Column:
     if target is Type.BOOLEAN:
         return F.when(number.isNotNull(), wrapped != 0)
     return F.when(number.isNotNull(), _narrowed(wrapped, target))
-
-
-# ---------------------------------------------------------------------------------------------------------- schemaless
-def cast_variant(column: Column, target: Type, keep: Keep) -> Casted:
-    """Casts schemaless values, each by its kind.
-
-    What the kinds need together is more than the JVM compiles as one method, so it is evaluated without generated
-    code: a value passes through few of these expressions.
-    """
-    made = keep(apart(with_kind(column), lambda one: _by_kind(one, target)))
-    return Casted(made.getField("made"), made.getField("problem"))
-
-
-def _by_kind(pair: Column, target: Type) -> Column:
-    kind = pair.getField("k")
-    made = F.when(kind == "VOID", F.parse_json(F.lit("null")))
-    problem = F.when(kind.isNull() | (kind == "VOID"), F.lit(None).cast("string"))
-    for name, source in _KINDS.items():
-        casted = cast_typed(scalar(pair, name), Schema(source, optional=True), _SCALAR, target)
-        made = made.when(kind == name, casted.column.cast("variant"))
-        problem = problem.when(kind == name, F.lit(None) if casted.problem is None else casted.problem)
-    return F.struct(made.alias("made"), problem.otherwise(_unknown(pair)).alias("problem"))
-
-
-def _unknown(pair: Column) -> Column:
-    kind = pair.getField("k")
-    foreign = kind.rlike("^(?:DECIMAL|DATE|TIMESTAMP)")
-    for tag in (DECIMAL_TAG, TIME_TAG):
-        foreign = foreign | kind.startswith(f"OBJECT<`{tag}`") | kind.startswith(f"OBJECT<{tag}")
-    struct = kind.startswith(f"OBJECT<`{STRUCT_TAG}`") | kind.startswith(f"OBJECT<{STRUCT_TAG}")
-    passed = F.concat(
-        F.lit("Cast transformation was passed a value of type class "),
-        java_class_of(pair.getField("v")),
-        F.lit(" which is not supported by Connect's data API"),
-    )
-    return (
-        F.when(foreign, passed)
-        .when(struct, F.lit(no_input("STRUCT")))
-        .when(kind.startswith("ARRAY<"), F.lit(no_input("ARRAY")))
-        .otherwise(F.lit(no_input("MAP")))
-    )
-
-
-_SCALAR: Final = Physical(Form.SCALAR)
-_KINDS: Final = {
-    "BIGINT": Type.INT64,
-    "STRING": Type.STRING,
-    "DOUBLE": Type.FLOAT64,
-    "BOOLEAN": Type.BOOLEAN,
-    "FLOAT": Type.FLOAT32,
-    "BINARY": Type.BYTES,
-}

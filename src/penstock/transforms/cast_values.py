@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final, cast
 
 from penstock.data import Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, java_double, java_float
-from penstock.data.text import java_decimal, nearest_float32, round_to_float32
+from penstock.data.text import Float32, java_decimal, nearest_float32, round_to_float32
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.java_dates import print_millis
 from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
@@ -128,6 +128,12 @@ def cast_value(schema: Schema | None, value: object, target: Type) -> object:
     """
     if value is None:
         return None
+    made = _cast(schema, value, target)
+    # Nothing else says later what it is.
+    return Float32(made) if schema is None and target is Type.FLOAT32 and isinstance(made, float) else made
+
+
+def _cast(schema: Schema | None, value: object, target: Type) -> object:
     kind = _type_of(value) if schema is None else schema.type
     if kind not in INPUTS:
         raise DataException(no_input(kind.name))
@@ -166,6 +172,7 @@ def _type_of(value: object) -> Type:
 _PYTHON_TYPES: Final[tuple[tuple[type, Type], ...]] = (
     (bool, Type.BOOLEAN),
     (int, Type.INT64),
+    (Float32, Type.FLOAT32),
     (float, Type.FLOAT64),
     (str, Type.STRING),
     (bytes, Type.BYTES),

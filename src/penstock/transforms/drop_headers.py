@@ -12,18 +12,22 @@ from typing import ClassVar, Final, cast
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, ValidList
+from penstock.config import AbstractConfig, ConfigDef, Importance, ValidList, setting
 from penstock.data import ConnectHeaders
 from penstock.pipeline.header_columns import without_headers
 from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Step, StepPlan
 
-CONFIG: Final = ConfigDef().define(
-    "headers",
-    ConfigType.LIST,
-    validator=ValidList.any_non_duplicate(empty_allowed=False, null_allowed=False),
-    importance=Importance.HIGH,
-    doc="The name of the headers to be removed.",
-)
+
+class DropHeadersConfig(AbstractConfig):
+    """The settings of ``DropHeaders``."""
+
+    headers: tuple[str, ...] = setting(
+        validator=ValidList.any_non_duplicate(empty_allowed=False, null_allowed=False),
+        importance=Importance.HIGH,
+        doc="The name of the headers to be removed.",
+    )
+
+
 _HEADERS: Final = frozenset({"headers"})
 
 
@@ -33,10 +37,9 @@ class Drop(Step):
 
     keys: tuple[str, ...]
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+
         def make(bag: Bag, keep: Keep) -> Made:
             return Made({"headers": without_headers(bag.headers, self.keys)})
 
@@ -50,12 +53,15 @@ class DropHeaders(ColumnTransform, Transformation):
     _keys: tuple[str, ...] = ()
 
     def configure(self, props: Mapping[str, object]) -> None:
-        self._keys = tuple(cast("list[str]", CONFIG.parse(props)["headers"]))
+        """See ``Transformation``."""
+        self._keys = DropHeadersConfig.parse(props).headers
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Transformation``."""
+        return DropHeadersConfig.definition()
 
     def step(self) -> Step:
+        """See ``ColumnTransform``."""
         return Drop(self._keys)
 
     def apply(self, record: R) -> R:

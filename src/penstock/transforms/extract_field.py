@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.config import AbstractConfig, ConfigDef, setting
 from penstock.data import Field, Schema
 from penstock.errors import DataException, java_class_name
 from penstock.pipeline.java_classes import java_class
@@ -34,29 +34,30 @@ from penstock.pipeline.step import (
 )
 from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import Physical
-from penstock.pipeline.variant_columns import get_field, is_map, java_class_of
-from penstock.transforms.field_path import NESTED, SYNTAX_CONFIG, FieldPath, define_syntax, parse_path
+from penstock.transforms.field_path import FieldPath, field_syntax, parse_path
 from penstock.transforms.requirements import (
     UnknownFieldError,
     is_struct,
     map_fault,
-    no_map,
     no_struct,
     require_map,
     require_struct,
 )
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
+from penstock.transforms.settings import null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import field_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _PURPOSE: Final = "field extraction"
-CONFIG: Final = define_syntax(
-    define_null_replacement(
-        ConfigDef().define("field", ConfigType.STRING, importance=Importance.MEDIUM, doc="Field name to extract.")
-    )
-)
+
+
+class ExtractFieldConfig(AbstractConfig):
+    """The settings of ``ExtractField``."""
+
+    field: str | None = setting(doc="Field name to extract.")
+    replace_null_with_default: bool | None = null_replacement()
+    field_syntax_version: str | None = field_syntax()
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,12 @@ class Extract(Step):
     defaults: bool
     bounds_text: ClassVar[bool] = True
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Objects only where the path leads to a member."""
         known = shape.side(self.side)
-        return not known.is_object or (bool(self.path.steps) and self._found(known) is not None)
+        if known.is_object:
+            return bool(self.path.steps) and self._found(known) is not None
+        return not known.is_variant
 
     def _found(self, known: Side) -> Member | None:
         """The member at the end of the path; None = a step is missing, or leads into a scalar."""
@@ -82,11 +86,12 @@ class Extract(Step):
         return found
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         known = shape.side(self.side)
         if known.is_object:
             return self._plan_members(shape, known)
         if known.schema is None:
-            return self._plan_object(shape, known)
+            return self._plan_kind(shape, known)
         try:
             fields = self.path.fields(known.schema)
             error: Exception | None = None if fields else UnknownFieldError(f"Unknown field: {self.path.text}")
@@ -150,41 +155,15 @@ class Extract(Step):
         side = Side(None, found.physical, found.schema)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
-        names = frozenset({self.side})
-        if known.absent:
-            return StepPlan(shape.with_side(self.side, NOTHING))
-        if not known.is_variant:
-
-            def fail(bag: Bag, keep: Keep) -> Made:
-                fault = map_fault(bag.side(self.side), known, _PURPOSE, or_null=True)
-                return Made({self.side: F.lit(None).cast("variant")}, () if fault is None else (fault,))
-
-            return StepPlan(shape.with_side(self.side, Side.of(None)), fail, names, names)
+    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
+        """Values of one kind, which are no maps: null passes alone."""
 
         def make(bag: Bag, keep: Keep) -> Made:
-            value = keep(bag.side(self.side))
-            first = map_fault(value, known, _PURPOSE, or_null=True)
-            faults = [first] if first is not None else []
-            if not self.path.steps:
-                faults.append(self._no_steps(value))
-            for step in self.path.steps[:-1]:
-                value = keep(get_field(value, step))
-                bad = value.isNotNull() & ~F.is_variant_null(value) & ~is_map(value)
-                message = F.concat(F.lit(no_map(NESTED)), java_class_of(value))
-                faults.append(Fault(bad, message, DataException.java_name))
-            for step in self.path.steps[-1:]:
-                value = get_field(value, step)
-            return Made({self.side: value}, faults)
+            fault = map_fault(bag.side(self.side), known, _PURPOSE, or_null=True)
+            return Made({self.side: F.lit(None)}, () if fault is None else (fault,))
 
-        return StepPlan(shape.with_side(self.side, Side.of(None)), make, names, names)
-
-    def _no_steps(self, value: Column) -> Fault:
-        try:
-            self.path.ensure_steps()
-        except ValueError as error:
-            return Fault(value.isNotNull() & ~F.is_variant_null(value), str(error), java_class_name(error))
-        raise AssertionError("the path has steps")
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, NOTHING), make, frozenset() if known.absent else names, names)
 
 
 class _ExtractField(ColumnTransform, Transformation):
@@ -193,12 +172,12 @@ class _ExtractField(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._path = parse_path(cast("str | None", values["field"]), values[SYNTAX_CONFIG])
-        self._defaults = replaces_nulls(values)
+        config = ExtractFieldConfig.parse(props)
+        self._path = parse_path(config.field, config.field_syntax_version)
+        self._defaults = replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return ExtractFieldConfig.definition()
 
     def step(self) -> Step:
         return Extract(self.side, self._path, self._defaults)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance
+from penstock.config import CaseInsensitiveValidString, Importance, setting
 from penstock.data import Field, Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
 from penstock.transforms.requirements import NullPointerError, require_map, require_struct
@@ -33,11 +33,9 @@ class NoStepsError(ValueError):
     java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
 
 
-def define_syntax(definition: ConfigDef) -> ConfigDef:
-    """Adds ``field.syntax.version``."""
-    return definition.define(
-        SYNTAX_CONFIG,
-        ConfigType.STRING,
+def field_syntax() -> Any:
+    """The field ``field_syntax_version: str | None`` of an `AbstractConfig`."""
+    return setting(
         default="V1",
         validator=CaseInsensitiveValidString("V1", "V2"),
         importance=Importance.HIGH,

@@ -28,10 +28,8 @@ def _drop(bag: Bag, keep: Keep) -> Made:
 class DropAll(Step):
     """Drops every record."""
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         return StepPlan(shape, _drop)
 
 
@@ -44,9 +42,11 @@ class Filter(ColumnTransform, Transformation):
         """Takes no settings."""
 
     def config(self) -> ConfigDef:
+        """See ``Transformation``. There is no setting."""
         return CONFIG
 
     def step(self) -> Step:
+        """See ``ColumnTransform``."""
         return DropAll()
 
     def apply(self, record: R) -> R | None:

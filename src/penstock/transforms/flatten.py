@@ -15,19 +15,15 @@ from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.config import AbstractConfig, ConfigDef, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
-from penstock.pipeline.expressions import apart
 from penstock.pipeline.objects import Member, Members, members_of, object_column, object_side
-from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
+from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.text_bounds import unbounded
 from penstock.pipeline.types import Form, Physical, spark_type
-from penstock.pipeline.variant import DECIMAL_TAG, MAP_TAG, STRUCT_TAG, TIME_TAG
-from penstock.pipeline.variant_columns import java_class_of
 from penstock.transforms.requirements import (
     java_class_of_value,
-    key_fault,
     require_map,
     require_struct,
     with_string_keys,
@@ -40,20 +36,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PURPOSE: Final = "flattening"
-#: So many levels of maps are taken apart by expressions of their own, deeper ones in a loop.
-_UNROLLED: Final = 3
-_ENTRIES: Final = "array<struct<key:string,value:variant,kind:string>>"
-#: Objects of these kinds are no maps; see ``penstock.pipeline.variant``.
-_STANDS_FOR: Final = "^OBJECT<`?(?:" + "|".join((STRUCT_TAG, TIME_TAG, DECIMAL_TAG)) + ")`?:"
 
-CONFIG: Final = ConfigDef().define(
-    "delimiter",
-    ConfigType.STRING,
-    default=".",
-    importance=Importance.MEDIUM,
-    doc="Delimiter to insert between field names from the input record when generating field names for the "
-    "output record",
-)
+
+class FlattenConfig(AbstractConfig):
+    """The settings of ``Flatten``."""
+
+    delimiter: str | None = setting(
+        default=".",
+        doc="Delimiter to insert between field names from the input record when generating field names for the "
+        "output record",
+    )
 
 
 @dataclass(frozen=True)
@@ -162,25 +154,25 @@ class Flat(Step):
     def _demand(self) -> Demand:
         return Demand(_PURPOSE, self.side)
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Objects only where all records have the same leaves, and no two of them one name."""
         known = shape.side(self.side)
         if not known.is_object:
-            return True
+            return super().takes(shape)
         leaves = list(_member_leaves(members_of(known), self.delimiter))
         names = {leaf.name for leaf in leaves}
         # A map that is null is a leaf itself, so which leaves there are depends on the record.
         return len(names) == len(leaves) and all(leaf.schema.type is not Type.STRUCT for leaf in leaves)
 
     def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``."""
         unfit = self._demand.unfit(shape, null_passes=True)
         if unfit is not None:
             return unfit
         names = frozenset({self.side})
         known = shape.side(self.side)
-        if known.is_object:
-            return self._plan_members(shape, known)
         if known.schema is None:
-            return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, names, names)
+            return self._plan_members(shape, known)
         try:
             schema, leaves = flattened(known.schema, known.physical, self.delimiter)
         except DataException as error:
@@ -233,99 +225,18 @@ class Flat(Step):
         side = object_side(members, present=known.present)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _make_object(self, bag: Bag, keep: Keep) -> Made:
-        value = bag.side(self.side)
-        top = _entries(value)
-        flat = keep(apart(top, lambda entries: self._expanded(entries, _UNROLLED)))
-        odd = keep(F.get(F.filter(flat, lambda one: ~_is_plain(one)), F.lit(0)))
-        message = apart(odd, _problem)
-        pairs = F.transform(flat, lambda one: F.struct(one.getField("key"), one.getField("value")))
-        made = F.coalesce(F.to_variant_object(F.map_from_entries(pairs)), value)
-        odd_key = odd.getField("key").endswith(MAP_TAG)
-        return Made(
-            {self.side: made},
-            [
-                self._demand.map_fault(value, flat),
-                key_fault(odd_key),
-                Fault(odd.isNotNull(), message, DataException.java_name),
-            ],
-        )
-
-    def _expanded(self, entries: Column, levels: int) -> Column:
-        """The entries without any that are maps."""
-        nested = F.exists(entries, _is_nested)
-        if levels == 0:
-            # As many rounds as there are maps are enough.
-            text = F.array_join(F.transform(entries, lambda one: one.getField("kind")), "")
-            maps = F.length(text) - F.length(F.replace(text, F.lit("OBJECT<"), F.lit("OBJECT")))
-            rounds = F.sequence(F.lit(1), maps + 1)
-            return F.when(nested, F.aggregate(rounds, entries, lambda state, _: self._opened(state))).otherwise(entries)
-        opened = apart(self._opened(entries), lambda one: self._expanded(one, levels - 1))
-        return F.when(nested, opened).otherwise(entries)
-
-    def _opened(self, entries: Column) -> Column:
-        """The entries with the contents of maps in place of the maps."""
-
-        def opened(one: Column) -> Column:
-            name = one.getField("key")
-            prefix = F.when(name == "", F.lit("")).otherwise(F.concat(name, F.lit(self.delimiter)))
-            inner = _entries(one.getField("value"), prefix)
-            return F.when(_is_nested(one), inner).otherwise(F.array(one).cast(_ENTRIES))
-
-        return F.flatten(F.transform(entries, opened))
-
-
-def _entries(value: Column, prefix: Column | None = None) -> Column:
-    """The entries of a VARIANT object, each with its kind; null for what is no object."""
-    found = F.map_entries(F.try_variant_get(value, "$", "map<string,variant>"))
-
-    def entry(one: Column) -> Column:
-        key = one.getField("key") if prefix is None else F.concat(prefix, one.getField("key"))
-        content = one.getField("value")
-        return F.struct(key.alias("key"), content.alias("value"), F.schema_of_variant(content).alias("kind"))
-
-    return F.transform(found, entry).cast(_ENTRIES)
-
-
-def _is_nested(entry: Column) -> Column:
-    """Whether an entry is a map: an object that stands for nothing else."""
-    kind = entry.getField("kind")
-    return F.coalesce(kind.startswith("OBJECT<") & ~kind.rlike(_STANDS_FOR), F.lit(False))
-
-
-def _is_plain(entry: Column) -> Column:
-    """Whether an entry may be in the flat map."""
-    kind = entry.getField("kind")
-    scalar = kind.isin("BIGINT", "STRING", "DOUBLE", "BOOLEAN", "VOID", "BINARY", "FLOAT")
-    return (kind.isNull() | scalar | kind.startswith("ARRAY<")) & ~entry.getField("key").endswith(MAP_TAG)
-
-
-def _problem(entry: Column) -> Column:
-    """Why an entry cannot be in the flat map."""
-    java = java_class_of(entry.getField("value"))
-    no_struct = F.concat(
-        F.lit("Flatten transformation does not support class "),
-        java,
-        F.lit(" for record without schemas (for field "),
-        entry.getField("key"),
-        F.lit(")."),
-    )
-    start, end = _unknown("\0").split("\0")
-    unknown = F.concat(F.lit(start), java, F.lit(end))
-    return F.when(entry.getField("kind").rlike(f"^OBJECT<`?{STRUCT_TAG}`?:"), no_struct).otherwise(unknown)
-
 
 class _Flatten(ColumnTransform, Transformation):
     side: ClassVar[SideName]
     _delimiter: str = "."
 
     def configure(self, props: Mapping[str, object]) -> None:
-        delimiter = cast("str | None", CONFIG.parse(props)["delimiter"])
+        delimiter = FlattenConfig.parse(props).delimiter
         # Java puts a null delimiter together with names as text.
         self._delimiter = "null" if delimiter is None else delimiter
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return FlattenConfig.definition()
 
     def step(self) -> Step:
         return Flat(self.side, self._delimiter)

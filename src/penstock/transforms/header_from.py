@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, ValidString
+from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, ValidString, setting
 from penstock.data import ConnectHeaders, Header, Schema, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
@@ -23,7 +23,6 @@ from penstock.pipeline.objects import Members, members_of, object_column, object
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
 from penstock.pipeline.variant_building import null_variant, variant_of
-from penstock.pipeline.variant_columns import get_field, without_fields
 from penstock.transforms.requirements import (
     NullPointerError,
     is_struct,
@@ -33,7 +32,7 @@ from penstock.transforms.requirements import (
     require_struct,
     struct_fault,
 )
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
+from penstock.transforms.settings import null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
@@ -47,31 +46,29 @@ def _ensure_not_empty(name: str, value: object) -> None:
 
 _NOT_EMPTY: Final = LambdaValidator(_ensure_not_empty, "non-empty list")
 
-CONFIG: Final = define_null_replacement(
-    ConfigDef()
-    .define(
-        "fields",
-        ConfigType.LIST,
+
+class HeaderFromConfig(AbstractConfig):
+    """The settings of ``HeaderFrom``."""
+
+    fields: tuple[str, ...] = setting(
         validator=_NOT_EMPTY,
         importance=Importance.HIGH,
         doc="Field names in the record whose values are to be copied or moved to headers.",
     )
-    .define(
-        "headers",
-        ConfigType.LIST,
+    headers: tuple[str, ...] = setting(
         validator=_NOT_EMPTY,
         importance=Importance.HIGH,
         doc="Header names, in the same order as the field names listed in the fields configuration property.",
     )
-    .define(
-        "operation",
-        ConfigType.STRING,
+    operation: str = setting(
         validator=ValidString("move", "copy"),
         importance=Importance.HIGH,
         doc="Either <code>move</code> if the fields are to be moved to the headers (removed from the key/value), "
         "or <code>copy</code> if the fields are to be copied to the headers (retained in the key/value).",
     )
-)
+    replace_null_with_default: bool | None = null_replacement()
+
+
 _NO_FIELD: Final = (
     'Cannot invoke "org.apache.kafka.connect.data.Field.schema()" because the return value of '
     '"org.apache.kafka.connect.data.Schema.field(String)" is null: the schema has no field '
@@ -105,9 +102,12 @@ class FieldsToHeaders(Step):
         """What needs a Struct or Map, for messages."""
         return "header move" if self.move else "header copy"
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Not when all members would be moved."""
         known = shape.side(self.side)
-        return not known.is_object or not self.move or bool(self._left(known))
+        if known.is_object:
+            return not self.move or bool(self._left(known))
+        return not known.is_variant
 
     def _left(self, known: Side) -> Members:
         """The members that stay."""
@@ -115,30 +115,19 @@ class FieldsToHeaders(Step):
         return {name: one for name, one in members_of(known).items() if name not in gone}
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         known = shape.side(self.side)
         if known.is_object:
             return self._plan_members(shape, known)
-        names = frozenset({self.side, "headers"})
         if known.schema is not None and is_struct(known):
             return self._plan_struct(shape, known, known.schema)
-        if not known.is_variant:
 
-            def fail(bag: Bag, keep: Keep) -> Made:
-                column = bag.side(self.side)
-                of = struct_fault if known.schema is not None else map_fault
-                return Made(faults=_some(of(column, known, self.purpose)))
+        def fail(bag: Bag, keep: Keep) -> Made:
+            column = bag.side(self.side)
+            of = struct_fault if known.schema is not None else map_fault
+            return Made(faults=_some(of(column, known, self.purpose)))
 
-            return StepPlan(shape, fail, frozenset() if known.absent else frozenset({self.side}))
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            column = keep(bag.side(self.side))
-            entries = [header_entry(key, get_field(column, field), SCHEMALESS_HEADER) for field, key in self.pairs]
-            columns = {"headers": with_headers(bag.headers, entries)}
-            if self.move:
-                columns[self.side] = without_fields(column, [field for field, _ in self.pairs])
-            return Made(columns, _some(map_fault(column, known, self.purpose)))
-
-        return StepPlan(shape, make, names, names if self.move else frozenset({"headers"}))
+        return StepPlan(shape, fail, frozenset() if known.absent else frozenset({self.side}))
 
     def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
         members, left = members_of(known), self._left(known)
@@ -225,16 +214,15 @@ class _HeaderFrom(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        fields, headers = cast("list[str]", values["fields"]), cast("list[str]", values["headers"])
-        if len(fields) != len(headers):
+        config = HeaderFromConfig.parse(props)
+        if len(config.fields) != len(config.headers):
             raise ConfigException("'fields' config must have the same number of elements as 'headers' config.")
-        self._pairs = tuple(zip(fields, headers, strict=True))
-        self._move = values["operation"] == "move"
-        self._defaults = replaces_nulls(values)
+        self._pairs = tuple(zip(config.fields, config.headers, strict=True))
+        self._move = config.operation == "move"
+        self._defaults = replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return HeaderFromConfig.definition()
 
     def step(self) -> Step:
         return FieldsToHeaders(self.side, self._pairs, self._move, self._defaults)

@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import ClassVar, Final, cast
+from typing import ClassVar, cast
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance
-from penstock.data import Schema, SchemaBuilder, Struct
+from penstock.config import AbstractConfig, ConfigDef, setting
+from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException, SchemaBuilderException
-from penstock.pipeline.objects import members_of, object_member, object_side
+from penstock.pipeline.objects import Member, members_of, object_member, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.pipeline.variant_columns import map_of_null, object_of
 from penstock.transforms.struct_copies import null_in
 
-CONFIG: Final = ConfigDef().define(
-    "field",
-    ConfigType.STRING,
-    importance=Importance.MEDIUM,
-    doc="Field name for the single field that will be created in the resulting Struct or Map.",
-)
+
+class HoistFieldConfig(AbstractConfig):
+    """The settings of ``HoistField``."""
+
+    field: str | None = setting(
+        doc="Field name for the single field that will be created in the resulting Struct or Map."
+    )
 
 
 @lru_cache(maxsize=256)
@@ -47,8 +47,10 @@ class Hoist(Step):
     field: str | None
     bounds_text: ClassVar[bool] = True
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return self.field is not None
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Without a schema only if the field has a name."""
+        known = shape.side(self.side)
+        return known.schema is not None or (bool(self.field) and not known.is_variant)
 
     @property
     def _name(self) -> str:
@@ -56,26 +58,31 @@ class Hoist(Step):
         return self.field
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         known = shape.side(self.side)
-        if known.is_object:
-            return self._plan_members(shape, known)
-        reads = frozenset() if known.absent else frozenset({self.side})
-        writes = frozenset({self.side})
         if known.schema is None:
-            return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, reads, writes)
+            return self._plan_members(shape, known)
+        names = frozenset({self.side})
         schema = _hoisted(known.schema, self.field)
         # A null that is required fails here.
         complete = known.complete or not known.physical.children
         side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True, complete=complete)
         checked = not known.schema.optional and not known.present
         make = partial(self._make_present, known.schema) if checked else self._make_struct
-        return StepPlan(shape.with_side(self.side, side), make, reads, writes)
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
-        member = object_member(members_of(known), optional=not known.present)
+        if known.is_object:
+            member = object_member(members_of(known), optional=not known.present)
+        else:
+            member = Member.of(Type.STRING) if known.carrier is None else Member(known.carrier, known.physical)
         names = frozenset({self.side})
         side = object_side({self._name: member}, present=True)
-        return StepPlan(shape.with_side(self.side, side), self._make_struct, names, names)
+        make = self._make_null if known.absent else self._make_struct
+        return StepPlan(shape.with_side(self.side, side), make, frozenset() if known.absent else names, names)
+
+    def _make_null(self, bag: Bag, keep: Keep) -> Made:
+        return Made({self.side: F.struct(F.lit(None).cast("string").alias(self._name))})
 
     def _make_struct(self, bag: Bag, keep: Keep) -> Made:
         return Made({self.side: F.struct(bag.side(self.side).alias(self._name))})
@@ -84,20 +91,16 @@ class Hoist(Step):
         missing = Fault(bag.side(self.side).isNull(), null_in(self._name, schema), DataException.java_name)
         return Made(self._make_struct(bag, keep).columns, (missing,))
 
-    def _make_object(self, bag: Bag, keep: Keep) -> Made:
-        value = bag.side(self.side).cast("variant")
-        return Made({self.side: map_of_null(value) if self.field is None else object_of({self.field: value})})
-
 
 class _HoistField(ColumnTransform, Transformation):
     side: ClassVar[SideName]
     _field: str | None = None
 
     def configure(self, props: Mapping[str, object]) -> None:
-        self._field = cast("str | None", CONFIG.parse(props)["field"])
+        self._field = HoistFieldConfig.parse(props).field
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return HoistFieldConfig.definition()
 
     def step(self) -> Step:
         return Hoist(self.side, self._field)

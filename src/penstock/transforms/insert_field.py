@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import ConnectRecord, SinkRecord, Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.config import AbstractConfig, ConfigDef, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
@@ -37,9 +37,8 @@ from penstock.pipeline.step import (
 )
 from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound, spark_type
-from penstock.pipeline.variant_columns import is_map, java_class_of, put_field
 from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
+from penstock.transforms.settings import null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import (
     copied_layout,
     field_column,
@@ -62,29 +61,20 @@ _SOURCE_RECORD: Final = "org.apache.kafka.connect.source.SourceRecord"
 NOT_A_SINK: Final = f"Only SinkRecord supported for [{_PURPOSE}], found: {_SOURCE_RECORD}"
 
 
-def _define() -> ConfigDef:
-    definition = ConfigDef()
-    for name, what in (
-        ("topic.field", "Field name for Kafka topic."),
-        ("partition.field", "Field name for Kafka partition."),
-        ("offset.field", "Field name for Kafka offset - only applicable to sink connectors."),
-        ("timestamp.field", "Field name for record timestamp."),
-        ("static.field", "Field name for static data field."),
-    ):
-        definition.define(
-            name, ConfigType.STRING, default=None, importance=Importance.MEDIUM, doc=f"{what} {_SUFFIXES}"
-        )
-    definition.define(
-        "static.value",
-        ConfigType.STRING,
-        default=None,
-        importance=Importance.MEDIUM,
-        doc="Static field value, if field name configured.",
+class InsertFieldConfig(AbstractConfig):
+    """The settings of ``InsertField``."""
+
+    topic_field: str | None = setting(default=None, doc=f"Field name for Kafka topic. {_SUFFIXES}")
+    partition_field: str | None = setting(default=None, doc=f"Field name for Kafka partition. {_SUFFIXES}")
+    offset_field: str | None = setting(
+        default=None, doc=f"Field name for Kafka offset - only applicable to sink connectors. {_SUFFIXES}"
     )
-    return define_null_replacement(definition)
+    timestamp_field: str | None = setting(default=None, doc=f"Field name for record timestamp. {_SUFFIXES}")
+    static_field: str | None = setting(default=None, doc=f"Field name for static data field. {_SUFFIXES}")
+    static_value: str | None = setting(default=None, doc="Static field value, if field name configured.")
+    replace_null_with_default: bool | None = null_replacement()
 
 
-CONFIG: Final = _define()
 _KINDS: Final = {"topic": Type.STRING, "partition": Type.INT32, "offset": Type.INT64, "static": Type.STRING}
 #: The same without a schema, where integers have one width.
 _OBJECT_KINDS: Final = {**_KINDS, "partition": Type.INT64, "timestamp": Type.INT64}
@@ -132,17 +122,16 @@ class Insert(Step):
     defaults: bool
     bounds_text: ClassVar[bool] = True
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``. A side that no record has stays as it is."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
         if known.is_object:
             return self._plan_objects(shape, known)
         if known.schema is None:
-            return self._plan_variant(shape, known)
+            found = "java.lang.String" if known.carrier is None else java_class(known.carrier)
+            return self._failing(shape, f"{no_map(_PURPOSE)}{found}", DataException.java_name)
         inserted = self._plan_struct(shape, known)
         if known.present:
             return inserted
@@ -245,28 +234,6 @@ class Insert(Step):
         schema = Schema(_OBJECT_KINDS[insertion.what], optional=True)
         return Member(schema, replace(SCALAR, text=self._text_bound(insertion)))
 
-    def _plan_variant(self, shape: Shape, known: Side) -> StepPlan:
-        if not known.is_variant:
-            found = "java.lang.String" if known.carrier is None else java_class(known.carrier)
-            return self._failing(shape, f"{no_map(_PURPOSE)}{found}", DataException.java_name)
-        if self._needs_sink(shape):
-            return self._failing(shape, NOT_A_SINK, DataException.java_name)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            original = value = bag.side(self.side)
-            for insertion in self.insertions:
-                added = self._value(bag, insertion)
-                if insertion.what == "static":
-                    value = put_field(value, insertion.name, added)
-                else:
-                    value = keep(value)
-                    value = F.coalesce(put_field(value, insertion.name, added), value)
-            bad = original.isNotNull() & ~F.is_variant_null(original) & ~is_map(original)
-            message = F.concat(F.lit(no_map(_PURPOSE)), java_class_of(original))
-            return Made({self.side: value}, (Fault(bad, message, DataException.java_name),))
-
-        return StepPlan(shape.with_side(self.side, Side.of(None)), make, self._reads(), frozenset({self.side}))
-
 
 def _are_there(insertions: Sequence[Insertion], bag: Bag) -> Column:
     present: list[Column] = [getattr(bag, one.what).isNotNull() for one in insertions]
@@ -288,22 +255,25 @@ class _InsertField(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        parsed = [
-            Insertion.parse(what, cast("str | None", values[f"{what}.field"]))
-            for what in ("topic", "partition", "offset", "timestamp", "static")
-        ]
+        config = InsertFieldConfig.parse(props)
+        static = Insertion.parse("static", config.static_field)
+        parsed = (
+            Insertion.parse("topic", config.topic_field),
+            Insertion.parse("partition", config.partition_field),
+            Insertion.parse("offset", config.offset_field),
+            Insertion.parse("timestamp", config.timestamp_field),
+            static,
+        )
         self._insertions = tuple(one for one in parsed if one is not None)
         if not self._insertions:
             raise ConfigException("No field insertion configured")
-        self._static = cast("str | None", values["static.value"])
-        static = parsed[-1]
+        self._static = config.static_value
         if static is not None and self._static is None:
             raise ConfigException("static.value", None, f"No value specified for static field: {static.name}")
-        self._defaults = replaces_nulls(values)
+        self._defaults = replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return InsertFieldConfig.definition()
 
     def step(self) -> Step:
         return Insert(self.side, self._insertions, self._static, self._defaults)
@@ -315,7 +285,9 @@ class _InsertField(ColumnTransform, Transformation):
             return record
         if schema is None:
             changed = dict(require_map(value, _PURPOSE))
-            changed.update((name, one) for name, one in self._values_of(record) if one is not None)
+            for name, one in self._values_of(record):
+                if one is not None:
+                    changed[name] = one
             return self._replaced(record, None, changed)
         struct = require_struct(value, schema, _PURPOSE)
         extended = _extended(schema, self._insertions)
@@ -324,7 +296,7 @@ class _InsertField(ColumnTransform, Transformation):
         return self._replaced(record, extended, Struct.unchecked(extended, [*copy.values, *(one for _, one in values)]))
 
     def _values_of(self, record: ConnectRecord) -> list[tuple[str, object]]:
-        if any(one.what == "offset" for one in self._insertions) and not isinstance(record, SinkRecord):
+        if not isinstance(record, SinkRecord) and any(one.what == "offset" for one in self._insertions):
             raise DataException(NOT_A_SINK)
         return [(one.name, self._value_of(record, one)) for one in self._insertions]
 

@@ -12,29 +12,24 @@ from typing import ClassVar, Final, cast
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, NonNull
+from penstock.config import AbstractConfig, ConfigDef, Importance, NonNull, setting
 from penstock.data import NULL_VALUE, Header, Values
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, header_entry, with_headers
 from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Step, StepPlan
 from penstock.pipeline.variant_building import variant_literal
 
-CONFIG: Final = (
-    ConfigDef()
-    .define(
-        "header",
-        ConfigType.STRING,
-        validator=NonNull(),
-        importance=Importance.HIGH,
-        doc="The name of the header.",
-    )
-    .define(
-        "value.literal",
-        ConfigType.STRING,
+
+class InsertHeaderConfig(AbstractConfig):
+    """The settings of ``InsertHeader``."""
+
+    header: str = setting(validator=NonNull(), importance=Importance.HIGH, doc="The name of the header.")
+    value_literal: str = setting(
         validator=NonNull(),
         importance=Importance.HIGH,
         doc="The literal value that is to be set as the header value on all records.",
     )
-)
+
+
 _HEADERS: Final = frozenset({"headers"})
 
 
@@ -51,10 +46,8 @@ class AddHeader(Step):
     key: str
     literal: str
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         header = parse_literal(self.key, self.literal)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -73,15 +66,17 @@ class InsertHeader(ColumnTransform, Transformation):
     _literal: str = ""
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._key = cast("str", values["header"])
-        self._literal = cast("str", values["value.literal"])
+        """See ``Transformation``."""
+        config = InsertHeaderConfig.parse(props)
+        self._key, self._literal = config.header, config.value_literal
         self._header = parse_literal(self._key, self._literal)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Transformation``."""
+        return InsertHeaderConfig.definition()
 
     def step(self) -> Step:
+        """See ``ColumnTransform``."""
         return AddHeader(self._key, self._literal)
 
     def apply(self, record: R) -> R:

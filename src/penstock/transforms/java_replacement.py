@@ -1,6 +1,4 @@
-"""Replacements of Java's regular expressions: ``$1``, ``${name}`` and ``\\$``, read and checked before they run.
-
-A wrong reference would otherwise fail in the JVM, and a whole job with it.
+"""Replacements of Java's regular expressions: ``$1``, ``${name}`` and ``\\$``.
 
 Thread: pure functions.
 Source: java.util.regex.Matcher.appendReplacement.
@@ -9,12 +7,10 @@ Source: java.util.regex.Matcher.appendReplacement.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from penstock.config.java_regex import compile_java
-from penstock.errors import ConfigException
+from penstock.config.java_pattern import JavaPattern
 
 #: Text, the number of a group, or (in a tuple) its name.
 Part = str | int | tuple[str]
@@ -26,26 +22,41 @@ class ReplacementError(ValueError):
     java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
 
 
+class UncertainGroupError(ReplacementError):
+    """A replacement refers to a group that may hold another text here than in Java."""
+
+
 class NoSuchGroupError(ReplacementError):
     """A replacement refers to a group that the expression does not have."""
 
     java_name: ClassVar[str] = "java.lang.IndexOutOfBoundsException"
 
 
-def parse_replacement(text: str, groups: int, names: frozenset[str]) -> list[Part]:
-    """The parts of a replacement.
+def replace_first(pattern: JavaPattern, text: str, replacement: str) -> str:
+    """A text with another in the place of what is found first in it.
 
-    Args:
-        text: The replacement.
-        groups: How many groups the expression has.
-        names: The names of its groups.
+    Raises:
+        ReplacementError: Java would refuse the replacement.
+        PatternTimeoutException: The search takes too long.
+    """
+    match = pattern.find(text)
+    if match is None:
+        return text
+    parts = parse_replacement(replacement, pattern)
+    return text[: match.start()] + _expand(parts, match) + text[match.end() :]
+
+
+def parse_replacement(text: str, pattern: JavaPattern) -> list[Part]:
+    """The parts of a replacement, with the groups of a pattern.
 
     Raises:
         ReplacementError: Java would refuse it.
 
-    >>> parse_replacement("a$12\\\\$${n}", 1, frozenset({"n"}))
+    >>> from penstock.config.java_regex import compile_java
+    >>> parse_replacement("a$12\\\\$${n}", compile_java("(?<n>x)"))
     ['a', 1, '2', '$', ('n',)]
     """
+    groups, names = pattern.groups, pattern.groupindex
     parts: list[Part] = []
     at = 0
     while at < len(text):
@@ -61,10 +72,17 @@ def parse_replacement(text: str, groups: int, names: frozenset[str]) -> list[Par
             parts.append(part)
         else:
             parts.append(char)
+    for part in parts:
+        number = names[part[0]] if isinstance(part, tuple) else part
+        if number in pattern.uncertain_groups:
+            raise UncertainGroupError(
+                f"Group {number} is not supported here: it is in look-around, in an independent group or in a "
+                "repetition, where it holds in Java what it took last, perhaps in a try that failed"
+            )
     return parts
 
 
-def _reference(text: str, at: int, groups: int, names: frozenset[str]) -> tuple[Part, int]:
+def _reference(text: str, at: int, groups: int, names: Mapping[str, int]) -> tuple[Part, int]:
     if at == len(text):
         raise ReplacementError("Illegal group reference: group index is missing")
     if text[at] == "{":
@@ -82,7 +100,7 @@ def _reference(text: str, at: int, groups: int, names: frozenset[str]) -> tuple[
     return number, at
 
 
-def _named(text: str, at: int, names: frozenset[str]) -> tuple[Part, int]:
+def _named(text: str, at: int, names: Mapping[str, int]) -> tuple[Part, int]:
     match = re.compile(r"[a-zA-Z0-9]*").match(text, at)
     name = "" if match is None else match.group()
     end = at + len(name)
@@ -97,29 +115,7 @@ def _named(text: str, at: int, names: frozenset[str]) -> tuple[Part, int]:
     return (name,), end + 1
 
 
-def expand(parts: Sequence[Part], match: re.Match[str]) -> str:
+def _expand(parts: Sequence[Part], match: re.Match[str]) -> str:
     """The text of a replacement for one match; a group that took no part is empty."""
     texts = [part if isinstance(part, str) else match[part[0] if isinstance(part, tuple) else part] for part in parts]
     return "".join(text or "" for text in texts)
-
-
-@lru_cache(maxsize=512)
-def _groups(regex: str) -> tuple[int, frozenset[str]]:
-    try:
-        pattern = compile_java(regex)
-    except ConfigException:
-        # Right in Java, too much for Python: counted in the text.
-        bare = re.sub(r"\\Q.*?(?:\\E|$)|\\.|\[(?:\\.|[^\]\\])*\]", "", regex)
-        found = re.findall(r"\((?!\?)|\(\?<([a-zA-Z][a-zA-Z0-9]*)>", bare)
-        return len(found), frozenset(filter(None, found))
-    return pattern.groups, frozenset(pattern.groupindex)
-
-
-def group_count(regex: str) -> int:
-    """How many groups a Java expression has."""
-    return _groups(regex)[0]
-
-
-def group_names(regex: str) -> frozenset[str]:
-    """The names of its groups."""
-    return _groups(regex)[1]

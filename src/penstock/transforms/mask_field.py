@@ -7,57 +7,53 @@ Source: org.apache.kafka.connect.transforms.MaskField.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AnyNonDuplicate, ConfigDef, ConfigType, Importance, NonEmptyString
+from penstock.config import AbstractConfig, AnyNonDuplicate, ConfigDef, Importance, NonEmptyString, setting
 from penstock.data import Decimal, Schema, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
-from penstock.pipeline.expressions import apart
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
-from penstock.pipeline.variant import DECIMAL_TAG, STRUCT_TAG, TIME_TAG
-from penstock.pipeline.variant_building import variant_literal
-from penstock.pipeline.variant_columns import get_field, put_field
 from penstock.transforms.requirements import java_class, java_class_of_value, require_map, require_struct
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
-from penstock.transforms.sides import Demand, null_variant, side_of, with_side
+from penstock.transforms.settings import null_replacement, replaces_nulls
+from penstock.transforms.sides import Demand, side_of, with_side
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    pass
 
 _PURPOSE: Final = "mask fields"
 
-CONFIG: Final = define_null_replacement(
-    ConfigDef()
-    .define(
-        "fields",
-        ConfigType.LIST,
+
+class MaskFieldConfig(AbstractConfig):
+    """The settings of ``MaskField``."""
+
+    fields: tuple[str, ...] = setting(
         validator=AnyNonDuplicate(empty_allowed=False, null_allowed=False),
         importance=Importance.HIGH,
         doc="Names of fields to mask.",
     )
-    .define(
-        "replacement",
-        ConfigType.STRING,
+    replacement: str | None = setting(
         default=None,
         validator=NonEmptyString(),
         importance=Importance.LOW,
         doc="Custom value replacement, that will be applied to all 'fields' values "
         "(numeric or non-empty string values only).",
     )
-)
+    replace_null_with_default: bool | None = null_replacement()
+
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZEROS: Final[Mapping[Type, object]] = {
@@ -83,6 +79,7 @@ _REPLACED: Final[Mapping[Type, Callable[[Schema | None, object], object]]] = {
 }
 
 
+@lru_cache(maxsize=256)
 def masked(schema: Schema, replacement: str | None) -> object:
     """What a value of a schema becomes that is not null.
 
@@ -134,22 +131,21 @@ class Mask(Step):
     def _demand(self) -> Demand:
         return Demand(_PURPOSE, self.side)
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Not when a field of an object that is to be masked is a map."""
         known = shape.side(self.side)
-        return not known.is_object or not any(
-            one.is_object for name, one in members_of(known).items() if name in self.fields
-        )
+        if not known.is_object:
+            return super().takes(shape)
+        return not any(one.is_object for name, one in members_of(known).items() if name in self.fields)
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         unfit = self._demand.unfit(shape, null_passes=False)
         if unfit is not None:
             return unfit
-        names = frozenset({self.side})
         known = shape.side(self.side)
-        if known.is_object:
-            return self._plan_members(shape, known)
         if known.schema is None:
-            return StepPlan(shape.with_side(self.side, Side.of(None)), self._make_object, names, names)
+            return self._plan_members(shape, known)
         return self._plan_struct(shape, known, known.schema)
 
     # ------------------------------------------------------------------ with schema
@@ -227,95 +223,6 @@ class Mask(Step):
             return member
         return replace(member, physical=_masked_layout(member.physical, mask))
 
-    def _make_object(self, bag: Bag, keep: Keep) -> Made:
-        value = original = bag.side(self.side)
-        faults: list[Fault] = []
-        for name in self.fields:
-            kind = keep(F.schema_of_variant(get_field(original, name)))
-            # Together the kinds are more than the JVM compiles as one method: the usual ones stand here.
-            rest = kind.isNotNull()
-            usual = F.when(kind == "VOID", null_variant())
-            for usual_kind, mask in self._usual():
-                usual = usual.when(kind == usual_kind, mask)
-                rest = rest & (kind != usual_kind)
-            other = keep(F.when(rest, apart(kind, self._masked_variant)))
-            value = put_field(value, name, F.coalesce(usual, other.getField("mask"), null_variant()))
-            problem = other.getField("problem")
-            faults.append(Fault(problem.isNotNull(), problem, DataException.java_name))
-        value = keep(value)
-        known = Side.of(None)
-        return Made(
-            {self.side: value},
-            [self._demand.null_fault(original, known), self._demand.map_fault(original, value), *faults],
-        )
-
-    def _usual(self) -> Iterator[tuple[str, Column]]:
-        """The masks of the usual kinds that can be masked."""
-        for name, kind in _KINDS.items():
-            try:
-                yield name, F.lit(masked(Schema(kind), self.replacement)).cast("variant")
-            except DataException:
-                continue
-
-    def _masked_variant(self, kind: Column) -> Column:
-        """The mask of a schemaless value of a kind, or why the kind cannot be masked."""
-        mask = F.when(kind == "VOID", null_variant())
-        problem = F.when(kind == "VOID", F.lit(None).cast("string"))
-        for name, kind_type in _KINDS.items():
-            try:
-                mask = mask.when(kind == name, F.lit(masked(Schema(kind_type), self.replacement)).cast("variant"))
-                problem = problem.when(kind == name, F.lit(None))
-            except DataException as error:
-                problem = problem.when(kind == name, F.lit(str(error)))
-        for condition, java, one in self._other_kinds(kind):
-            mask = mask.when(condition, F.lit(None) if one is None else one)
-            problem = problem.when(condition, F.lit(self._refusal(java) if one is None else None))
-        return F.struct(mask.alias("mask"), problem.alias("problem"))
-
-    def _other_kinds(self, kind: Column) -> list[tuple[Column, str, Column | None]]:
-        """Conditions on the kind (earlier ones win), Java's class, and the mask; None = it cannot be masked."""
-        plain = self.replacement is None
-        number = self._decimal_variant()
-        empty = F.parse_json(F.lit("{}")) if plain else None
-        zero = F.parse_json(F.lit(f'{{"\\u0000{TIME_TAG[1:]}":0}}')) if plain else None
-        moment = F.timestamp_millis(F.lit(0)).cast("variant") if plain else None
-        return [
-            (kind.startswith("ARRAY<"), "java.util.ArrayList", F.parse_json(F.lit("[]")) if plain else None),
-            (_has_tag(kind, STRUCT_TAG), "org.apache.kafka.connect.data.Struct", None),
-            (_has_tag(kind, TIME_TAG), "java.util.Date", zero),
-            (_has_tag(kind, DECIMAL_TAG), "java.math.BigDecimal", number),
-            (kind.startswith("OBJECT<"), "java.util.HashMap", empty),
-            (kind.startswith("DECIMAL"), "java.math.BigDecimal", number),
-            (kind == "DATE", "java.util.Date", F.date_from_unix_date(F.lit(0)).cast("variant") if plain else None),
-            (kind.startswith("TIMESTAMP"), "java.util.Date", moment),
-            (kind == "BINARY", "[B", None),
-        ]
-
-    def _decimal_variant(self) -> Column | None:
-        number = decimal.Decimal(0) if self.replacement is None else parse_decimal(self.replacement)
-        return None if number is None else variant_literal(number)
-
-    def _refusal(self, java: str) -> str:
-        if self.replacement is None:
-            return f"Cannot mask value of type: class {java}"
-        if java == "java.math.BigDecimal":
-            return f"Unable to convert {self.replacement} (class java.lang.String) to number"
-        return f"Cannot mask value of type class {java} with custom replacement."
-
-
-def _has_tag(kind: Column, tag: str) -> Column:
-    """Whether the kind of a value (``schema_of_variant``) is that of an object with a tag."""
-    return kind.startswith(f"OBJECT<`{tag}`:") | kind.startswith(f"OBJECT<{tag}:")
-
-
-_KINDS: Final = {
-    "BIGINT": Type.INT64,
-    "DOUBLE": Type.FLOAT64,
-    "STRING": Type.STRING,
-    "BOOLEAN": Type.BOOLEAN,
-    "FLOAT": Type.FLOAT64,
-}
-
 
 class _MaskField(ColumnTransform, Transformation):
     side: ClassVar[SideName]
@@ -324,13 +231,12 @@ class _MaskField(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._fields = tuple(cast("list[str]", values["fields"]))
-        self._replacement = cast("str | None", values["replacement"])
-        self._defaults = replaces_nulls(values)
+        config = MaskFieldConfig.parse(props)
+        self._fields, self._replacement = config.fields, config.replacement
+        self._defaults = replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return MaskFieldConfig.definition()
 
     def step(self) -> Step:
         return Mask(self.side, self._fields, self._replacement, self._defaults)
@@ -355,24 +261,25 @@ class _MaskField(ColumnTransform, Transformation):
             case None:
                 return None
             case decimal.Decimal():
-                return masked(Decimal.schema(0), self._replacement)
+                return masked(_DECIMAL_SCHEMA, self._replacement)
             case date() | time() if self._replacement is None:
                 return _EPOCH if isinstance(value, datetime) else _EPOCH.date() if isinstance(value, date) else time()
-        for python, kind in _PYTHON_TYPES:
+        for python, schema in _PYTHON_TYPES:
             if isinstance(value, python):
-                return masked(Schema(kind), self._replacement)
+                return masked(schema, self._replacement)
         how = ": class " if self._replacement is None else " class "
         end = "" if self._replacement is None else " with custom replacement."
         raise DataException(f"Cannot mask value of type{how}{java_class_of_value(value)}{end}")
 
 
-_PYTHON_TYPES: Final[tuple[tuple[type, Type], ...]] = (
-    (bool, Type.BOOLEAN),
-    (int, Type.INT64),
-    (float, Type.FLOAT64),
-    (str, Type.STRING),
-    (list, Type.ARRAY),
-    (dict, Type.MAP),
+_DECIMAL_SCHEMA: Final = Decimal.schema(0)
+_PYTHON_TYPES: Final[tuple[tuple[type, Schema], ...]] = (
+    (bool, Schema(Type.BOOLEAN)),
+    (int, Schema(Type.INT64)),
+    (float, Schema(Type.FLOAT64)),
+    (str, Schema(Type.STRING)),
+    (list, Schema(Type.ARRAY)),
+    (dict, Schema(Type.MAP)),
 )
 
 

@@ -10,42 +10,38 @@ Source: org.apache.kafka.connect.transforms.predicates.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, cast
-
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.api import ConnectRecord, Predicate
-from penstock.config import CompositeValidator, ConfigDef, ConfigType, Importance, LambdaValidator, NonEmptyString
-from penstock.config.java_pattern import JavaPattern
+from penstock.config import (
+    AbstractConfig,
+    CompositeValidator,
+    ConfigDef,
+    LambdaValidator,
+    NonEmptyString,
+    setting,
+)
 from penstock.config.java_regex import compile_java
-from penstock.errors import ConfigException
 from penstock.pipeline.header_columns import has_header
-from penstock.pipeline.regex_columns import matches
 from penstock.pipeline.step import Bag, ColumnPredicate, Shape
-from penstock.transforms.settings import NO_PATTERN
+from penstock.pipeline.topics import TopicPredicate
+from penstock.transforms.settings import ensure_regex
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _NO_SETTINGS: Final = ConfigDef()
-_HEADER_SETTINGS: Final = ConfigDef().define(
-    "name", ConfigType.STRING, validator=NonEmptyString(), importance=Importance.MEDIUM, doc="The header name."
-)
 
 
-def _ensure_regex(name: str, value: object) -> None:
-    if value is None:
-        raise ConfigException(name, value, NO_PATTERN)
-    compile_java(str(value), name=name)
+class _HeaderConfig(AbstractConfig):
+    name: str | None = setting(validator=NonEmptyString(), doc="The header name.")
 
 
-_TOPIC_SETTINGS: Final = ConfigDef().define(
-    "pattern",
-    ConfigType.STRING,
-    validator=CompositeValidator(NonEmptyString(), LambdaValidator(_ensure_regex, "valid regex")),
-    importance=Importance.MEDIUM,
-    doc="A Java regular expression for matching against the name of a record's topic.",
-)
+class _TopicConfig(AbstractConfig):
+    pattern: str = setting(
+        validator=CompositeValidator(NonEmptyString(), LambdaValidator(ensure_regex, "valid regex")),
+        doc="A Java regular expression for matching against the name of a record's topic.",
+    )
 
 
 class HasHeaderKey(ColumnPredicate, Predicate):
@@ -56,18 +52,23 @@ class HasHeaderKey(ColumnPredicate, Predicate):
     _key: str | None = None
 
     def configure(self, props: Mapping[str, object]) -> None:
-        self._key = cast("str | None", _HEADER_SETTINGS.parse(props)["name"])
+        """See ``Predicate``."""
+        self._key = _HeaderConfig.parse(props).name
 
     def config(self) -> ConfigDef:
-        return _HEADER_SETTINGS
+        """See ``Predicate``."""
+        return _HeaderConfig.definition()
 
     def identity(self) -> Hashable:
+        """See ``ColumnPredicate``. The name of the header."""
         return self._key
 
     def condition(self, bag: Bag, shape: Shape) -> Column:
+        """See ``ColumnPredicate``."""
         return has_header(bag.headers, self._key)
 
     def test(self, record: ConnectRecord) -> bool:
+        """See ``Predicate``."""
         headers = record.raw_headers
         return headers is not None and any(header.key == self._key for header in headers)
 
@@ -82,39 +83,48 @@ class RecordIsTombstone(ColumnPredicate, Predicate):
         """Takes no settings."""
 
     def config(self) -> ConfigDef:
+        """See ``Predicate``. There is no setting."""
         return _NO_SETTINGS
 
     def identity(self) -> Hashable:
+        """See ``ColumnPredicate``. All instances are equal."""
         return None
 
+    def takes(self, shape: Shape) -> bool:
+        """See ``ColumnPredicate``. No values of mixed kinds."""
+        return not shape.value.is_variant
+
     def condition(self, bag: Bag, shape: Shape) -> Column:
-        missing = bag.value.isNull()
-        return missing | F.coalesce(F.is_variant_null(bag.value), F.lit(False)) if shape.value.is_variant else missing
+        """See ``ColumnPredicate``."""
+        return bag.value.isNull()
 
     def test(self, record: ConnectRecord) -> bool:
+        """See ``Predicate``."""
         return record.value is None
 
 
-class TopicNameMatches(ColumnPredicate, Predicate):
+class TopicNameMatches(TopicPredicate, Predicate):
     """True for records whose topic name matches a Java regular expression from end to end."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
-    reads = frozenset({"topic"})
-    _text: str = ""
-    _pattern: JavaPattern | None = None
+    _pattern: str = ""
 
     def configure(self, props: Mapping[str, object]) -> None:
-        self._text = cast("str", _TOPIC_SETTINGS.parse(props)["pattern"])
-        self._pattern = compile_java(self._text, name="pattern")
+        """See ``Predicate``."""
+        self._pattern = _TopicConfig.parse(props).pattern
 
     def config(self) -> ConfigDef:
-        return _TOPIC_SETTINGS
+        """See ``Predicate``."""
+        return _TopicConfig.definition()
 
     def identity(self) -> Hashable:
-        return self._text
+        """See ``ColumnPredicate``. The pattern."""
+        return self._pattern
 
-    def condition(self, bag: Bag, shape: Shape) -> Column:
-        return matches(bag.topic, self._text)
+    def of_topic(self, topic: str) -> bool:
+        """See ``TopicPredicate``."""
+        return compile_java(self._pattern, name="pattern").matches(topic)
 
     def test(self, record: ConnectRecord) -> bool:
-        return self._pattern is not None and record.topic is not None and self._pattern.matches(record.topic)
+        """See ``Predicate``."""
+        return record.topic is not None and self.of_topic(record.topic)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AnyNonDuplicate, ConfigDef, ConfigType, Importance, LambdaValidator
+from penstock.config import AbstractConfig, AnyNonDuplicate, ConfigDef, LambdaValidator, setting
 from penstock.data import Field, Schema, Struct, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException
 from penstock.pipeline.objects import members_of, object_column, object_side
@@ -34,16 +34,16 @@ from penstock.pipeline.step import (
     StepPlan,
 )
 from penstock.pipeline.types import Form, Physical
-from penstock.pipeline.variant_columns import without_fields
 from penstock.transforms.requirements import (
     is_struct,
+    java_class,
     map_fault,
+    no_struct,
     require_map,
     require_struct,
-    struct_fault,
     with_string_keys,
 )
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
+from penstock.transforms.settings import null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
@@ -75,33 +75,27 @@ def _ensure_renames(name: str, value: object) -> None:
 
 
 _LIST: Final = AnyNonDuplicate(empty_allowed=True, null_allowed=False)
-CONFIG: Final = define_null_replacement(
-    ConfigDef()
-    .define(
-        "exclude",
-        ConfigType.LIST,
-        default=[],
+
+
+class ReplaceFieldConfig(AbstractConfig):
+    """The settings of ``ReplaceField``."""
+
+    exclude: tuple[str, ...] = setting(
+        default=(),
         validator=_LIST,
-        importance=Importance.MEDIUM,
         doc="Fields to exclude. This takes precedence over the fields to include.",
     )
-    .define(
-        "include",
-        ConfigType.LIST,
-        default=[],
+    include: tuple[str, ...] = setting(
+        default=(),
         validator=_LIST,
-        importance=Importance.MEDIUM,
         doc="Fields to include. If specified, only these fields will be used.",
     )
-    .define(
-        "renames",
-        ConfigType.LIST,
-        default=[],
+    renames: tuple[str, ...] = setting(
+        default=(),
         validator=LambdaValidator(_ensure_renames, "list of colon-delimited pairs, e.g. <code>foo:bar,abc:xyz</code>"),
-        importance=Importance.MEDIUM,
         doc="Field rename mappings.",
     )
-)
+    replace_null_with_default: bool | None = null_replacement()
 
 
 @dataclass(frozen=True)
@@ -123,7 +117,11 @@ class Choice:
 
     def renamed(self, name: str) -> str:
         """The new name of a field."""
-        return dict(self.renames).get(name, name)
+        return self._new_names.get(name, name)
+
+    @cached_property
+    def _new_names(self) -> Mapping[str, str]:
+        return dict(self.renames)
 
     def source(self, name: str) -> str:
         """The old name of a field, by its new one.
@@ -156,21 +154,23 @@ class Replace(Step):
     defaults: bool
     bounds_text: ClassVar[bool] = True
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Objects only where a member is left, and no two of them get one name."""
         known = shape.side(self.side)
         if not known.is_object:
-            return True
+            return not known.is_variant
         kept = [self.choice.renamed(name) for name in members_of(known) if self.choice.keeps(name)]
         return 0 < len(kept) == len(set(kept))
 
     def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
         if known.is_object:
             return self._plan_members(shape, known)
         if known.schema is None:
-            return self._plan_object(shape, known)
+            return self._plan_kind(shape, known)
         replaced = self._plan_struct(shape, known, known.schema)
         if known.present or replaced.shape == shape:
             return replaced
@@ -190,9 +190,8 @@ class Replace(Step):
 
     def _plan_struct(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
         if not is_struct(known):
-            fault = struct_fault(F.lit(0), known, _PURPOSE)
-            assert fault is not None, "this is no struct"
-            return self._failing(shape, fault)
+            message = f"{no_struct(_PURPOSE)}{java_class(schema)}"
+            return self._failing(shape, Fault(None, message, DataException.java_name))
         try:
             chosen = self.choice.schema(schema)
         except SchemaBuilderException as error:
@@ -236,37 +235,14 @@ class Replace(Step):
         side = object_side(members, present=known.present)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _plan_object(self, shape: Shape, known: Side) -> StepPlan:
-        names = frozenset({self.side})
+    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
+        """Values of one kind, which are no maps: null passes alone."""
 
         def make(bag: Bag, keep: Keep) -> Made:
-            value = keep(bag.side(self.side)) if known.is_variant else bag.side(self.side)
-            fault = map_fault(value, known, _PURPOSE, or_null=True)
-            columns: dict[str, Column] = {self.side: self._object(value)} if known.is_variant else {}
-            return Made(columns, () if fault is None else (fault,))
+            fault = map_fault(bag.side(self.side), known, _PURPOSE, or_null=True)
+            return Made(faults=() if fault is None else (fault,))
 
-        return StepPlan(shape, make, names, names if known.is_variant else frozenset())
-
-    def _object(self, value: Column) -> Column:
-        choice = self.choice
-        if not choice.include and not choice.renames:
-            return without_fields(value, choice.exclude)
-        members = F.try_variant_get(value, "$", "map<string,variant>")
-        if choice.include:
-            kept = [name for name in choice.include if name not in choice.exclude]
-            members = F.map_filter(members, lambda key, _: key.isin(*kept) if kept else F.lit(False))
-        elif choice.exclude:
-            members = F.map_filter(members, lambda key, _: ~key.isin(*choice.exclude))
-        if choice.renames:
-
-            def renamed(key: Column, _: Column) -> Column:
-                name = key
-                for old, new in choice.renames:
-                    name = F.when(key == old, F.lit(new)).otherwise(name)
-                return name
-
-            members = F.transform_keys(members, renamed)
-        return F.to_variant_object(members)
+        return StepPlan(shape, make, frozenset({self.side}))
 
 
 def _misfit(field: Field, source: Field | None, choice: Choice) -> str | None:
@@ -305,16 +281,12 @@ class _ReplaceField(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._choice = Choice(
-            tuple(cast("list[str]", values["exclude"])),
-            tuple(cast("list[str]", values["include"])),
-            tuple(parse_renames(cast("list[str]", values["renames"])).items()),
-        )
-        self._defaults = replaces_nulls(values)
+        config = ReplaceFieldConfig.parse(props)
+        self._choice = Choice(config.exclude, config.include, tuple(parse_renames(config.renames).items()))
+        self._defaults = replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return ReplaceFieldConfig.definition()
 
     def step(self) -> Step:
         return Replace(self.side, self._choice, self._defaults)

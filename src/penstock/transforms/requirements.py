@@ -17,7 +17,6 @@ from penstock.errors import DataException
 from penstock.pipeline.java_classes import java_class, java_class_of_value
 from penstock.pipeline.step import Fault, Side
 from penstock.pipeline.types import Form
-from penstock.pipeline.variant_columns import is_map, java_class_of
 
 __all__ = [
     "ClassCastError",
@@ -26,7 +25,6 @@ __all__ = [
     "is_struct",
     "java_class",
     "java_class_of_value",
-    "key_fault",
     "map_fault",
     "no_map",
     "no_struct",
@@ -84,16 +82,11 @@ def struct_fault(column: Column, known: Side, purpose: str) -> Fault | None:
     return Fault(None, F.concat(F.lit(no_struct(purpose)), found), DataException.java_name)
 
 
-def key_fault(odd: Column) -> Fault:
-    """The fault of maps with a key that is no string, where every key is looked at; ``odd`` says which they are."""
-    return Fault(odd, _ODD_KEY, ClassCastError.java_name)
-
-
 def map_fault(column: Column, known: Side, purpose: str, *, or_null: bool = False) -> Fault | None:
     """The fault of schemaless values that are no Map.
 
     Args:
-        column: The values; used twice where they are VARIANT.
+        column: The values, all of one kind.
         known: What is known of them.
         purpose: What needs a map, for the message.
         or_null: Whether null passes.
@@ -102,11 +95,6 @@ def map_fault(column: Column, known: Side, purpose: str, *, or_null: bool = Fals
     if known.absent:
         return None if or_null else Fault(None, f"{no_map(purpose)}null", exception)
     start = F.lit(no_map(purpose))
-    if known.is_variant:
-        bad = ~is_map(column)
-        if or_null:
-            bad = bad & column.isNotNull() & ~F.is_variant_null(column)
-        return Fault(bad, F.concat(start, java_class_of(column)), exception)
     kind = java_class(known.carrier) if known.carrier is not None else "java.lang.String"
     found = F.when(column.isNull(), "null").otherwise(kind)
     return Fault(column.isNotNull() if or_null else None, F.concat(start, found), exception)

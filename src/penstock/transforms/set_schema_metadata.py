@@ -8,30 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.config import AbstractConfig, ConfigDef, Importance, setting
 from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
-from penstock.transforms.sides import is_null, side_of, with_side
+from penstock.transforms.settings import null_replacement, replaces_nulls
+from penstock.transforms.sides import side_of, with_side
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 _NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
 #: Java lists the fields of every schema, which only structs have.
 _NO_FIELDS: Final = "Cannot list fields on non-struct type"
 
-CONFIG: Final = define_null_replacement(
-    ConfigDef()
-    .define("schema.name", ConfigType.STRING, default=None, importance=Importance.HIGH, doc="Schema name to set.")
-    .define("schema.version", ConfigType.INT, default=None, importance=Importance.HIGH, doc="Schema version to set.")
-)
+
+class SetSchemaMetadataConfig(AbstractConfig):
+    """The settings of ``SetSchemaMetadata``."""
+
+    schema_name: str | None = setting(default=None, importance=Importance.HIGH, doc="Schema name to set.")
+    schema_version: int | None = setting(default=None, importance=Importance.HIGH, doc="Schema version to set.")
+    replace_null_with_default: bool | None = null_replacement()
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class SetMetadata(Step):
     bounds_text: ClassVar[bool] = True
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A value without a schema is a fault of its record."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
@@ -52,7 +55,7 @@ class SetMetadata(Step):
         if known.schema is None:
 
             def refuse(bag: Bag, keep: Keep) -> Made:
-                present = ~is_null(bag.side(self.side), known)
+                present = bag.side(self.side).isNotNull()
                 return Made(faults=[Fault(present, _NO_SCHEMA, DataException.java_name)])
 
             return StepPlan(shape, refuse, names)
@@ -110,15 +113,14 @@ class _SetSchemaMetadata(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._name = cast("str | None", values["schema.name"])
-        self._version = cast("int | None", values["schema.version"])
-        self._defaults = replaces_nulls(values)
+        config = SetSchemaMetadataConfig.parse(props)
+        self._name, self._version = config.schema_name, config.schema_version
+        self._defaults = replaces_nulls(config.replace_null_with_default)
         if self._name is None and self._version is None:
             raise ConfigException("Neither schema name nor version configured")
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return SetSchemaMetadataConfig.definition()
 
     def step(self) -> SetMetadata:
         return SetMetadata(self.side, self._name, self._version, self._defaults)

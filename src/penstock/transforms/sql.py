@@ -43,7 +43,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -51,15 +51,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.api import Frame, FrameTransformation
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
+from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, setting
 from penstock.data import Date, Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.expressions import spark_text
 from penstock.pipeline.framing import PlannedFrame
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.types import HEADERS_SPARK, logical_name, schema_of_spark
-from penstock.pipeline.variant_building import null_variant
-from penstock.pipeline.variant_columns import get_field
+from penstock.pipeline.variant_building import get_field, null_variant
 from penstock.transforms.sql_check import check_select, check_where
 from penstock.transforms.sql_text import names_in, split_items, untyped_paths, with_variant_paths
 
@@ -95,11 +94,10 @@ def _ensure_either(values: Mapping[str, object]) -> None:
         raise ConfigException("select", None, "Sql needs an expression: set select, where, or both")
 
 
-CONFIG: Final = (
-    ConfigDef()
-    .define(
-        "select",
-        ConfigType.STRING,
+class SqlConfig(AbstractConfig):
+    """The settings of ``Sql``."""
+
+    select: str | None = setting(
         default=None,
         validator=LambdaValidator(check_select, "Spark SQL expressions, separated by commas"),
         recommender=_EitherGiven(),
@@ -108,15 +106,12 @@ CONFIG: Final = (
         "<code>key</code>, <code>topic</code>, <code>partition</code>, <code>timestamp</code> and <code>headers</code> "
         "set these parts of the record. Without it the record stays as it is.",
     )
-    .define(
-        "where",
-        ConfigType.STRING,
+    where: str | None = setting(
         default=None,
         validator=LambdaValidator(check_where, "a Spark SQL condition"),
         importance=Importance.HIGH,
         doc="Which records go on, as behind WHERE. Without it all do.",
     )
-)
 
 
 class Sql(FrameTransformation):
@@ -131,18 +126,20 @@ class Sql(FrameTransformation):
     _named: frozenset[str] = frozenset()
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        _ensure_either(values)
-        self._select = cast("str | None", values["select"])
-        self._where = cast("str | None", values["where"])
+        """See ``BaseTransformation``."""
+        config = SqlConfig.parse(props)
+        _ensure_either({"select": config.select, "where": config.where})
+        self._select, self._where = config.select, config.where
         names = names_in(self._select or "") | names_in(self._where or "")
         self.parting_fields = frozenset(name for name in names if name in _SEEN_PARTS or name.lower() in _MOMENTS)
         self._named = frozenset(name for name in names if name.lower() in _USERS)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``BaseTransformation``."""
+        return SqlConfig.definition()
 
     def apply(self, frame: Frame) -> Frame:
+        """See ``FrameTransformation``."""
         items = None if self._select is None else split_items(self._select)
         present = frame.present_fields if isinstance(frame, PlannedFrame) else frozenset()
         query = _Query(frame, items, self._where, present, set(self._named))
@@ -195,11 +192,11 @@ class _Query:
         return frozenset().union(*map(names_in, [*items, self.where or ""]))
 
     def _free_fields(self) -> frozenset[str]:
-        """The fields of schemaless values that are seen: all VARIANTs."""
+        """The fields of schemaless values that the expressions see; each is a VARIANT."""
         return self.present | self.named if self.schema is None else frozenset()
 
     def _expression(self, text: str) -> Column:
-        """An expression, in whose paths it makes no difference what is a VARIANT."""
+        """The expression with Spark's syntax wherever a path leads into a VARIANT."""
         return F.expr(with_variant_paths(text, self._variants()))
 
     def _advice(self, error: AnalysisException) -> str:
@@ -259,7 +256,7 @@ class _Query:
                     raise
 
     def _learns(self, error: AnalysisException) -> bool:
-        """Notes a field of schemaless values that the expressions name; whether it is a new one.
+        """Notes a field of schemaless values that an expression names; True if it is new.
 
         Spark alone tells fields from aliases, keywords and variables.
         """
@@ -287,11 +284,11 @@ class _Query:
         return self._expression(item) if plain is None else self._raw(plain[0]).alias(plain[1])
 
     def _raw(self, name: str) -> Column:
-        """A field as it is stored: what is only named keeps its schema."""
+        """A field as it is stored; an item that only names a field keeps the field's schema."""
         return F.col(_KEPT).getField("value").getField(name)
 
     def _plain(self, item: str) -> tuple[str, str] | None:
-        """Field and new name, where an item is no more than that."""
+        """Field and new name of an item that only names a field; None for any other item."""
         found = _PLAIN.match(item)
         if found is None:
             return None
@@ -425,7 +422,7 @@ def _variant(column: Column, kind: T.DataType) -> Column:
 
 
 def _problem(part: Column, problem: Callable[[Column], tuple[Column, str]]) -> Column:
-    """The error of a record that has no such topic or partition to go to; null where it has."""
+    """The error of a record whose topic or partition is not possible; null for all others."""
     is_bad, told = problem(part)
     members = {"stage": F.lit(None), "exception": F.lit(DataException.java_name), "message": F.lit(told)}
     return F.when(is_bad, F.struct(*[one.cast("string").alias(name) for name, one in members.items()]))

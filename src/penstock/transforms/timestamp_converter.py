@@ -13,31 +13,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, ValidString
+from penstock.config import (
+    AbstractConfig,
+    ConfigDef,
+    Importance,
+    LambdaValidator,
+    Validator,
+    ValidString,
+    setting,
+)
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException
-from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
-from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.java_dates.parsing import CENTURY
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
 from penstock.pipeline.types import Form, Physical, spark_type
-from penstock.pipeline.variant import TIME_TAG
-from penstock.pipeline.variant_columns import get_field, java_class_of, object_of, put_field
 from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
-from penstock.transforms.sides import Demand, copy_basics, is_null, null_variant, scalar, side_of, with_kind, with_side
+from penstock.transforms.settings import null_replacement, replaces_nulls
+from penstock.transforms.sides import Demand, copy_basics, side_of, with_side
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 from penstock.transforms.timestamp_formats import (
     DATE,
-    NO_FORMAT,
     PRECISIONS,
     STRING,
     TIME,
@@ -48,7 +51,6 @@ from penstock.transforms.timestamp_formats import (
     inferred,
     kind_of,
     misfit,
-    no_timestamp,
     schema_of,
 )
 from penstock.transforms.timestamp_router import check_date_pattern
@@ -59,53 +61,47 @@ if TYPE_CHECKING:
 _PURPOSE: Final = "converting timestamp formats"
 _NULL_FIELD: Final = 'The setting "field" is null'
 _NO_DATE: Final = "The timestamp is too far away for a Date, which counts days in 32 bits: "
-#: Spark's timestamps count microseconds in 64 bits; milliseconds up to here fit.
-_SPARK_MILLIS: Final = 9_000_000_000_000_000
 
 
-def _define(*, checked: bool) -> ConfigDef:
-    return define_null_replacement(
-        ConfigDef()
-        .define(
-            "field",
-            ConfigType.STRING,
-            default="",
-            importance=Importance.HIGH,
-            doc="The field containing the timestamp, or empty if the entire value is a timestamp",
-        )
-        .define(
-            "target.type",
-            ConfigType.STRING,
-            validator=ValidString(STRING, UNIX, DATE, TIME, TIMESTAMP),
-            importance=Importance.HIGH,
-            doc="The desired timestamp representation: string, unix, Date, Time, or Timestamp",
-        )
-        .define(
-            "format",
-            ConfigType.STRING,
-            default="",
-            validator=LambdaValidator(check_date_pattern) if checked else None,
-            importance=Importance.MEDIUM,
-            doc="A SimpleDateFormat-compatible format for the timestamp. Used to generate the output when type=string "
-            "or used to parse the input if the input is a string.",
-        )
-        .define(
-            "unix.precision",
-            ConfigType.STRING,
-            default="milliseconds",
-            validator=ValidString(*PRECISIONS),
-            importance=Importance.LOW,
-            doc="The desired Unix precision for the timestamp: seconds, milliseconds, microseconds, or nanoseconds. "
-            "Used to generate the output when type=unix or used to parse the input if the input is a Long."
-            "Note: This SMT will cause precision loss during conversions from, and to, values with sub-millisecond "
-            "components.",
-        )
+def _format(validator: Validator | None) -> Any:
+    return setting(
+        default="",
+        validator=validator,
+        doc="A SimpleDateFormat-compatible format for the timestamp. Used to generate the output when type=string "
+        "or used to parse the input if the input is a string.",
     )
 
 
-#: What ``configure`` takes: it refuses a wrong pattern itself, with Java's message.
-_LENIENT: Final = _define(checked=False)
-CONFIG: Final = _define(checked=True)
+class TimestampConverterConfig(AbstractConfig):
+    """The settings of ``TimestampConverter``, which refuses a wrong pattern itself, with Java's message."""
+
+    field: str | None = setting(
+        default="",
+        importance=Importance.HIGH,
+        doc="The field containing the timestamp, or empty if the entire value is a timestamp",
+    )
+    target_type: str = setting(
+        validator=ValidString(STRING, UNIX, DATE, TIME, TIMESTAMP),
+        importance=Importance.HIGH,
+        doc="The desired timestamp representation: string, unix, Date, Time, or Timestamp",
+    )
+    format: str | None = _format(None)
+    unix_precision: str = setting(
+        default="milliseconds",
+        validator=ValidString(*PRECISIONS),
+        importance=Importance.LOW,
+        doc="The desired Unix precision for the timestamp: seconds, milliseconds, microseconds, or nanoseconds. "
+        "Used to generate the output when type=unix or used to parse the input if the input is a Long."
+        "Note: This SMT will cause precision loss during conversions from, and to, values with sub-millisecond "
+        "components.",
+    )
+    replace_null_with_default: bool | None = null_replacement()
+
+
+class _Checked(TimestampConverterConfig):
+    """The same with a check of the pattern, for validation."""
+
+    format: str | None = _format(LambdaValidator(check_date_pattern))
 
 
 @lru_cache(maxsize=256)
@@ -149,28 +145,43 @@ class Convert(Step):
     def _demand(self) -> Demand:
         return Demand(_PURPOSE, self.side)
 
-    def takes_objects(self, shape: Shape) -> bool:
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Without a schema only texts and whole numbers that become texts or numbers."""
         known = shape.side(self.side)
-        if not known.is_object:
-            return True
-        if not self.name or self.conversion.target not in (STRING, UNIX):
+        if known.is_variant:
             return False
-        found = members_of(known).get(self.name)
-        return found is None or found.schema.type is Type.INT64 or self._reads_text(found)
+        if known.schema is not None or known.absent or self.name is None:
+            return True
+        if known.is_object:
+            found = members_of(known).get(self.name) if self.name else None
+            return self._stays_schemaless and bool(self.name) and (found is None or self._reads(found.schema))
+        assert known.carrier is not None, "values of one kind have a carrier"
+        return bool(self.name) or (self._stays_schemaless and self._reads(known.carrier))
 
-    def _reads_text(self, member: Member) -> bool:
-        return member.schema.type is Type.STRING and self.conversion.parser is not None
+    @property
+    def _stays_schemaless(self) -> bool:
+        return self.conversion.target in (STRING, UNIX)
+
+    def _reads(self, schema: Schema) -> bool:
+        return schema.type is Type.INT64 or (schema.type is Type.STRING and self.conversion.parser is not None)
+
+    @property
+    def _made(self) -> Member:
+        """What is made of schemaless values."""
+        kind = Type.STRING if self.conversion.target == STRING else Type.INT64
+        return Member(Schema(kind, optional=True), self.conversion.layout)
 
     def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
-        if known.is_object and self.name:
+        if self.name is None:
+            return self._plan_no_name(shape, known)
+        if known.is_object:
             return self._plan_members(shape, known, self.name)
         if known.schema is None:
-            return self._plan_schemaless(shape, known)
-        if self.name is None:
-            raise NullPointerError(_NULL_FIELD)
+            return self._plan_kind(shape, known)
         if not self.name:
             return self._plan_whole(shape, known, known.schema)
         return self._plan_struct(shape, known, known.schema, self.name)
@@ -261,8 +272,7 @@ class Convert(Step):
     # ------------------------------------------------------------------ without
     def _plan_members(self, shape: Shape, known: Side, name: str) -> StepPlan:
         before = members_of(known)
-        kind = Type.STRING if self.conversion.target == STRING else Type.INT64
-        converted = Member(Schema(kind, optional=True), self.conversion.layout)
+        converted = self._made
         side = object_side({**before, name: converted}, present=known.present)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -278,104 +288,31 @@ class Convert(Step):
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _plan_schemaless(self, shape: Shape, known: Side) -> StepPlan:
-        names = frozenset({self.side})
-        plain = shape.with_side(self.side, Side.of(None))
-        if self.name is None:
-            return StepPlan(shape, lambda bag, keep: self._null_field(bag, known), names)
-        if self.name:
-            unfit = self._demand.unfit(shape, null_passes=True)
-            name = self.name
-            plan = StepPlan(plain, lambda bag, keep: self._make_object(bag, keep, name), names, names)
-            return plan if unfit is None else unfit
-        if known.is_variant:
-            return StepPlan(plain, self._make_variant, names, names)
+    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan | Split:
+        """Values of one kind, which are no maps."""
+        unfit = self._demand.unfit(shape, null_passes=True)
         carrier = known.carrier
-        assert carrier is not None, "what is no VARIANT has a carrier"
-        if carrier.type is not Type.STRING:
-            return self._demand.failing(shape, no_timestamp(java_class(carrier)), null_passes=True)
+        assert unfit is not None, "maps do not come here"
+        assert carrier is not None, "nor do values of mixed kinds"
+        if self.name:
+            return unfit
 
         def make(bag: Bag, keep: Keep) -> Made:
             column, faults = self._converted(keep, bag.side(self.side), carrier)
-            return Made({self.side: self._as_variant(column)}, faults)
+            return Made({self.side: column}, faults)
 
-        return StepPlan(plain, make, names, names)
+        names = frozenset({self.side})
+        side = Side(None, self._made.physical, self._made.schema)
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _null_field(self, bag: Bag, known: Side) -> Made:
-        present = ~is_null(bag.side(self.side), known)
-        return Made(faults=[Fault(present, _NULL_FIELD, NullPointerError.java_name)])
+    def _plan_no_name(self, shape: Shape, known: Side) -> StepPlan:
+        if known.schema is not None:
+            raise NullPointerError(_NULL_FIELD)
 
-    def _make_variant(self, bag: Bag, keep: Keep) -> Made:
-        column, faults = self._converted_variant(keep, bag.side(self.side))
-        return Made({self.side: column}, faults)
+        def make(bag: Bag, keep: Keep) -> Made:
+            return Made(faults=[Fault(bag.side(self.side).isNotNull(), _NULL_FIELD, NullPointerError.java_name)])
 
-    def _make_object(self, bag: Bag, keep: Keep, name: str) -> Made:
-        original = bag.side(self.side)
-        column, faults = self._converted_variant(keep, keep(get_field(original, name)))
-        made = keep(put_field(original, name, F.coalesce(column, null_variant())))
-        return Made({self.side: made}, [self._demand.map_fault(original, made), *faults])
-
-    def _converted_variant(self, keep: Keep, value: Column) -> tuple[Column, list[Fault]]:
-        # Together the kinds are more than the JVM compiles as one method.
-        read = keep(apart(with_kind(value), self._read_variant))
-        millis, problem = read.getField("millis"), read.getField("problem")
-        made, faults = self._from_raw(keep, None, Converted(millis, None))
-        exception = DataException.java_name
-        first = [Fault(problem.isNotNull(), problem, exception)]
-        if self.conversion.parser is None:
-            unreadable = value.isNotNull() & F.coalesce(F.schema_of_variant(value) == "STRING", F.lit(False))
-            first.insert(0, Fault(unreadable, NO_FORMAT, NullPointerError.java_name))
-        return self._as_variant(made), [*first, *faults]
-
-    def _read_variant(self, pair: Column) -> Column:
-        """Milliseconds of a schemaless value, or why it has none."""
-        value, kind = pair.getField("v"), pair.getField("k")
-        text = scalar(pair, "STRING")
-        parsed = self.conversion.to_millis(text, STRING).column
-        unix = self.conversion.to_millis(scalar(pair, "BIGINT"), UNIX).column
-        moment = kind.rlike(f"^(?:DATE$|TIMESTAMP|OBJECT<`?{TIME_TAG}`?:)")
-        start, end = no_timestamp("\0").split("\0")
-        foreign = F.concat(F.lit(start), java_class_of(value), F.lit(end))
-
-        def told(found: Column) -> Column:
-            millis = found.getField("millis")
-            unread = F.lit(None) if self.conversion.parser is None else self.conversion.unread(text, millis)
-            problem = (
-                F.when(kind.isNull() | kind.isin("VOID", "BIGINT"), F.lit(None).cast("string"))
-                .when(kind == "STRING", unread)
-                .when(~moment, foreign)
-            )
-            return F.struct(millis.alias("millis"), problem.alias("problem"))
-
-        millis = F.when(kind == "BIGINT", unix).when(kind == "STRING", parsed).when(moment, _variant_millis(pair))
-        return apart(F.struct(millis.alias("millis")), told)
-
-    def _as_variant(self, column: Column) -> Column:
-        match self.conversion.target:
-            case "Date":
-                return F.date_from_unix_date(column).cast("variant")
-            case "Time":
-                return F.when(column.isNotNull(), object_of({TIME_TAG: column}))
-            case "Timestamp":
-                # The smallest integer has no absolute value, and asking for it would fail the batch.
-                inside = column.between(F.lit(-_SPARK_MILLIS), F.lit(_SPARK_MILLIS))
-                moment = F.timestamp_millis(F.when(inside, column)).cast("variant")
-                return F.when(inside, moment).otherwise(column.cast("variant"))
-            case _:
-                return column.cast("variant")
-
-
-def _variant_millis(pair: Column) -> Column:
-    """Milliseconds of a date, time or timestamp in schemaless data; null for all else."""
-    value, kind = pair.getField("v"), pair.getField("k")
-    days = F.unix_date(F.try_variant_get(value, "$", "date")).cast("bigint") * F.lit(MILLIS_PER_DAY)
-    millis = F.unix_millis(F.try_variant_get(value, "$", "timestamp"))
-    clock = F.try_variant_get(value, f'$["{TIME_TAG}"]', "bigint")
-    return (
-        F.when(kind == "DATE", days)
-        .when(kind.startswith("TIMESTAMP"), millis)
-        .when(kind.startswith("OBJECT<") & kind.contains(TIME_TAG), clock)
-    )
+        return StepPlan(shape, make, frozenset({self.side}))
 
 
 class _TimestampConverter(ColumnTransform, Transformation):
@@ -388,11 +325,9 @@ class _TimestampConverter(ColumnTransform, Transformation):
         self._clock = clock
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = _LENIENT.parse(props)
-        self._field = cast("str | None", values["field"])
-        target, precision = cast("str", values["target.type"]), cast("str", values["unix.precision"])
-        pattern = cast("str | None", values["format"]) or ""
-        self._defaults = replaces_nulls(values)
+        config = TimestampConverterConfig.parse(props)
+        self._field, self._defaults = config.field, replaces_nulls(config.replace_null_with_default)
+        target, precision, pattern = config.target_type, config.unix_precision, config.format or ""
         if not pattern.strip():
             if target == STRING:
                 raise ConfigException(
@@ -409,14 +344,14 @@ class _TimestampConverter(ColumnTransform, Transformation):
         self._conversion = Conversion(target, precision, self._parser(pattern) if short else DateParser(pattern))
 
     def _parser(self, pattern: str) -> DateParser:
-        """A parser for years of two digits, which are those from eighty years ago on."""
+        """The parser; years of two digits lie within 80 years before and 20 years after now."""
         today = datetime.fromtimestamp(self._clock(), UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         day = 28 if (today.month, today.day) == (2, 29) else today.day
         start = today.replace(year=today.year - CENTURY, day=day)
         return DateParser(pattern, int(start.timestamp()) * 1000, start.year)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        return _Checked.definition()
 
     def step(self) -> Step:
         return Convert(self.side, self._field, self._conversion, self._defaults)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator
+from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, setting
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.java_dates import DatePatternError, compile_pattern, print_column, print_millis
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Step, StepPlan
@@ -38,44 +38,44 @@ def check_date_pattern(name: str, value: object) -> None:
         raise ConfigException(name, value, rule) from error
 
 
-def _define(*, checked: bool) -> ConfigDef:
-    return (
-        ConfigDef()
-        .define(
-            "topic.format",
-            ConfigType.STRING,
-            default="${topic}-${timestamp}",
-            importance=Importance.HIGH,
-            doc="Format string which can contain <code>${topic}</code> and <code>${timestamp}</code> as placeholders "
-            "for the topic and timestamp, respectively.",
-        )
-        .define(
-            "timestamp.format",
-            ConfigType.STRING,
-            default="yyyyMMdd",
-            validator=LambdaValidator(check_date_pattern) if checked else None,
-            importance=Importance.HIGH,
-            doc="Format string for the timestamp that is compatible with <code>java.text.SimpleDateFormat</code>.",
-        )
+def _format(validator: Validator | None) -> Any:
+    return setting(
+        default="yyyyMMdd",
+        validator=validator,
+        importance=Importance.HIGH,
+        doc="Format string for the timestamp that is compatible with <code>java.text.SimpleDateFormat</code>.",
     )
 
 
-#: What ``configure`` takes, as in Java: a wrong pattern fails the records.
-_LENIENT: Final = _define(checked=False)
-CONFIG: Final = _define(checked=True)
+class TimestampRouterConfig(AbstractConfig):
+    """The settings of ``TimestampRouter``. As in Java, a wrong pattern fails the records."""
+
+    topic_format: str | None = setting(
+        default="${topic}-${timestamp}",
+        importance=Importance.HIGH,
+        doc="Format string which can contain <code>${topic}</code> and <code>${timestamp}</code> as placeholders "
+        "for the topic and timestamp, respectively.",
+    )
+    timestamp_format: str | None = _format(None)
+
+
+class _Checked(TimestampRouterConfig):
+    """The same with a check of the pattern, for validation."""
+
+    timestamp_format: str | None = _format(LambdaValidator(check_date_pattern))
 
 
 @dataclass(frozen=True)
 class RouteByTime(Step):
     """Makes topics."""
 
+    changes_topic = True
+
     topic_format: str
     pattern: str
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
-
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         return StepPlan(shape, self._make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
 
     def _make(self, bag: Bag, keep: Keep) -> Made:
@@ -104,12 +104,13 @@ class TimestampRouter(ColumnTransform, Transformation):
     _pattern: str | None = None
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = _LENIENT.parse(props)
-        self._topic_format = cast("str | None", values["topic.format"])
-        self._pattern = cast("str | None", values["timestamp.format"])
+        """See ``Transformation``."""
+        config = TimestampRouterConfig.parse(props)
+        self._topic_format, self._pattern = config.topic_format, config.timestamp_format
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Transformation``."""
+        return _Checked.definition()
 
     def _settings(self) -> tuple[str, str]:
         if self._topic_format is None or self._pattern is None:
@@ -119,6 +120,7 @@ class TimestampRouter(ColumnTransform, Transformation):
         return self._topic_format, self._pattern
 
     def step(self) -> Step:
+        """See ``ColumnTransform``. With a setting that is null or wrong, the step fails each record."""
         try:
             return RouteByTime(*self._settings())
         except (NullPointerError, DatePatternError) as error:

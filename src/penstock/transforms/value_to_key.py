@@ -6,7 +6,7 @@ Source: org.apache.kafka.connect.transforms.ValueToKey.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Final, cast
@@ -15,28 +15,28 @@ from pyspark.sql import functions as F
 
 from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef, ConfigType, Importance, ValidList
+from penstock.config import AbstractConfig, ConfigDef, Importance, ValidList, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, Step, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.pipeline.variant_building import null_variant
-from penstock.pipeline.variant_columns import get_field, object_of
 from penstock.transforms.requirements import is_struct, map_fault, no_map, require_map, require_struct, struct_fault
-from penstock.transforms.settings import define_null_replacement, replaces_nulls
+from penstock.transforms.settings import null_replacement, replaces_nulls
 from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault
 
 _PURPOSE: Final = "copying fields from value to key"
-CONFIG: Final = define_null_replacement(
-    ConfigDef().define(
-        "fields",
-        ConfigType.LIST,
+
+
+class ValueToKeyConfig(AbstractConfig):
+    """The settings of ``ValueToKey``."""
+
+    fields: tuple[str, ...] = setting(
         validator=ValidList.any_non_duplicate(empty_allowed=False, null_allowed=False),
         importance=Importance.HIGH,
         doc="Field names on the record value to extract as the record key.",
     )
-)
+    replace_null_with_default: bool | None = null_replacement()
 
 
 @lru_cache(maxsize=256)
@@ -58,22 +58,17 @@ class FieldsToKey(Step):
     defaults: bool
     bounds_text: ClassVar[bool] = True
 
-    def takes_objects(self, shape: Shape) -> bool:
-        return True
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. The key is made of members of an object."""
+        return not shape.value.is_variant
 
     def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
         known = shape.value
         if known.is_object:
             return self._plan_members(shape, known)
         if known.schema is not None and is_struct(known):
             return self._plan_struct(shape, known.schema)
-        if known.is_variant:
-            return StepPlan(
-                shape.with_side("key", Side.of(None, present=True)),
-                self._make_object(known),
-                frozenset({"value"}),
-                frozenset({"key"}),
-            )
 
         def fail(bag: Bag, keep: Keep) -> Made:
             of = struct_fault if known.schema is not None else map_fault
@@ -132,15 +127,6 @@ class FieldsToKey(Step):
         key = object_side(chosen, present=True)
         return StepPlan(shape.with_side("key", key), make, frozenset({"value"}), frozenset({"key"}))
 
-    def _make_object(self, known: Side) -> Callable[[Bag, Keep], Made]:
-        def make(bag: Bag, keep: Keep) -> Made:
-            value = keep(bag.value)
-            fields = {name: F.coalesce(get_field(value, name), null_variant()) for name in self.names}
-            fault = map_fault(value, known, _PURPOSE)
-            return Made({"key": object_of(fields)}, () if fault is None else (fault,))
-
-        return make
-
 
 class ValueToKey(ColumnTransform, Transformation):
     """Replaces the key by a Struct or Map of fields of the value."""
@@ -150,14 +136,16 @@ class ValueToKey(ColumnTransform, Transformation):
     _defaults: bool = True
 
     def configure(self, props: Mapping[str, object]) -> None:
-        values = CONFIG.parse(props)
-        self._names = tuple(cast("list[str]", values["fields"]))
-        self._defaults = replaces_nulls(values)
+        """See ``Transformation``."""
+        config = ValueToKeyConfig.parse(props)
+        self._names, self._defaults = config.fields, replaces_nulls(config.replace_null_with_default)
 
     def config(self) -> ConfigDef:
-        return CONFIG
+        """See ``Transformation``."""
+        return ValueToKeyConfig.definition()
 
     def step(self) -> Step:
+        """See ``ColumnTransform``."""
         return FieldsToKey(self._names, self._defaults)
 
     def apply(self, record: R) -> R:

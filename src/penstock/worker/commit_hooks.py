@@ -1,11 +1,13 @@
-"""Tells a source task which of its records are done: ``commit_record``, ``record_acknowledged``, ``commit_batch``.
+"""Tells a source task which of its records are done, and when something was committed.
+
+The hooks are ``commit_record``, ``record_acknowledged``, ``commit_batch`` and ``commit``.
 
 Main type: `CommitHooks`. Only hooks that the task overrides are called, found out once. Records are told in the order
 in which they were polled: a record that is done early waits for those before it, so a task can trust what it is told
 last.
 
 Thread: the hooks are called on the producer's thread, or on the task's delivery thread for batches of which nothing is
-sent; never two at a time for one task, beside ``poll``.
+sent, and with exactly-once always on that one; never two at a time for one task, beside ``poll``.
 
 Source: KIP-416; AbstractWorkerSourceTask.recordSent and recordDropped of Kafka Connect.
 """
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def wants_metadata(task: SourceTask) -> bool:
-    """Whether a task is to be told where each of its records is."""
+    """Whether a task wants the topic, partition and offset of each of its records."""
     return type(task).record_acknowledged is not SourceTask.record_acknowledged or _commits_with_metadata(task)
 
 
@@ -104,8 +106,21 @@ class CommitHooks:
                 self._queue.popleft()
                 del self._by_submission[id(told.submission)]
 
+    def give_up(self) -> None:
+        """Notes that what the task was not told yet was aborted: Kafka has stored none of it."""
+        for told in self._queue:
+            told.metadata.clear()
+            told.acknowledged = 0
+
+    def committed(self) -> None:
+        """Call the task's ``commit``."""
+        try:
+            self._task.commit()
+        except Exception:
+            logger.exception("The task's commit() raised; the offsets are committed all the same")
+
     def _tell(self, told: _Told) -> bool:
-        """Tell what is settled of one batch; whether that is all of it."""
+        """Tell the task what is settled of one batch; True if all of it is."""
         gap = told.submission.done.find(0, told.next_row)
         end = told.submission.size if gap < 0 else gap
         if isinstance(told.source, SourceFrame):

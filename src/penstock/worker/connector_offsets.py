@@ -2,7 +2,7 @@
 
 Main types: ``ConnectorOffsets`` (what the herder needs), ``WorkerOffsets``, ``GroupAdmin`` (what it needs of Kafka).
 Every method may block on a broker or a disk, so the herder calls them on threads of their own; one change for a
-connector at a time.
+connector at a time. Invariant 7.
 
 Source: org.apache.kafka.connect.runtime.Worker.connectorOffsets, alterConnectorOffsets, resetConnectorOffsets.
 """
@@ -12,16 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.api import OffsetAndMetadata, TopicPartition
-from penstock.errors import BadRequestException, ConflictException, KafkaException
-from penstock.stores.interface import OffsetStore
-from penstock.stores.offsets import OffsetWriter, connector_offsets
+from penstock.errors import (
+    BadRequestException,
+    ConflictException,
+    KafkaException,
+    OffsetStoreException,
+    ProducerFencedException,
+    TransactionAbortableException,
+)
+from penstock.stores.offsets import OffsetWriter, connector_offsets, key_bytes, value_bytes
 
 if TYPE_CHECKING:
     # It brings the Kafka client, and the command imports this module before the REST server listens.
-    from penstock.kafka.consumer import Subscription
+    from penstock.kafka.subscription import Subscription
+    from penstock.worker.source_offsets import SourceOffsets
+
+#: How long the steps of a change in a transaction may take, each.
+_TRANSACTION_S: Final = 30.0
 
 SourcePartition = Mapping[str, object] | None
 SourceOffset = Mapping[str, object] | None
@@ -67,6 +77,25 @@ class GroupAdmin(Protocol):
         """Let the client go."""
 
 
+class OffsetProducer(Protocol):
+    """The part of ``penstock.kafka.transactional_producer.TransactionalProducer`` that is needed here."""
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Take the transactional id."""
+
+    def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Send records as they are, in a transaction."""
+
+    def commit(self, timeout_s: float) -> None:
+        """Wait until everything is stored, then make it count."""
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        """Give up the transaction; tells whether another producer has the transactional id."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Give up what is under way, release the client."""
+
+
 @dataclass(frozen=True)
 class Group:
     """The consumer group of a sink connector.
@@ -105,11 +134,26 @@ class ConnectorOffsets(Protocol):
     def within(self, timeout_s: float) -> ConnectorOffsets:
         """The same, but no question to Kafka takes longer than this."""
 
-    def read_source(self, connector: str) -> list[tuple[SourcePartition, Mapping[str, object]]]:
+    def read_source(
+        self, connector: str, config: Mapping[str, str]
+    ) -> list[tuple[SourcePartition, Mapping[str, object]]]:
         """All source partitions that have an offset, with it."""
 
-    def write_source(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
-        """Writes offsets, None removes one; when it returns every reader sees them."""
+    def write_source(
+        self,
+        connector: str,
+        config: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset]],
+        transactional_id: str | None = None,
+    ) -> None:
+        """Writes offsets, None removes one; when it returns every reader sees them.
+
+        Args:
+            connector: The connector's name.
+            config: Its settings, placeholders resolved.
+            offsets: What to write.
+            transactional_id: Where tasks write in transactions, that of this one, which nobody else may use.
+        """
 
     def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
         """The committed offsets of the connector's group."""
@@ -143,39 +187,94 @@ class WorkerOffsets:
     """The offsets of a worker's connectors.
 
     Args:
-        store: Where source offsets are.
+        sources: Where source offsets are.
         group_of: The consumer group of a sink connector, by its name and resolved configuration.
         new_admin: Makes a client whose calls take so many seconds at most (None: its own limit); closed here after
             each use.
-        timeout_s: That limit.
+        new_producer: Makes a producer with the clients' settings of a connector and a transactional id; closed here.
+        timeout_s: The limit of clients of groups.
     """
 
     def __init__(
         self,
-        store: OffsetStore,
+        sources: SourceOffsets,
         group_of: Callable[[str, Mapping[str, str]], Group],
         new_admin: Callable[[Group, float | None], GroupAdmin],
+        new_producer: Callable[[str, Mapping[str, str], str], OffsetProducer],
         timeout_s: float | None = None,
     ) -> None:
-        self._store = store
+        self._sources = sources
         self._group_of = group_of
         self._new_admin = new_admin
+        self._new_producer = new_producer
         self._timeout_s = timeout_s
 
     def within(self, timeout_s: float) -> WorkerOffsets:
         """See ``ConnectorOffsets``."""
-        return WorkerOffsets(self._store, self._group_of, self._new_admin, timeout_s)
+        return WorkerOffsets(self._sources, self._group_of, self._new_admin, self._new_producer, timeout_s)
 
-    def read_source(self, connector: str) -> list[tuple[SourcePartition, Mapping[str, object]]]:
+    def read_source(
+        self, connector: str, config: Mapping[str, str]
+    ) -> list[tuple[SourcePartition, Mapping[str, object]]]:
         """See ``ConnectorOffsets``."""
-        return [(partition, offset) for partition, offset in connector_offsets(self._store, connector)]
+        with self._sources.opened(connector, config) as store:
+            return [(partition, offset) for partition, offset in connector_offsets(store, connector)]
 
-    def write_source(self, connector: str, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
+    def write_source(
+        self,
+        connector: str,
+        config: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset]],
+        transactional_id: str | None = None,
+    ) -> None:
         """See ``ConnectorOffsets``."""
-        writer = OffsetWriter(self._store, connector)
-        for partition, offset in offsets:
-            writer.put(partition, offset)
-        writer.flush()
+        if transactional_id is not None:
+            self._write_transaction(connector, config, offsets, transactional_id)
+            return
+        with self._sources.opened(connector, config) as store:
+            writer = OffsetWriter(store, connector)
+            for partition, offset in offsets:
+                writer.put(partition, offset)
+            writer.flush()
+
+    def _write_transaction(
+        self,
+        connector: str,
+        config: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset]],
+        transactional_id: str,
+    ) -> None:
+        entries = {key_bytes(connector, partition): value_bytes(offset) for partition, offset in offsets}
+        producer = self._new_producer(connector, config, transactional_id)
+        try:
+            producer.init_transactions(_TRANSACTION_S)
+            with self._sources.opened_for_change(connector, config) as store:
+                # Known spellings of keys are found only where everything was read.
+                store.get(entries)
+                producer.send_offsets_entries(store.topic, store.records(entries))
+                self._commit(producer)
+                store.written(entries)
+                store.get(entries)
+        except ProducerFencedException as error:
+            raise ConflictException(
+                f"The offsets of connector {connector} were not changed: another worker of the group changes them, or "
+                f"has begun to start the tasks of the connector. Try again ({error})"
+            ) from error
+        except KafkaException as error:
+            raise OffsetStoreException(
+                f"The offsets of connector {connector} could not be changed in a transaction: {error}"
+            ) from error
+        finally:
+            producer.close(0)
+
+    @staticmethod
+    def _commit(producer: OffsetProducer) -> None:
+        try:
+            producer.commit(_TRANSACTION_S)
+        except TransactionAbortableException:
+            # A partition that knows of a later epoch does not tell whose it is: the coordinator does.
+            producer.abort_transaction(_TRANSACTION_S)
+            raise
 
     def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
         """See ``ConnectorOffsets``."""

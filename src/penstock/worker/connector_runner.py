@@ -77,7 +77,7 @@ class ConnectorSpec:
 
 
 class PreemptedException(ConnectException):
-    """A request about a connector's state was overtaken by a newer one, and nothing came of it."""
+    """A newer request for a connector's state came first; this one was not carried out."""
 
 
 class ConnectorRunner:
@@ -185,7 +185,7 @@ class ConnectorRunner:
         return self.ended
 
     def cancel(self) -> None:
-        """Gives up on an instance that missed its deadline: its thread goes on, but nobody hears of it any more."""
+        """Abandons an instance that missed its deadline: its thread goes on, its reports are ignored."""
         with self._changed:
             self._closing = True
             if not self._cancelled and not self.ended.done():

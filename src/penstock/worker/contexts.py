@@ -87,15 +87,19 @@ class RunnerSinkContext(SinkConnectorContext):
         self._calls = _Calls(connector, requests, raise_error, metrics)
 
     def request_task_reconfiguration(self) -> None:
+        """See ``ConnectorContext``."""
         self._calls.request_task_reconfiguration()
 
     def raise_error(self, error: BaseException) -> None:
+        """See ``ConnectorContext``."""
         self._calls.raise_error(error)
 
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
+        """See ``ConnectorContext``."""
         self._calls.restart_tasks(task_ids)
 
     def plugin_metrics(self) -> PluginMetrics:
+        """See ``ConnectorContext``."""
         return self._calls.plugin_metrics()
 
     def close(self) -> None:
@@ -118,18 +122,23 @@ class RunnerSourceContext(SourceConnectorContext):
         self._offsets = _ClosableReader(connector, offsets)
 
     def request_task_reconfiguration(self) -> None:
+        """See ``ConnectorContext``."""
         self._calls.request_task_reconfiguration()
 
     def raise_error(self, error: BaseException) -> None:
+        """See ``ConnectorContext``."""
         self._calls.raise_error(error)
 
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
+        """See ``ConnectorContext``."""
         self._calls.restart_tasks(task_ids)
 
     def plugin_metrics(self) -> PluginMetrics:
+        """See ``ConnectorContext``."""
         return self._calls.plugin_metrics()
 
     def offset_storage_reader(self) -> OffsetStorageReader:
+        """See ``SourceConnectorContext``. Raises once the context is closed."""
         self._calls.check_open()
         return self._offsets
 
@@ -155,6 +164,9 @@ class _ClosableReader(OffsetStorageReader):
 
     def close(self) -> None:
         self._closed.set()
+        close = getattr(self._reader, "close", None)
+        if close is not None:
+            close()
 
     def _check_open(self) -> None:
         if self._closed.is_set():

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException, stack_trace
 from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.letter_producer import LetterProducer
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.letters import Answer, LetterProducer
+from penstock.kafka.producer_records import ProducerRecord
 from penstock.model import ConnectorTaskId
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, FailedRecord, exception_of
 from penstock.worker.topic_creation import NewTopic, TopicMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.api import TopicPartition
+    from penstock.api import RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -37,19 +37,13 @@ _CLOSE_S: Final = 5.0
 
 
 class LetterSender(Protocol):
-    """What the queue needs of ``penstock.kafka.letter_producer.LetterProducer``; see there."""
+    """What the queue needs of ``penstock.kafka.letters.LetterProducer``; see there."""
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-        answer: Callable[[Exception | None], None],
-    ) -> None: ...
+    def send(self, record: ProducerRecord, answer: Answer) -> None:
+        """Sends one record; ``answer`` is called once with what has become of it."""
 
-    def close(self, timeout_s: float) -> bool: ...
+    def close(self, timeout_s: float) -> bool:
+        """Sends what waits and ends the producer; False if that took too long."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ def open_queue(
     counts: ErrorCounts,
     *,
     admin: Mapping[str, object],
-    producer: Mapping[str, object],
+    producer: ColumnSettings,
 ) -> DeadLetterQueue:
     """Make the queue's topic and producer; called on the task's thread when the task starts.
 
@@ -102,7 +96,8 @@ def open_queue(
         settings: Of the connector.
         task: Whose messages these are.
         counts: The task's error counters.
-        admin, producer: Client settings (librdkafka's), the producer's with those of source tasks.
+        admin: Client settings (librdkafka's).
+        producer: Of the producer.
 
     Raises:
         ConnectException, KafkaException: The topic or the producer cannot be made.
@@ -153,7 +148,7 @@ class DeadLetterQueue:
         if self._settings.context_headers:
             headers.extend(context_headers(failed, origin, self._task))
 
-        def answer(error: Exception | None) -> None:
+        def answer(error: Exception | None, _: RecordMetadata | None) -> None:
             if error is not None:
                 logger.error(
                     "Task %s could not write the message of %s-%d at offset %d to the dead letter topic %s: %s",
@@ -173,7 +168,8 @@ class DeadLetterQueue:
                 self._changed.notify_all()
             done.set_result(None)
 
-        self._producer.send(self._settings.topic, origin.key, origin.value, headers, origin.timestamp, answer)
+        record = ProducerRecord(self._settings.topic, origin.key, origin.value, headers, origin.timestamp)
+        self._producer.send(record, answer)
         return done
 
     def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:

@@ -93,7 +93,7 @@ class DeliveredMessages:
         return None
 
     def _release(self) -> None:
-        """Let go of what is not needed of the batches that the task holds."""
+        """Drops batches that are committed, and those beyond what may be kept."""
         committed = self._committed() if self._held else {}
         kept: list[weakref.ref[_DeliveredBatch]] = []
         left = self._held_bytes
@@ -135,7 +135,7 @@ class _DeliveredBatch:
         return None if row is None else message_at(table, row)
 
     def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Whether nothing of it will be asked for: partitions that went away do not count."""
+        """Whether all offsets of the batch are committed; partitions that were revoked do not count."""
         return all(
             partition not in offsets or offsets[partition].offset >= end for partition, end in self._ends.items()
         )
@@ -185,7 +185,7 @@ class ErrantRecords(ErrantRecordReporter):
         return _all_of(futures)
 
     def raise_if_exceeded(self) -> None:
-        """Fail the task if it swallowed that no error is tolerated.
+        """Fails the task if it reported a record although no error is tolerated, and went on.
 
         Raises:
             ToleranceExceededException: What ``report`` raised.
@@ -195,7 +195,7 @@ class ErrantRecords(ErrantRecordReporter):
 
 
 def _all_of(futures: list[Future[None]]) -> Future[None]:
-    """Done when all of them are."""
+    """A future that is done when all of these are."""
     whole: Future[None] = Future()
     if not futures:
         whole.set_result(None)

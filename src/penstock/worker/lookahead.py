@@ -42,7 +42,7 @@ class Inflow(Protocol[Waiting_co]):
         ...
 
     def take_crowded(self, job: Future[Any], /) -> Waiting_co | None:
-        """A batch that is taken although Spark is busy with `job`, because what brings batches has to wait for room.
+        """A batch that is taken while Spark runs `job`, because the stage before waits for room.
 
         Returns:
             None when the job was done first, or no more will come.
@@ -139,7 +139,7 @@ class Lookahead(Generic[Taken, Made]):
 
 
 def begun(begin: Callable[[], Callable[[], T]]) -> Callable[[], T]:
-    """Begins a batch. What that raises is raised by what ends it: behind the batches that were begun before."""
+    """Begins a batch. An error of that is raised when the batch is ended, so that batches before it end first."""
     try:
         return begin()
     except Exception as error:
@@ -152,7 +152,7 @@ def begun(begin: Callable[[], Callable[[], T]]) -> Callable[[], T]:
 
 
 def _of(future: Future[T]) -> T:
-    """The result of a job, which ``penstock.worker.waiting`` sees waited for here."""
+    """The result of a job. ``penstock.worker.waiting`` knows this function by its name."""
     return future.result()
 
 

@@ -1,10 +1,10 @@
-"""When and how a source task commits its offsets.
+"""When and how a source task commits its offsets that delivers at least once.
 
-Main type: `OffsetCommitter`: one for each task, on its own schedule, so that a slow store or a slow ``commit`` hook
-delays no other task.
+Main type: `OffsetCommitter`, a `Committer`: one for each task, on its own schedule, so that a slow store or a slow
+``commit`` hook delays no other task.
 
-Thread: `due_in_s` and `run_if_due` belong to the task's delivery thread; `run` is also called by the task's thread when
-the task ends. One commit at a time: the other thread waits.
+Thread: as for `Committer`; `run` is also called by the task's thread when the task ends. One commit at a time: the
+other thread waits.
 
 Source: SourceTaskOffsetCommitter and WorkerSourceTask.commitOffsets of Kafka Connect.
 """
@@ -14,11 +14,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.errors import DataException, OffsetStoreException
 from penstock.stores.offsets import OffsetWriter
+from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.committer import CommitCounts
 from penstock.worker.submitted import SubmittedOffsets
+
+if TYPE_CHECKING:
+    from penstock.worker.source_convert import Outgoing
 
 logger = logging.getLogger(__name__)
 
@@ -26,49 +31,70 @@ logger = logging.getLogger(__name__)
 AFTER_ACK_BEFORE_OFFSETS = "after-ack-before-offsets"
 
 
-@dataclass
-class CommitCounts:
-    """Plain counters; read by metrics from any thread."""
-
-    successes: int = 0
-    failures: int = 0
-    last_duration_s: float = 0.0
-
-
 class OffsetCommitter:
     """Moves acknowledged offsets into the store, again and again.
 
     Args:
-        submitted: where acknowledged offsets come from.
-        writer: where they go; it keeps what could not be written.
-        after_commit: the task's ``commit`` hook, called after each successful commit, also one with nothing new.
+        hooks: the task's; its ``commit`` is called after each successful commit, also one with nothing new.
+        writer: where offsets go; it keeps what could not be written.
         interval_s: time from the end of a commit to the next one.
         timeout_s: the longest wait for one write.
         clock: monotonic seconds.
         probe: told the named points a kill test stops at.
+        open_store: called before the task is initialized.
     """
 
     def __init__(
         self,
-        submitted: SubmittedOffsets,
+        hooks: CommitHooks,
         writer: OffsetWriter,
-        after_commit: Callable[[], None],
         *,
         interval_s: float,
         timeout_s: float,
         clock: Callable[[], float],
         probe: Callable[[str], None],
+        open_store: Callable[[], None] = lambda: None,
     ) -> None:
+        self.submitted = SubmittedOffsets()
+        self.hooks = hooks
         self.counts = CommitCounts()
-        self._submitted = submitted
+        self.own_topic: str | None = None
+        self.whole_polls = False
+        self.commits_at_rest = False
+        self._batches = 0
         self._writer = writer
-        self._after_commit = after_commit
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._clock = clock
         self._probe = probe
+        self._open_store = open_store
         self._next = clock() + interval_s
         self._one_at_a_time = threading.Lock()
+
+    @property
+    def has_committed(self) -> bool:
+        """See `Committer`: what is delivered counts."""
+        return self._batches > 0
+
+    @property
+    def hint(self) -> str | None:
+        """See `Committer`: there are no transactions."""
+        return None
+
+    def begin(self, stopping: threading.Event) -> bool:
+        """See `Committer`."""
+        self._open_store()
+        return True
+
+    def settled(self) -> None:
+        """See `Committer`: the task is told at once."""
+        self.hooks.advance()
+
+    def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
+        """See `Committer`. A task that has failed commits once more, at its end."""
+        self._batches += 1
+        if outgoing.failure is None:
+            self.run_if_due()
 
     def due_in_s(self) -> float:
         """Seconds until the next commit; 0 when it is due."""
@@ -78,6 +104,25 @@ class OffsetCommitter:
         """Commit when it is time."""
         if self.due_in_s() == 0:
             self.run()
+
+    def refuse(self) -> None:
+        """See `Committer`: what has failed is never settled."""
+
+    def named(self, error: BaseException) -> BaseException:
+        """See `Committer`."""
+        return error
+
+    def run_early(self, timeout_s: float) -> None:
+        """See `Committer`."""
+        self.run(timeout_s)
+
+    def finish(self, timeout_s: float, *, failed: bool) -> None:
+        """See `Committer`: what is acknowledged is committed also where the task has failed."""
+        self.run(timeout_s)
+
+    def cancel(self) -> None:
+        """See `Committer`. Invariant 4."""
+        self._writer.fence(0)
 
     def run(self, timeout_s: float | None = None) -> bool:
         """Commit what is acknowledged now, and nothing else. Invariant 1.
@@ -98,7 +143,7 @@ class OffsetCommitter:
 
     def _run(self, timeout_s: float) -> bool:
         started = self._clock()
-        taken = self._submitted.take_committable()
+        taken = self.submitted.take_committable()
         try:
             for partition, offset in taken:
                 self._writer.put(partition, offset)
@@ -116,15 +161,9 @@ class OffsetCommitter:
         self.counts.successes += 1
         if written:
             logger.debug("Committed the offsets of %d source partitions", written)
-        self._call_hook()
+        self.hooks.committed()
         self._next = self._clock() + self._interval_s
         return True
-
-    def _call_hook(self) -> None:
-        try:
-            self._after_commit()
-        except Exception:
-            logger.exception("The task's commit() raised; the offsets are committed all the same")
 
 
 def _shown(taken: Sequence[tuple[object, object]], most: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""Which task of this worker has a partition open, so that the next one opens it only after that one has closed it.
+"""Which task of this worker has a partition open: the next task opens it only after that one has closed it.
 
 Main types: ``PartitionHolders`` (one for all tasks of a worker) and ``Holder`` (one task of a group). No I/O.
 
@@ -24,7 +24,7 @@ from penstock.api import TopicPartition
 
 
 class PartitionHolders:
-    """Who holds what, in all groups that tasks of this worker are members of.
+    """Which task has which partition open, in all consumer groups of this worker's tasks.
 
     Args:
         clock: Seconds, for `max.poll.interval.ms`.
@@ -65,7 +65,7 @@ class Holder:
 
     @property
     def patience_s(self) -> float:
-        """How long this task may wait for others, without leaving the group itself."""
+        """How many seconds this task may wait for another one without losing its own place in the group."""
         return self._max_poll_interval_s * 0.9
 
     def polled(self) -> None:

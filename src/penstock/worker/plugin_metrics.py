@@ -121,7 +121,7 @@ class InstanceMetrics:
 
 
 class _Reading:
-    """Has a metric measured; none is shown while that fails."""
+    """Reads a metric; gives nothing while the plugin raises, and logs the first reason."""
 
     def __init__(self, what: str, measure: Callable[[], float]) -> None:
         self._what = what

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
@@ -40,7 +41,6 @@ from penstock.pipeline.batches import (
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.singly import without_spark
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
 from penstock.plugins import Plugins
@@ -174,7 +174,7 @@ class Previewer:
         converters = parts.key_converter, parts.value_converter, parts.header_converter
         spec = PipelineSpec(*converters, chain, "preview", nothing_beside_spark=self._settings.all_through_spark)
         # Ten records are not worth a plan for each step, and tasks need the cores.
-        return without_spark(spec)
+        return replace(spec, without_spark=not spec.nothing_beside_spark)
 
     def _sampled(self, request: PreviewRequest, settings: SinkSettings) -> list[SampledMessage]:
         client = consumer_settings(self._settings.raw, settings.raw, client_id="penstock-preview", group_id="preview")

@@ -1,4 +1,4 @@
-"""What the tasks of a worker may have under way together: what helps one task is only memory when there are many.
+"""Limits what all tasks of a worker have under way together: work ahead helps one task, and only takes memory for many.
 
 Main type: `SharedLoad`, one for all tasks. Thread: any.
 """
@@ -63,7 +63,7 @@ class SharedLoad:
             self._begun -= 1
 
     def let_wait(self, nbytes: int, *, anyway: bool = False) -> bool:
-        """Whether so much may wait; if so, `release` must follow.
+        """Whether this many bytes may wait; after True, `release` must be called.
 
         Args:
             nbytes: what a task has polled or fetched.
@@ -77,10 +77,10 @@ class SharedLoad:
 
     @property
     def bytes_left(self) -> int:
-        """How much more may wait."""
+        """How many more bytes may wait."""
         return max(0, self._waiting_bytes - self._waiting)
 
     def release(self, nbytes: int) -> None:
-        """So much waits no more."""
+        """Notes that this many bytes wait no more."""
         with self._lock:
             self._waiting -= nbytes

@@ -141,7 +141,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return frozenset(self._paused)
 
     def retain(self, assigned: frozenset[TopicPartition]) -> None:
-        """A rebalance has ended: pauses of partitions that did not come back are over."""
+        """Drops the pauses of partitions that a rebalance took away."""
         self._paused &= assigned
 
     def forget_rewinds(self, partitions: frozenset[TopicPartition]) -> None:
@@ -169,7 +169,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._commit_requested = False
 
     def set_closing(self, closing: bool) -> None:
-        """KIP-275: what ``is_closing`` answers."""
+        """Sets what ``is_closing`` answers (KIP-275)."""
         self._closing = closing
 
     def close(self) -> None:

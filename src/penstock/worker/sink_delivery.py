@@ -1,15 +1,20 @@
-"""From a converted batch to calls of ``put``: which rows still count, what is delivered, and how far that gets.
+"""From a converted batch to what is put: which rows still count, what is delivered, and how far that gets.
 
-Main type: ``Delivery``, one batch in the course of being put. Functions ``rows_of``, ``prefix_ends`` and ``message_at``
-read Arrow tables of consumed messages. Pure.
+Main types: ``Deliveries`` makes deliveries of converted batches; ``Delivery`` is one batch in the course of being put;
+``SinkCounts`` are the plain counters of a task, which metrics read. Functions ``rows_of``, ``prefix_ends`` and
+``message_at`` read Arrow tables of consumed messages; they are pure.
 
 Owning thread: the task's thread.
+
+Source: ``WorkerSinkTask`` (``convertMessages``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +23,9 @@ from penstock.api import SinkFrame, SinkRecord, TopicPartition
 from penstock.errors import ConnectException
 from penstock.pipeline.batches import SinkBatch
 from penstock.worker.error_report import ConsumedMessage
+from penstock.worker.sink_partitions import SinkPartitions
+from penstock.worker.sink_stages import ConvertedBatch, SinkStages
+from penstock.worker.tolerance import ErrorHandler
 
 
 @dataclass
@@ -57,6 +65,105 @@ class Delivery:
         return Delivery(table, kept, self.frames, ends, self.fatal)
 
 
+@dataclass
+class SinkCounts:
+    """Plain counters (``sink-task-metrics``), read by metrics from any thread."""
+
+    records_read: int = 0
+    records_put: int = 0
+    puts: int = 0
+    put_time_ms: float = 0.0
+    put_time_max_ms: float = 0.0
+    partitions: int = 0
+
+
+class Deliveries:
+    """Makes deliveries of the batches that come converted out of the stages.
+
+    Args:
+        name: Says whose task this is in errors.
+        partitions: Which rows still count.
+        stages: Where batches come from.
+        errors: Deals with failed records.
+        counts: Counts what was read.
+        record_topic: Told once of each topic that records were read from.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        partitions: SinkPartitions,
+        stages: SinkStages,
+        errors: ErrorHandler,
+        counts: SinkCounts,
+        record_topic: Callable[[str], None],
+    ) -> None:
+        self._name = name
+        self._partitions = partitions
+        self._stages = stages
+        self._errors = errors
+        self._counts = counts
+        self._record_topic = record_topic
+        self._known_topics: set[str] = set()
+
+    def next(self) -> Delivery | None:
+        """The next batch with anything that still counts; None when no more is ready."""
+        while (converted := self._stages.take_converted()) is not None:
+            delivery = self._prepare(converted)
+            if delivery is not None:
+                return delivery
+        return None
+
+    def _prepare(self, converted: ConvertedBatch) -> Delivery | None:
+        """Leave out rows of partitions that have gone or were rewound, handle failed records, cut at a fatal one."""
+        fetched, batch = converted.fetched, converted.batch
+        table, records, errors = fetched.table, records_by_row(batch, fetched.table.num_rows), dict(batch.errors)
+        attempts = dict(converted.attempts)
+        stale = self._partitions.stale(fetched.ends, fetched.epoch)
+        if len(stale) == len(fetched.ends):
+            return None
+        ends = {partition: end for partition, end in fetched.ends.items() if partition not in stale}
+        if stale:
+            kept = pc.indices_nonzero(pc.invert(rows_of(table, stale))).to_pylist()
+            table = table.take(pa.array(kept, pa.int64()))
+            records = None if records is None else [records[row] for row in kept]
+            attempts = {new: attempts[old] for new, old in enumerate(kept) if old in attempts}
+            errors = {new: errors[old] for new, old in enumerate(kept) if old in errors}
+        self._counts.records_read += table.num_rows
+        self._note_topics(ends)
+        fatal = self._errors.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
+        whole = table
+        if fatal is not None:
+            # Invariant 2: what is put, and committed, ends in front of the record that ends the task.
+            table = whole.slice(0, fatal.seq)
+            ends = prefix_ends(whole, fatal.seq)
+            records = None if records is None else records[: fatal.seq]
+        fatal_error = None if fatal is None else fatal.exception
+        if records is None:
+            again = bool(stale) or fatal is not None
+            frames = self.frames_of(table) if again else list(batch.frames or ())
+            return Delivery(table, None, frames, ends, fatal_error)
+        if batch.origins is not None:
+            pieces = cast("Sequence[Sequence[SinkRecord]]", records)
+            return Delivery(table, list(chain.from_iterable(pieces)), None, ends, fatal_error)
+        if errors or batch.count_dropped:
+            records = [record for record in records if record is not None]
+        # Without errors and dropped ones every row has its record.
+        return Delivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
+
+    def frames_of(self, table: pa.Table) -> list[SinkFrame]:
+        """Converts these rows again, as frames of their own: simpler than to cut frames, and rarely needed."""
+        if table.num_rows == 0:
+            return []
+        batch: SinkBatch = self._stages.answer_of(self._stages.convert_again(table), self._name)
+        return list(batch.frames or ())
+
+    def _note_topics(self, ends: Mapping[TopicPartition, int]) -> None:
+        for topic in {partition.topic for partition in ends} - self._known_topics:
+            self._known_topics.add(topic)
+            self._record_topic(topic)
+
+
 def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:
     """What each consumed row became: its record or None; a list of records where transforms made several of one."""
     if batch.records is None or batch.origins is None:
@@ -69,7 +176,7 @@ def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:
 
 
 def rows_of(table: pa.Table, partitions: Collection[TopicPartition]) -> pa.Array:
-    """For each row whether it is of one of the partitions."""
+    """A mask of the rows that are of one of the partitions."""
     mask = pa.repeat(pa.scalar(False), table.num_rows)
     for topic, partition in partitions:
         mask = pc.or_(
@@ -92,7 +199,7 @@ def prefix_ends(table: pa.Table, rows: int) -> dict[TopicPartition, int]:
 
 
 def place_of(table: pa.Table, most: int = 5) -> str:
-    """Which messages these are, for an error.
+    """The place of some messages, for an error message.
 
     >>> place_of(pa.table({"topic": ["t", "t"], "partition": [0, 0], "offset": [7, 9]}))
     't-0 from offset 7 to 9'

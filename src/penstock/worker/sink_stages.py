@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -29,7 +30,8 @@ import pyarrow as pa
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
-from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener, Subscription
+from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener
+from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batches import SinkBatch
 from penstock.telemetry import BusyTimes
 from penstock.worker.shared_load import SharedLoad
@@ -49,27 +51,37 @@ class StagesClosed(ConnectException):
 class SinkConsumer(Protocol):
     """What a sink task needs of ``penstock.kafka.consumer.RecordConsumer``; see there."""
 
-    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None: ...
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        """Joins the group; rebalances are told to ``listener``, inside of ``fetch``."""
 
-    def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None: ...
+    def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
+        """What has come, as columns; None if nothing did in that time."""
 
-    def seek(self, positions: Mapping[TopicPartition, int]) -> int: ...
+    def seek(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Fetches from these offsets on; gives the epoch from which on what is fetched counts."""
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetches nothing of these partitions until ``resume``."""
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetches these partitions again."""
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], answer: Callable[[Exception | None], None]
-    ) -> None: ...
+    ) -> None:
+        """Commits without waiting; ``answer`` gets the error, or None."""
 
-    def commit_sync(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+    def commit_sync(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits and waits for the answer."""
 
-    def ends(self) -> dict[TopicPartition, int]: ...
+    def ends(self) -> dict[TopicPartition, int]:
+        """The end offset of each assigned partition."""
 
-    def interrupt(self) -> None: ...
+    def interrupt(self) -> None:
+        """Ends a ``fetch`` that waits. Any thread."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Leaves the group."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +222,7 @@ class SinkStages:
         return max(0, self.limits.max_records - self._waiting_records)
 
     def room_bytes(self) -> int:
-        """How large what is fetched now should be at most, as far as there is room at all. Thread: fetch."""
+        """How many bytes the next fetch may bring, if there is room at all. Thread: fetch."""
         with self._changed:
             return self._bytes_left()
 
@@ -267,7 +279,7 @@ class SinkStages:
         return self._take(lambda: bool(self._chunks))
 
     def take_crowded(self, job: Future[Any]) -> FetchedBatch | TaskConversion | None:
-        """The same, while a batch is still being converted: messages are taken only if fetching has to wait for room.
+        """As ``take_fetched``, while a batch is being converted: only if fetching waits for room.
 
         Args:
             job: Converts the batch before. None when it is done first.
@@ -401,6 +413,23 @@ class SinkStages:
                 self._changed.notify_all()
         return future
 
+    def answer_of(self, future: Future[T], owner: str) -> T:
+        """Waits for what another thread of this task answers. Thread: task.
+
+        Args:
+            future: Of ``submit`` or ``convert_again``.
+            owner: Says whose task this is in the error.
+
+        Raises:
+            StagesClosed: The task was ended before the answer came.
+        """
+        while True:
+            try:
+                return future.result(1.0)
+            except FutureTimeout:
+                if self.closed:
+                    raise StagesClosed(f"{owner} was ended") from None
+
     def be_quiet(self) -> None:
         """Fetch and convert nothing more; consumer calls still work. Thread: task."""
         with self._changed:
@@ -417,19 +446,19 @@ class SinkStages:
     # -- Any thread --------------------------------------------------------------------------------------------------
 
     def wake_task(self) -> None:
-        """The task's thread should look at what it was asked. Thread: any."""
+        """Wakes the task's thread, which then looks at its requests. Thread: any."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     @property
     def closed(self) -> bool:
-        """Whether the end has come. Thread: any."""
+        """Whether the stages are closed. Thread: any."""
         with self._changed:
             return self._closed
 
     def close(self) -> None:
-        """The end: every wait returns, calls nobody will answer fail. Thread: any."""
+        """Ends everything: every wait returns, and calls without an answer fail. Thread: any."""
         with self._changed:
             self._closed = True
             self._forget_chunks()

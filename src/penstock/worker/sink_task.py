@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from penstock.api import AnySinkTask, SinkRecord, TopicPartition
 from penstock.errors import SparkSessionLostException, SparkStoppedException, stack_trace
-from penstock.kafka.consumer import Subscription
+from penstock.kafka.subscription import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
@@ -34,15 +34,18 @@ from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorRepo
 from penstock.worker.partition_holders import Holder, PartitionHolders
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.record_encoder import message_as_text
+from penstock.worker.restarting import state_after
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_loop import SinkCounts, SinkLoop, SinkParts
+from penstock.worker.sink_delivery import SinkCounts
+from penstock.worker.sink_loop import SinkLoop
 from penstock.worker.sink_partitions import SinkPartitions
+from penstock.worker.sink_parts import SinkParts
 from penstock.worker.sink_stages import SinkConsumer, SinkStages, StageFailed, StageLimits
 from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
-from penstock.worker.task_session import TaskSession, state_after
+from penstock.worker.task_session import TaskSession
 from penstock.worker.threads import OwnedThread
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.waiting import Hints
@@ -125,12 +128,12 @@ class TaskCallbacks:
     on_stopped: Callable[[], None] = lambda: None
 
     @classmethod
-    def reporting(cls, report: Callable[[State, str | None], None]) -> TaskCallbacks:
-        """States as a ``TaskSlot`` takes them."""
+    def reporting(cls, report: Callable[[State, str | None], None], *, shares_id: bool = False) -> TaskCallbacks:
+        """States as a ``TaskSlot`` takes them; see ``state_after``."""
         return cls(
             on_running=lambda: report(State.RUNNING, None),
             on_paused=lambda: report(State.PAUSED, None),
-            on_failure=lambda error: report(state_after(error), stack_trace(error)),
+            on_failure=lambda error: report(state_after(error, shares_id=shares_id), stack_trace(error)),
             on_stopped=lambda: report(State.UNASSIGNED, None),
         )
 

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException
-from penstock.kafka.consumer import Placement, Subscription
+from penstock.kafka.consumer import Placement
+from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.lookahead import Lookahead, begun
 from penstock.worker.partition_holders import Holder

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,26 @@ import pyarrow.compute as pc
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.batches import ProduceBatch, RecordError, SourceRecords, Submit
+from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.pipeline.segments import malformed
+from penstock.worker.boundaries import End, whole_polls
 from penstock.worker.lookahead import begun
-from penstock.worker.source_stages import Batch
+from penstock.worker.source_stages import Batch, Taken
+from penstock.worker.submitted import position_after
 from penstock.worker.tolerance import ErrorHandler
 
 logger = logging.getLogger(__name__)
+
+_NOTHING: Final = ProduceBatch(
+    PRODUCE_SCHEMA.empty_table(),
+    {},
+    None,
+    has_headers=False,
+    has_dropped=False,
+    has_keys=False,
+    has_partition=False,
+    timestamp=None,
+)
 
 
 class BatchPipeline(Protocol):
@@ -54,6 +67,7 @@ class Outgoing:
             skipped.
         failure: What the task fails with once the rows are sent; rows behind the failed one are neither sent nor
             settled.
+        end: What is behind the rows that are sent.
     """
 
     source: Batch
@@ -61,6 +75,7 @@ class Outgoing:
     rows: pa.Array | None
     settled: Sequence[int]
     failure: Exception | None
+    end: End = End.POLL
 
     @property
     def size(self) -> int:
@@ -90,46 +105,62 @@ class SourceConverter:
         owner: the task, for messages.
         pipeline: transforms and converters.
         errors: what happens to failed records.
+        whole_polls: whether of a batch with a record that ends the task only the polls before that record are sent, and
+            not a part of one.
     """
 
-    def __init__(self, owner: str, pipeline: BatchPipeline, errors: ErrorHandler) -> None:
+    def __init__(self, owner: str, pipeline: BatchPipeline, errors: ErrorHandler, *, whole_polls: bool = False) -> None:
         self._owner = owner
         self._pipeline = pipeline
         self._errors = errors
+        self._whole_polls = whole_polls
 
-    def begin(self, source: Batch, submit: Submit) -> Callable[[], Outgoing]:
+    def begin(self, taken: Taken, submit: Submit) -> Callable[[], Outgoing]:
         """Begin one batch; Spark can be at work on it while the one before is still under way.
 
         Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
 
         Args:
-            source: What was polled.
+            taken: What was polled.
             submit: See ``SourcePipeline.begin``.
 
         Returns:
             What ends it, to be called in the order of the batches; raises ConnectException when the batch cannot be
             run at all.
         """
+        source = taken.batch
+        if isinstance(source, SourceRecords) and not source.records:
+            # Nothing but a place where a transaction ends.
+            return lambda: Outgoing(source, _NOTHING, None, [], None, taken.end)
         finish = begun(lambda: self._pipeline.begin(source, submit))
-        return lambda: self._finish(source, finish)
+        return lambda: self._finish(taken, finish)
 
-    def _finish(self, source: Batch, finish: Callable[[], ProduceBatch]) -> Outgoing:
+    def _finish(self, taken: Taken, finish: Callable[[], ProduceBatch]) -> Outgoing:
+        source = taken.batch
         try:
             batch = finish()
         except Exception as error:
             refuse_malformed(self._owner, source, error)
             raise
-        limit = count_records(source, batch)
+        limit, end = count_records(source, batch), taken.end
         failure: Exception | None = None
         errors: Mapping[int, RecordError] = batch.errors
         if errors:
             batch, errors, attempts = self._retried(source, batch)
             fatal = self._errors.handle_batch(errors, _describer(source), attempts=attempts)
             if fatal is not None:
-                limit, failure = fatal.seq, fatal.exception
+                limit, end = self._cut(taken, fatal.seq)
+                failure = fatal.exception
         rows, settled = rows_to_send(batch, errors, limit, count_records(source, batch))
-        outgoing = Outgoing(source, batch, rows, settled, failure)
-        return self._checked(outgoing)
+        outgoing = Outgoing(source, batch, rows, settled, failure, end)
+        return self._checked(taken, outgoing)
+
+    def _cut(self, taken: Taken, record: int) -> tuple[int, End]:
+        """How many records of a batch come before the one that ends the task, and how that piece ends."""
+        if not self._whole_polls:
+            return record, End.INSIDE
+        limit = whole_polls(taken.polls, record)
+        return limit, End.POLL if limit else End.INSIDE
 
     def _retried(
         self, source: Batch, batch: ProduceBatch
@@ -148,7 +179,7 @@ class SourceConverter:
         errors, attempts = self._errors.retry(batch.errors, rerun)
         return current, errors, attempts
 
-    def _checked(self, outgoing: Outgoing) -> Outgoing:
+    def _checked(self, taken: Taken, outgoing: Outgoing) -> Outgoing:
         """Cut the batch before the first row that no producer can take: that is an error of the connector."""
         found = _first_impossible(outgoing.batch, outgoing.to_send())
         if found is None:
@@ -163,15 +194,15 @@ class SourceConverter:
             f"{place_in_source(outgoing.source, record)}). The connector or one of its transforms must be corrected."
         )
         failure.__cause__ = DataException(what)
-        while row > 0 and outgoing.record_of(row - 1) == record:
+        limit, end = self._cut(taken, record)
+        while row > 0 and outgoing.record_of(row - 1) >= limit:
             # A record goes with all of its rows, or not at all.
             row -= 1
         before = pa.array(range(row), pa.int64())
         if outgoing.rows is not None:
             before = outgoing.rows.filter(pc.less(outgoing.rows, row))
-        return replace(
-            outgoing, rows=before, settled=[other for other in outgoing.settled if other < record], failure=failure
-        )
+        settled = [other for other in outgoing.settled if other < limit]
+        return replace(outgoing, rows=before, settled=settled, failure=failure, end=end)
 
 
 def count_records(source: Batch, batch: ProduceBatch) -> int:
@@ -189,7 +220,7 @@ def count_records(source: Batch, batch: ProduceBatch) -> int:
 def rows_to_send(
     batch: ProduceBatch, errors: Iterable[int], limit: int, records: int | None = None
 ) -> tuple[pa.Array | None, list[int]]:
-    """Which rows before the record `limit` are sent (None: all of the batch), and which records are settled without.
+    """Which rows before record `limit` are sent (None: all), and which records are settled unsent.
 
     Invariant 1: what is behind the limit is neither.
 
@@ -300,7 +331,7 @@ def _describer(source: Batch) -> Callable[[int], object]:
 
 
 def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
-    """Names the record that has made a batch fail, if one is not of the types that a record must be of.
+    """Raises the error of a record whose parts have wrong types, if one made the batch fail.
 
     Asked afterwards only: looking at every record of every batch would cost more than it tells.
 
@@ -327,6 +358,7 @@ def place_in_source(source: Batch, row: int) -> str:
         record = source.records[row]
         return f"source partition {record.source_partition}, source offset {record.source_offset}"
     partition = f"source partition {source.source_partition}"
-    if source.offset_after is None:
+    position = position_after(source, row)
+    if position is None:
         return f"{partition}, row {row} of the frame that ends at {source.source_offset}"
-    return f"{partition}, source offset {source.offset_after(row)}"
+    return f"{partition}, source offset {position}"

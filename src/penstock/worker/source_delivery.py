@@ -25,9 +25,9 @@ from penstock.errors import ConnectException, ToleranceExceededException
 from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.pipeline.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
-from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.committer import Committer
 from penstock.worker.source_convert import Outgoing, place_in_source, refuse_malformed
-from penstock.worker.submitted import Submission, SubmittedOffsets
+from penstock.worker.submitted import Submission
 from penstock.worker.tolerance import KAFKA_PRODUCE, ErrorHandler
 from penstock.worker.topic_creation import TopicCreator
 
@@ -36,10 +36,14 @@ logger = logging.getLogger(__name__)
 #: Name of the point between handing records over and their acknowledgement, for `probe`.
 AFTER_SEND_BEFORE_ACK = "after-send-before-ack"
 _PRODUCER_CLASS = "org.apache.kafka.clients.producer.KafkaProducer"
+#: What a broker says to a record that came when its transaction was over.
+_OF_TRANSACTIONS = frozenset(
+    f"org.apache.kafka.common.errors.{name}" for name in ("InvalidTxnStateException", "TransactionAbortableException")
+)
 
 
 class BatchProducer(Protocol):
-    """The part of ``penstock.kafka.producer.RecordProducer`` that is needed here."""
+    """The part of ``penstock.kafka.column_producer.ColumnProducer`` that is needed here."""
 
     @property
     def trouble(self) -> str | None:
@@ -68,7 +72,6 @@ class DeliveryCounts:
     """Plain counters; read by metrics from any thread."""
 
     records_written: int = 0
-    batches: int = 0
 
 
 class SourceDelivery:
@@ -79,7 +82,7 @@ class SourceDelivery:
         producer: the task's producer.
         topics: makes sure that topics exist.
         errors: what happens to records that Kafka refuses.
-        hooks: the task's acknowledgement hooks.
+        committer: makes count what is delivered; it has the task's hooks.
         fail: makes the task fail; the first failure counts. Called on the producer's thread.
         probe: told the named points a kill test stops at.
     """
@@ -91,19 +94,18 @@ class SourceDelivery:
         topics: TopicCreator,
         errors: ErrorHandler,
         *,
-        hooks: CommitHooks,
+        committer: Committer,
         fail: Callable[[BaseException], None],
         probe: Callable[[str], None],
     ) -> None:
-        self.submitted = SubmittedOffsets()
         self.counts = DeliveryCounts()
-        #: For batches whose records have become several rows: how many rows of each record are under way.
-        self._left: dict[int, Counter[int]] = {}
         self._owner = owner
         self._producer = producer
         self._topics = topics
         self._errors = errors
-        self._hooks = hooks
+        self._committer = committer
+        self._submitted = committer.submitted
+        self._hooks = committer.hooks
         self._fail = fail
         self._probe = probe
 
@@ -111,7 +113,8 @@ class SourceDelivery:
         """Send one batch; batches come in the order of polls.
 
         Raises:
-            ConnectException: a topic cannot be made, or the batch ends with the task's failure.
+            ConnectException: a topic cannot be made, or must not be written to.
+            KafkaException: the producer cannot go on.
             ProducerClosedException: the producer was aborted.
         """
         source = outgoing.source
@@ -126,17 +129,25 @@ class SourceDelivery:
         sends = outgoing.size > 0 and (outgoing.rows is None or len(outgoing.rows) > 0)
         # Invariant 1: the batch is queued below before its first row is sent.
         if sends:
-            self._topics.ensure(_topics(outgoing))
+            topics = _topics(outgoing)
+            self._refuse_own(topics)
+            self._topics.ensure(topics)
         self._hooks.add(source, submission)
-        self.submitted.add(submission, outgoing.settled)
+        self._submitted.add(submission, outgoing.settled)
         if outgoing.settled or not sends:
-            self._hooks.advance()
+            self._committer.settled()
         if sends:
             self._producer.send(outgoing.batch, _BatchReceipts(self, outgoing, submission), rows=outgoing.rows)
             self._probe(AFTER_SEND_BEFORE_ACK)
-        self.counts.batches += 1
-        if outgoing.failure is not None:
-            raise outgoing.failure
+
+    def _refuse_own(self, topics: Sequence[str]) -> None:
+        if self._committer.own_topic in topics:
+            raise ConnectException(
+                f"Task {self._owner} returned a record for the topic {self._committer.own_topic}, in which its own "
+                "source offsets are: with exactly-once it could never read them again, because a read waits for the "
+                "end of the task's own transaction. Send records to another topic, or set offsets.storage.topic of "
+                "the connector"
+            )
 
     def arrived(
         self,
@@ -147,34 +158,33 @@ class SourceDelivery:
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
         """A chunk of a batch has its answers. Thread: the producer's."""
-        if outgoing.batch.origins is not None:
-            self._arrived_spread(outgoing, submission, chunk, failures, metadata)
-            return
         first, end = chunk
         sent = end - first - (bisect_left(outgoing.settled, end) - bisect_left(outgoing.settled, first))
         # Invariant 1: a row that Kafka refused settles only when that is tolerated.
         lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
         self._hooks.acknowledged(submission, sent - len(failures), metadata)
         if lost:
-            self.submitted.settle_rows(submission, [row for row in range(first, end) if row not in lost])
+            self._submitted.settle_rows(submission, [row for row in range(first, end) if row not in lost])
         else:
-            self.submitted.settle_range(submission, first, end)
+            self._submitted.settle_range(submission, first, end)
         self.counts.records_written += sent - len(failures)
-        self._hooks.advance()
+        self._committer.settled()
 
-    def _arrived_spread(
+    def arrived_spread(
         self,
         outgoing: Outgoing,
         submission: Submission,
+        left: Counter[int],
         chunk: tuple[int, int],
         failures: Sequence[FailedDelivery],
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
-        """The same where a record has become several rows: it is settled, and the task told, with the last of them."""
+        """The same where a record has become several rows: it is settled, and the task told, with the last of them.
+
+        Args:
+            left: How many rows of each record are under way.
+        """
         lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
-        left = self._left.get(id(submission))
-        if left is None:
-            left = self._left[id(submission)] = Counter(map(outgoing.record_of, _rows_sent(outgoing)))
         done: list[int] = []
         sent = _rows_sent(outgoing, *chunk)
         for row in sent:
@@ -186,13 +196,15 @@ class SourceDelivery:
                 del left[record]
         placed = {outgoing.record_of(row): place for row, place in (metadata or {}).items()}
         self._hooks.acknowledged(submission, len(done), placed)
-        if self.submitted.settle_rows(submission, done) or not left:
-            self._left.pop(id(submission), None)
+        self._submitted.settle_rows(submission, done)
         self.counts.records_written += len(sent) - len(failures)
-        self._hooks.advance()
+        self._committer.settled()
 
     def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
         """Report a record that Kafka refused; whether the task goes on without it."""
+        if failed.java_name in _OF_TRANSACTIONS:
+            # Nothing is wrong with the record, and its transaction cannot be committed.
+            return False
         record = outgoing.record_of(failed.row)
         where = f"topic {failed.topic}, {place_in_source(outgoing.source, record)}"
         if failed.unknown_topic:
@@ -232,12 +244,16 @@ class SourceDelivery:
 class _BatchReceipts:
     """Passes the answers for one batch on, with the batch they are about."""
 
-    __slots__ = ("_delivery", "_outgoing", "_submission")
+    __slots__ = ("_delivery", "_left", "_outgoing", "_submission")
 
     def __init__(self, delivery: SourceDelivery, outgoing: Outgoing, submission: Submission) -> None:
         self._delivery = delivery
         self._outgoing = outgoing
         self._submission = submission
+        #: Where records have become several rows: how many rows of each are under way.
+        self._left: Counter[int] | None = None
+        if outgoing.batch.origins is not None:
+            self._left = Counter(map(outgoing.record_of, _rows_sent(outgoing)))
 
     def delivered(
         self,
@@ -246,7 +262,11 @@ class _BatchReceipts:
         failures: Sequence[FailedDelivery],
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
-        self._delivery.arrived(self._outgoing, self._submission, (first, end), failures, metadata)
+        outgoing, submission, chunk = self._outgoing, self._submission, (first, end)
+        if self._left is None:
+            self._delivery.arrived(outgoing, submission, chunk, failures, metadata)
+        else:
+            self._delivery.arrived_spread(outgoing, submission, self._left, chunk, failures, metadata)
 
 
 def _rows_sent(outgoing: Outgoing, first: int = 0, end: int | None = None) -> list[int]:

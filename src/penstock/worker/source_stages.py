@@ -1,8 +1,9 @@
 """The bounded queues between the three stages of a source task, polling, Spark and Kafka, which overlap in time.
 
 Main types: `Batcher` (task thread -> pipeline thread: joins polls while Spark is busy, never waits for more when it is
-free) and `Handover` (pipeline thread -> delivery thread). A full queue makes the stage before it wait: that is the
-back-pressure from Kafka to ``poll``. `empty_poll_delay_s` paces a ``poll`` that returns nothing without waiting.
+free), `Taken` (what it gives) and `Handover` (pipeline thread -> delivery thread). A full queue makes the stage before
+it wait: that is the back-pressure from Kafka to ``poll``. `empty_poll_delay_s` paces a ``poll`` that returns nothing
+without waiting.
 
 Thread: one thread puts, one takes; `close`, `discard` and `end_at` come from any thread.
 """
@@ -16,12 +17,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from itertools import accumulate, chain
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batches import SourceRecords
+from penstock.worker.boundaries import End
 from penstock.worker.frame_joining import can_join, join
 from penstock.worker.shared_load import SharedLoad
 
@@ -51,6 +54,30 @@ class BatchLimits:
 
     max_records: int = 50_000
     max_bytes: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A batch as it is taken from those that wait.
+
+    Attributes:
+        batch: The records, or the frame.
+        end: What is behind the batch.
+        polls: Behind how many of its records a poll ends, ascending.
+    """
+
+    batch: Batch
+    end: End = End.POLL
+    polls: Sequence[int] = ()
+
+
+class _Entry(NamedTuple):
+    """A poll, or a part of one, that waits."""
+
+    polled: Polled
+    records: int
+    nbytes: int
+    end: End
 
 
 def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
@@ -86,7 +113,8 @@ class Batcher:
     """Polls on their way to Spark. Invariant 3.
 
     Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are joined when they
-    fit together, see ``frame_joining``.
+    fit together, see ``frame_joining``. Nothing is joined across a place where the task asks for the end of its
+    transaction.
 
     Args:
         limits: how large a batch may grow, and how much may wait here.
@@ -108,7 +136,7 @@ class Batcher:
         self._load = SharedLoad() if load is None else load
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Polled, int, int]] = deque()
+        self._waiting: deque[_Entry] = deque()
         self._records = 0
         self._bytes = 0
         self._closed = False
@@ -116,27 +144,33 @@ class Batcher:
         self._full = False
         self._end: float | None = None
 
-    def put(self, polled: Polled) -> bool:
+    def put(self, polled: Polled, end: End = End.POLL) -> bool:
         """Add what a poll returned; waits while the queue is full.
 
+        Args:
+            polled: Records or a frame; nothing, where only the end matters.
+            end: What is behind it.
+
         Returns:
-            False when it was not taken: the queue was closed meanwhile, or the time set by `end_at` is over.
+            False when it was not taken, or not all of it: the queue was closed meanwhile, or the time set by `end_at`
+            is over.
         """
         if isinstance(polled, SourceFrame):
-            return self._put(polled, polled.num_rows or 0, frame_bytes(polled))
+            return self._put(_Entry(polled, polled.num_rows or 0, frame_bytes(polled), end))
         step = self._limits.max_records
+        parts = [polled[at : at + step] for at in range(0, len(polled), step)] or [polled]
         return all(
-            self._put(part, len(part), estimated_bytes(part))
-            for part in (polled[at : at + step] for at in range(0, len(polled), step))
+            self._put(_Entry(part, len(part), estimated_bytes(part), end if part is parts[-1] else End.INSIDE))
+            for part in parts
         )
 
     def wait_to_poll(self) -> None:
-        """Waits while a poll is here already and tasks wait for each other; not past the time set by `end_at`."""
+        """Waits while a poll is queued and the jobs of tasks wait for each other; not past the time of `end_at`."""
         with self._changed:
             if self._load.has_waiting_jobs:
                 self._changed.wait_for(lambda: not self._waiting or self._closed or self._end is not None)
 
-    def take(self) -> Batch | None:
+    def take(self) -> Taken | None:
         """The next batch, as large as what has arrived and the limits allow; waits for one.
 
         Returns:
@@ -144,7 +178,7 @@ class Batcher:
         """
         return self._take(lambda: bool(self._waiting) or self._closed)
 
-    def take_crowded(self, job: Future[Any]) -> Batch | None:
+    def take_crowded(self, job: Future[Any]) -> Taken | None:
         """A batch that is taken although Spark is busy, because polling has to wait for room.
 
         Args:
@@ -172,43 +206,34 @@ class Batcher:
         with self._changed:
             self._changed.notify_all()
 
-    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> Batch | None:
+    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> Taken | None:
         with self._changed:
             self._changed.wait_for(ready)
             if not self._waiting or unless():
                 return None
-            polled, records, nbytes = self._pop()
-            if not isinstance(polled, SourceFrame):
-                return SourceRecords(self._with_more(polled, records, nbytes))
-            frames = self._with_like(polled, records, nbytes)
+            entries = self._pop_joined()
         # Joining copies, so not under the lock.
-        return join(frames)
+        ends = accumulate(entry.records for entry in entries)
+        polls = [size for size, entry in zip(ends, entries, strict=True) if entry.end is not End.INSIDE]
+        return Taken(_joined([entry.polled for entry in entries]), entries[-1].end, polls)
 
-    def _with_more(self, polled: Sequence[SourceRecord], records: int, nbytes: int) -> Sequence[SourceRecord]:
-        joined: list[SourceRecord] | None = None
-        while self._waiting and not isinstance(self._waiting[0][0], SourceFrame):
-            if not self._fits(records, nbytes, self._waiting[0]):
+    def _pop_joined(self) -> list[_Entry]:
+        """Takes the first entry, and those behind it that fit into one batch with it. The lock is held."""
+        first = self._pop()
+        entries, records, nbytes = [first], first.records, first.nbytes
+        while self._waiting and entries[-1].end in (End.INSIDE, End.POLL):
+            entry = self._waiting[0]
+            if not self._fits(records, nbytes, entry) or not self._goes_with(first.polled, entry.polled):
                 break
-            more, more_records, more_bytes = self._pop()
-            assert not isinstance(more, SourceFrame)
-            if joined is None:
-                joined = list(polled)
-            joined += more
-            records += more_records
-            nbytes += more_bytes
-        return polled if joined is None else joined
+            entries.append(self._pop())
+            records += entry.records
+            nbytes += entry.nbytes
+        return entries
 
-    def _with_like(self, frame: SourceFrame, records: int, nbytes: int) -> list[SourceFrame]:
-        frames = [frame]
-        while self._join_frames and self._waiting and self._fits(records, nbytes, self._waiting[0]):
-            following = self._waiting[0][0]
-            if not isinstance(following, SourceFrame) or not can_join(frame, following):
-                break
-            _, more_records, more_bytes = self._pop()
-            frames.append(following)
-            records += more_records
-            nbytes += more_bytes
-        return frames
+    def _goes_with(self, first: Polled, following: Polled) -> bool:
+        if isinstance(first, SourceFrame) and isinstance(following, SourceFrame):
+            return self._join_frames and can_join(first, following)
+        return not isinstance(first, SourceFrame) and not isinstance(following, SourceFrame)
 
     def end_at(self, moment: float) -> None:
         """A `put` waits no longer than this moment of the clock."""
@@ -231,15 +256,14 @@ class Batcher:
             self._closed = True
             self._changed.notify_all()
 
-    def _put(self, polled: Polled, records: int, nbytes: int) -> bool:
-        entry = (polled, records, nbytes)
+    def _put(self, entry: _Entry) -> bool:
         with self._changed:
             while not self._closed:
                 self._full = False
                 if self._let_wait(entry):
                     self._waiting.append(entry)
-                    self._records += records
-                    self._bytes += nbytes
+                    self._records += entry.records
+                    self._bytes += entry.nbytes
                     self._changed.notify_all()
                     return True
                 left = None if self._end is None else self._end - self._clock()
@@ -250,24 +274,24 @@ class Batcher:
                 self._changed.wait(left)
             return False
 
-    def _pop(self) -> tuple[Polled, int, int]:
+    def _pop(self) -> _Entry:
         entry = self._waiting.popleft()
-        self._records -= entry[1]
-        self._bytes -= entry[2]
-        self._load.release(entry[2])
+        self._records -= entry.records
+        self._bytes -= entry.nbytes
+        self._load.release(entry.nbytes)
         self._changed.notify_all()
         return entry
 
-    def _let_wait(self, entry: tuple[Polled, int, int]) -> bool:
-        """Whether an entry may wait here; if so, it counts in the load from now on."""
+    def _let_wait(self, entry: _Entry) -> bool:
+        """Whether there is room for an entry; if so, it is counted."""
         if not self._waiting:
-            return self._load.let_wait(entry[2], anyway=True)
-        if self._bytes + entry[2] > _WAITING_BYTES or not self._fits(self._records, self._bytes, entry):
+            return self._load.let_wait(entry.nbytes, anyway=True)
+        if self._bytes + entry.nbytes > _WAITING_BYTES or not self._fits(self._records, self._bytes, entry):
             return False
-        return self._load.let_wait(entry[2])
+        return self._load.let_wait(entry.nbytes)
 
-    def _fits(self, records: int, nbytes: int, entry: tuple[Polled, int, int]) -> bool:
-        return records + entry[1] <= self._limits.max_records and nbytes + entry[2] <= self._limits.max_bytes
+    def _fits(self, records: int, nbytes: int, entry: _Entry) -> bool:
+        return records + entry.records <= self._limits.max_records and nbytes + entry.nbytes <= self._limits.max_bytes
 
 
 class Handover(Generic[T]):
@@ -294,6 +318,12 @@ class Handover(Generic[T]):
         with self._changed:
             return self._closed and not self._items
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something can be taken at once."""
+        with self._changed:
+            return bool(self._items)
+
     def put(self, item: T, nbytes: int) -> bool:
         """Add an item; waits while the queue is full. False when it was closed."""
         with self._changed:
@@ -306,7 +336,7 @@ class Handover(Generic[T]):
             return True
 
     def wait_until_asked(self) -> None:
-        """Waits until what was put is done with: nothing is here, and the next is waited for."""
+        """Waits until the queue is empty and its reader waits for the next item."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or (self._is_asked and not self._items))
 
@@ -340,6 +370,14 @@ class Handover(Generic[T]):
 
     def _has_room(self, nbytes: int) -> bool:
         return not self._items or (len(self._items) < self._max_items and self._bytes + nbytes <= self._max_bytes)
+
+
+def _joined(polled: Sequence[Polled]) -> Batch:
+    frames = [one for one in polled if isinstance(one, SourceFrame)]
+    if frames:
+        return join(frames)
+    records = [one for one in polled if not isinstance(one, SourceFrame)]
+    return SourceRecords(records[0] if len(records) == 1 else list(chain.from_iterable(records)))
 
 
 def _size_of(value: object, depth: int = 0) -> int:

@@ -1,20 +1,19 @@
 """Runs one source task: poll, convert, send, commit, until stop.
 
-Main types: `SourceTaskRunner`, made with `SourceTaskServices` (what it works with) and `SourceTaskSettings`. Building
-one starts nothing:
+Main type: `SourceTaskRunner`. Building one starts nothing:
 
     runner = SourceTaskRunner(
         ConnectorTaskId("orders", 0),
         task,                                    # the user's SourceTask
         task_config,                             # for SourceTask.start
-        SourceTaskSettings(offset_flush_interval_s=60.0, offset_flush_timeout_s=5.0),
+        SourceTaskSettings(offset_flush_timeout_s=5.0),
         SourceTaskServices(
             pipeline=build_source_pipeline(runtime, spec),
-            producer=RecordProducer(client_settings, name="orders-0", connector="orders", task=0),
+            producer=ColumnProducer(settings, name="orders-0", connector="orders", task=0),
             errors=error_handler,
             topics=TopicCreator("orders-0", plan_of(rules), admin),
+            committer=OffsetCommitter(CommitHooks(task), OffsetWriter(store, "orders"), ...),
             offset_reader=OffsetReader(store, "orders"),
-            offset_writer=OffsetWriter(store, "orders"),
             read_configs=read_configs,
             session=TaskSession("orders-0", runtime),
             closers=(admin.close,),
@@ -22,6 +21,8 @@ one starts nothing:
         report,                                  # Callable[[State, str | None], None]
         paused=False,
     )
+
+What is delivered counts when the `Committer` says so: at-least-once and exactly-once differ in nothing else.
 
 Threads, owned by the runner and named ``task-<id>``, ``pipeline-<id>``, ``delivery-<id>`` (the producer has one more):
 - task: the user's ``initialize``, ``start``, ``poll`` and ``stop``; at the end it waits for the other two.
@@ -37,47 +38,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from penstock.api import (
-    FrameSourceTask,
-    OffsetStorageReader,
-    PluginMetrics,
-    SourceFrame,
-    SourceRecord,
-    SourceTask,
-    SourceTaskContext,
-)
-from penstock.errors import (
-    ConnectException,
-    KafkaRetriableException,
-    RetriableException,
-    SparkSessionLostException,
-    SparkStoppedException,
-    stack_trace,
-)
+from penstock.api import SourceTask
+from penstock.errors import SparkStoppedException, stack_trace
 from penstock.model import ConnectorTaskId, State
-from penstock.pipeline.frame import in_arrow
-from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.telemetry import BusyTimes, log_context
-from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.boundaries import End
 from penstock.worker.lookahead import Lookahead
-from penstock.worker.offset_commit import OffsetCommitter
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.shared_load import SharedLoad
-from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
-from penstock.worker.source_delivery import BatchProducer, SourceDelivery
-from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, Polled, empty_poll_delay_s
-from penstock.worker.task_session import TaskSession, state_after
+from penstock.worker.restarting import TransactionLostException, state_after
+from penstock.worker.source_convert import Outgoing, SourceConverter
+from penstock.worker.source_delivery import SourceDelivery
+from penstock.worker.source_poll import Poller, RunnerSourceTaskContext
+from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings
+from penstock.worker.source_stages import Batcher, Handover, Polled, Taken, empty_poll_delay_s
 from penstock.worker.threads import Deadline, OwnedThread
-from penstock.worker.tolerance import ErrorHandler
-from penstock.worker.topic_creation import TopicCreator
 from penstock.worker.waiting import Hints
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -93,93 +70,6 @@ _COMMIT_FIRST_S = 0.5
 POLL_GRACE_S = 2.0
 #: How long a stage that was told to give up may take to notice.
 _GIVE_UP_S = 1.0
-
-
-def no_probe(point: str) -> None:
-    """The probe outside of kill tests."""
-
-
-@dataclass(frozen=True)
-class SourceTaskSettings:
-    """Numbers that govern one source task.
-
-    Attributes:
-        limits: how large batches may grow.
-        offset_flush_interval_s: ``offset.flush.interval.ms``.
-        offset_flush_timeout_s: ``offset.flush.timeout.ms``: for one commit, and for what is in flight at the end.
-    """
-
-    limits: BatchLimits = field(default_factory=BatchLimits)
-    offset_flush_interval_s: float = 60.0
-    offset_flush_timeout_s: float = 5.0
-
-
-@dataclass(frozen=True)
-class SourceTaskServices:
-    """What one source task works with. The runner ends what can be ended, also when the task never starts.
-
-    Attributes:
-        pipeline: transforms and converters.
-        producer: the task's own.
-        errors: what happens to failed records.
-        topics: makes sure that topics exist.
-        offset_reader: for the task's context; closed when the task is cancelled.
-        offset_writer: fenced when the task is cancelled.
-        read_configs: the task's newest configuration, placeholders resolved again.
-        session: Spark's, as this instance of the task uses it.
-        closers: called in order when all else has ended: transforms, reporters, admin client.
-        load: of all tasks of the worker.
-        metrics: those that the task and its parts add themselves.
-        given_up: set when nothing more is to be waited for; make `errors` with the same event.
-        abandoned: called when the task is cancelled and commits nothing more; must not block.
-        clock: monotonic seconds.
-        probe: told named points of the data path, for kill tests.
-    """
-
-    pipeline: BatchPipeline
-    producer: BatchProducer
-    errors: ErrorHandler
-    topics: TopicCreator
-    offset_reader: OffsetReader
-    offset_writer: OffsetWriter
-    read_configs: Callable[[], Mapping[str, str]]
-    session: TaskSession
-    closers: Sequence[Callable[[], None]] = ()
-    load: SharedLoad = field(default_factory=SharedLoad)
-    metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
-    given_up: threading.Event = field(default_factory=threading.Event)
-    abandoned: Callable[[], None] = lambda: None
-    clock: Callable[[], float] = time.monotonic
-    probe: Callable[[str], None] = no_probe
-
-
-@dataclass
-class PollCounts:
-    """Plain counters; read by metrics from any thread."""
-
-    records: int = 0
-    failures: int = 0
-
-
-class RunnerSourceTaskContext(SourceTaskContext):
-    """The context a source task gets. Thread: any."""
-
-    def __init__(self, services: SourceTaskServices, stopping: threading.Event) -> None:
-        self.stopping = stopping
-        self._services = services
-        self._plugin_metrics = services.metrics.plugin()
-
-    def configs(self) -> dict[str, str]:
-        return dict(self._services.read_configs())
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return self._services.offset_reader
-
-    def plugin_metrics(self) -> PluginMetrics:
-        return self._plugin_metrics
-
-    def spark(self) -> SparkSession:
-        return self._services.session.session()
 
 
 class SourceTaskRunner:
@@ -217,7 +107,8 @@ class SourceTaskRunner:
         self._report = report
         self._stopping = threading.Event()
         self._cancelled = threading.Event()
-        self.counts = PollCounts()
+        self._poller = Poller(str(task_id), task, services)
+        self.counts = self._poller.counts
         self.busy = BusyTimes(STAGES, services.clock)
         # Guards what other threads ask for and what stages report; notified at each change.
         self._control = threading.Condition()
@@ -232,13 +123,18 @@ class SourceTaskRunner:
         self._initialized = False
         self._started = False
         self._loop_ended = False
-        self._hooks = CommitHooks(task)
+        self.committer = services.committer
         self._batcher = Batcher(
-            settings.limits, services.clock, join_frames=not self._hooks.wants_frames, load=services.load
+            settings.limits,
+            services.clock,
+            join_frames=not self.committer.hooks.wants_frames,
+            load=services.load,
         )
         self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, _WAITING_BYTES)
-        converter = SourceConverter(str(task_id), services.pipeline, services.errors)
-        self._lookahead = Lookahead[Batch, Outgoing](
+        converter = SourceConverter(
+            str(task_id), services.pipeline, services.errors, whole_polls=self.committer.whole_polls
+        )
+        self._lookahead = Lookahead[Taken, Outgoing](
             str(task_id), self._batcher, converter.begin, self.busy, services.load
         )
         self.delivery = SourceDelivery(
@@ -246,17 +142,8 @@ class SourceTaskRunner:
             services.producer,
             services.topics,
             services.errors,
-            hooks=self._hooks,
+            committer=self.committer,
             fail=self._delivery_failed,
-            probe=services.probe,
-        )
-        self.committer = OffsetCommitter(
-            self.delivery.submitted,
-            services.offset_writer,
-            task.commit,
-            interval_s=settings.offset_flush_interval_s,
-            timeout_s=settings.offset_flush_timeout_s,
-            clock=services.clock,
             probe=services.probe,
         )
         self._round_began = time.monotonic()
@@ -269,7 +156,9 @@ class SourceTaskRunner:
     @property
     def has_delivered(self) -> bool:
         """See ``TaskRunner``."""
-        return self.delivery.counts.batches > 0
+        failure = self._failure
+        outside = isinstance(failure, TransactionLostException) and failure.outside
+        return outside or self.committer.has_committed
 
     @property
     def retry_at_ms(self) -> int | None:
@@ -284,7 +173,11 @@ class SourceTaskRunner:
     @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(retried=self._services.errors.retried, kafka=self._services.producer.trouble)
+        return Hints(
+            retried=self._services.errors.retried,
+            kafka=self._services.producer.trouble,
+            transaction=self.committer.hint,
+        )
 
     def start(self) -> None:
         """Start the task's thread."""
@@ -318,7 +211,7 @@ class SourceTaskRunner:
         """Abandon the task: it commits and reports nothing more, and its producer gives up. Invariant 4."""
         self._cancelled.set()
         self._services.errors.abandon()
-        self._services.offset_writer.fence(0)
+        self.committer.cancel()
         self._services.offset_reader.close()
         self._services.metrics.close()
         self.stop()
@@ -333,8 +226,7 @@ class SourceTaskRunner:
     def _run(self) -> None:
         with log_context(self.id.connector, self.id.task):
             try:
-                if self._wait_while_paused(running=False):
-                    self._start_task()
+                if self._wait_while_paused(running=False) and self._start_task():
                     self._poll_until_stop()
             except BaseException as error:
                 self._loop_ended = True
@@ -344,7 +236,11 @@ class SourceTaskRunner:
             finally:
                 self._report_end()
 
-    def _start_task(self) -> None:
+    def _start_task(self) -> bool:
+        """Start the user's task; False when it is to stop before."""
+        self._round_began = time.monotonic()
+        if not self.committer.begin(self._stopping):
+            return False
         self._initialized = True
         self._round_began = time.monotonic()
         self._task.initialize(RunnerSourceTaskContext(self._services, self._stopping))
@@ -354,67 +250,40 @@ class SourceTaskRunner:
         self._pipeline_thread.start()
         self._delivery_thread.start()
         self._report(State.RUNNING, None)
+        return True
 
     def _poll_until_stop(self) -> None:
         empty_polls = 0
         while self._wait_while_paused(running=True):
             started = self._services.clock()
             self._round_began = time.monotonic()
-            polled = self._poll()
-            if polled is None:
-                empty_polls += 1
-                self._stopping.wait(empty_poll_delay_s(empty_polls, self._services.clock() - started))
-                continue
-            empty_polls = 0
-            self.busy.add("poll", self._services.clock() - started)
-            if not self._batcher.put(polled):
+            pieces = self._poll()
+            took_s = self._services.clock() - started
+            # A place where a transaction is to end may be all that came.
+            is_empty = all(polled == () for polled, _ in pieces)
+            if not is_empty:
+                self.busy.add("poll", took_s)
+            if not all(self._batcher.put(polled, end) for polled, end in pieces):
                 logger.warning("The last records polled were not delivered: the task is ending")
-            del polled
-            self._batcher.wait_to_poll()
+            del pieces
+            if is_empty:
+                empty_polls += 1
+                self._stopping.wait(empty_poll_delay_s(empty_polls, took_s))
+            else:
+                empty_polls = 0
+                self._batcher.wait_to_poll()
 
-    def _poll(self) -> Polled | None:
+    def _poll(self) -> list[tuple[Polled, End]]:
         try:
-            polled = self._task.poll()
-        except SparkStoppedException:
-            return None
-        except Exception as error:
-            with self._control:
-                ended_by_stop = self._stop_called
-            if ended_by_stop:
-                # What it waited on was closed under it: that is how such a task ends.
-                logger.info("The poll() of task %s ended by its stop(): %s: %s", self.id, type(error).__name__, error)
-                return None
-            if not isinstance(error, (RetriableException, KafkaRetriableException)):
-                raise
-            self.counts.failures += 1
-            logger.warning("The task's poll() raised a retriable error and is called again: %s", error)
-            return None
+            return self._poller.poll(self._is_stop_called)
         finally:
             with self._control:
                 self._polling = False
                 self._control.notify_all()
-        if polled is None:
-            return None
-        if isinstance(polled, SourceFrame):
-            polled = in_arrow(polled)
-            self.counts.records += polled.num_rows or 0
-            if polled.num_rows is None:
-                self._services.session.used()
-            return polled
-        if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
-            wanted = "a SourceFrame" if isinstance(self._task, FrameSourceTask) else "a sequence of SourceRecords"
-            raise ConnectException(
-                f"poll() of {type(self._task).__name__} (task {self.id}) must return {wanted} or None, "
-                f"got {type(polled).__name__}"
-            )
-        strange = {kind for kind in set(map(type, polled)) if not issubclass(kind, SourceRecord)}
-        if strange:
-            raise ConnectException(
-                f"poll() of {type(self._task).__name__} (task {self.id}) must return SourceRecords, "
-                f"found {', '.join(sorted(kind.__name__ for kind in strange))} among them"
-            )
-        self.counts.records += len(polled)
-        return polled or None
+
+    def _is_stop_called(self) -> bool:
+        with self._control:
+            return self._stop_called
 
     def _wait_while_paused(self, *, running: bool) -> bool:
         """Rest while paused; whether to go on, with a poll where it is running."""
@@ -424,6 +293,8 @@ class SourceTaskRunner:
             if not self._paused:
                 self._polling = running
                 return True
+        if running and self.committer.commits_at_rest:
+            self._batcher.put((), End.REST)
         self._report(State.PAUSED, None)
         with self._control:
             self._control.wait_for(lambda: not self._paused or self._ending())
@@ -446,7 +317,9 @@ class SourceTaskRunner:
         self._finish_stages(drain)
         # A task whose start failed has nothing to commit, and its commit() may not be ready to be called.
         if self._started and not self._cancelled.is_set():
-            self.committer.run(max(drain.remaining(), _GIVE_UP_S))
+            failed = self._failure is not None and not isinstance(self._failure, SparkStoppedException)
+            left_s = max(drain.remaining(), _GIVE_UP_S)
+            self._quietly("the last commit", lambda: self.committer.finish(left_s, failed=failed))
         if self._initialized:
             self._stop_task()
         self._quietly("closing the producer", lambda: self._services.producer.close(0))
@@ -462,7 +335,7 @@ class SourceTaskRunner:
             return
         # It takes longer, perhaps longer than the task is given: what is acknowledged is not to be sent again for that.
         if self._started and not self._cancelled.is_set():
-            self.committer.run(drain.remaining())
+            self._quietly("a commit", lambda: self.committer.run_early(drain.remaining()))
         if self._drained(drain):
             return
         if not self._cancelled.is_set():
@@ -527,16 +400,23 @@ class SourceTaskRunner:
                     outgoing = self._handover.take(None if self._failure is not None else self.committer.due_in_s())
                     if outgoing is not None:
                         with self.busy.at_work("send"):
-                            self.delivery.deliver(outgoing)
+                            self._deliver(outgoing)
+                    elif self._failure is None:
+                        self.committer.run_if_due()
                     # A batch is not to be kept in memory while waiting for the next.
                     del outgoing
-                    if self._failure is None:
-                        self.committer.run_if_due()
             except BaseException as error:
-                self._delivery_failed(error)
+                self._delivery_failed(self.committer.named(error))
+
+    def _deliver(self, outgoing: Outgoing) -> None:
+        self.delivery.deliver(outgoing)
+        self.committer.delivered(outgoing, waiting=self._handover.waiting)
+        if outgoing.failure is not None:
+            raise outgoing.failure
 
     def _delivery_failed(self, error: BaseException) -> None:
         """Nothing behind the failed record is sent. Thread: delivery or the producer's."""
+        self.committer.refuse()
         self._fail(error)
         self._batcher.discard()
         self._handover.discard()
@@ -556,14 +436,14 @@ class SourceTaskRunner:
             logger.info("Task %s: %s; what it had read and not yet delivered is read again", self.id, error)
         elif late:
             logger.error("Task %s had an error while it was stopping", self.id, exc_info=error)
-        elif isinstance(error, SparkSessionLostException):
+        elif state_after(error) is State.RESTARTING:
             logger.warning("Task %s: %s; it is started again where its committed offsets end", self.id, error)
         else:
             logger.error("Task %s failed and will not go on before it is restarted", self.id, exc_info=error)
         self._end_polling()
 
     def _end_polling(self) -> None:
-        """Let the loop end: tell the task, bound the wait for room behind what was polled."""
+        """Ends the loop: tells the task, and limits the wait for room for what was polled."""
         with self._control:
             first = not self._stopping.is_set()
             wake = self._initialized and not self._woken and not self._loop_ended
@@ -577,7 +457,7 @@ class SourceTaskRunner:
             self._wakeup_thread.start()
 
     def _end_poll(self) -> None:
-        """Bring the poll that is under way to its end. Thread: wakeup."""
+        """Ends the poll that is under way. Thread: wakeup."""
         with log_context(self.id.connector, self.id.task):
             if type(self._task).wakeup is not SourceTask.wakeup:
                 self._quietly("the task's wakeup()", self._task.wakeup)

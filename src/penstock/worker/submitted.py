@@ -5,7 +5,8 @@ batches of one task, in the order they were polled).
 
 A row is settled when Kafka acknowledged it, a transform dropped it, or it failed and was skipped: all three advance the
 offset. A row that failed with ``errors.tolerance=none`` is never settled, so neither its offset nor a later one of its
-source partition is ever committed; other source partitions go on.
+source partition is ever committed; other source partitions go on. With exactly-once the offsets of all rows go into the
+transaction of these rows (`SubmittedOffsets.take_all`).
 
 Pure: no I/O, no clock. Settling a chunk of rows is one slice assignment, and finding the first gap is one search in a
 byte array, whatever the number of rows.
@@ -27,7 +28,7 @@ from operator import attrgetter
 from typing import Final, TypeGuard
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.errors import ConnectException
+from penstock.stores.offsets import value_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,23 @@ UNKNOWN: Final = _Unknown()
 
 def _known(offset: Offset | _Unknown) -> TypeGuard[Offset]:
     return offset is not UNKNOWN
+
+
+def position_after(frame: SourceFrame, row: int) -> Mapping[str, object] | None:
+    """The source offset after a row inside of a frame, as its task tells it; None where it does not.
+
+    What the task raises, or tells that is no offset, costs only that: less is committed, and it is read again.
+    """
+    if frame.offset_after is None:
+        return None
+    try:
+        position = frame.offset_after(row)
+        # What cannot be written would keep the offsets of other source partitions from being written too.
+        value_bytes(position)
+    except Exception as error:
+        logger.warning("offset_after(%d) of a frame tells no position (%s: %s)", row, type(error).__name__, error)
+        return None
+    return position
 
 
 @dataclass(slots=True)
@@ -127,17 +145,12 @@ class Submission:
     def of_frame(cls, frame: SourceFrame, rows: int, identify: Callable[[Partition], Hashable]) -> Submission:
         """A frame of `rows` rows. Its inner positions are known only if it has `offset_after`. Invariant 1."""
         submission = cls(rows)
-        last, offset_after = frame.source_offset, frame.offset_after
 
         def offset_at(row: int) -> Offset | _Unknown:
             if row == rows - 1:
-                return last
-            try:
-                return UNKNOWN if offset_after is None else offset_after(row)
-            except ConnectException as error:
-                # A task whose process has ended: what is committed is only less.
-                logger.warning("The position behind row %d of a frame is not known: %s", row, error)
-                return UNKNOWN
+                return frame.source_offset
+            position = position_after(frame, row)
+            return UNKNOWN if position is None else position
 
         submission.parts.append(
             _Part(identify(frame.source_partition), frame.source_partition, None, offset_at, submission)
@@ -194,6 +207,28 @@ class SubmittedOffsets:
                 self._scan(identity)
             taken, self._committable = self._committable, {}
             return list(taken.values())
+
+    def take_all(self) -> list[tuple[Partition, Offset]]:
+        """The newest offset of each source partition that moved since the last call, settled or not. Invariant 7.
+
+        For offsets that count together with all that was added, or not at all.
+        """
+        with self._lock:
+            for queue in self._queues.values():
+                for part in queue:
+                    self._offer(part)
+            self._queues.clear()
+            taken, self._committable = self._committable, {}
+            return list(taken.values())
+
+    def settle_all(self) -> None:
+        """Settle all that was added: its records were given up on purpose, and are not to be read again."""
+        with self._lock:
+            open_ones = {id(part.submission): part.submission for queue in self._queues.values() for part in queue}
+            for submission in open_ones.values():
+                new = submission.done.count(0)
+                submission.done[:] = b"\x01" * submission.size
+                self._count(submission, new)
 
     def _mark(self, submission: Submission, rows: Iterable[int]) -> bool:
         done = submission.done

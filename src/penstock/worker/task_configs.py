@@ -1,6 +1,6 @@
 """What becomes of the task configurations that a connector gives.
 
-Main functions: ``complete``, ``check_count``, ``changed``, ``class_path`` and ``load_class``. Pure functions.
+Main functions: ``complete``, ``check_count``, ``changed``, ``class_name`` and ``load_class``. Pure functions.
 
 Source: org.apache.kafka.connect.runtime.ConnectUtils, AbstractHerder.taskConfigsChanged; runtime.md section 3.
 """
@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from penstock.errors import ConnectException
+from penstock.plugins.stock import TASK_CLASSES
 
 TASK_CLASS = "task.class"
 _TOPICS = ("topics", "topics.regex")
@@ -56,7 +57,7 @@ def complete(
     completed = []
     for config in generated:
         task = dict(config)
-        task[TASK_CLASS] = class_path(task_class)
+        task[TASK_CLASS] = class_name(task_class)
         if sink:
             task.update({key: resolved[key] for key in _TOPICS if key in resolved})
         completed.append(_with_placeholders(task, raw, resolved))
@@ -94,25 +95,32 @@ def changed(
     return bool(new) and (connector_then is None or dict(connector_now) != dict(connector_then))
 
 
-def class_path(cls: type) -> str:
-    """How a class is named in a configuration: ``module.Class``, or ``module:Outer.Inner`` for a nested one."""
+def class_name(cls: type) -> str:
+    """How a class is named in a task configuration: as Java names it, where ``load_class`` finds it by that name.
+
+    Else ``module.Class``, or ``module:Outer.Inner`` for a nested one.
+    """
+    java_name = vars(cls).get("java_name")
+    if java_name in TASK_CLASSES:
+        return str(java_name)
     separator = ":" if "." in cls.__qualname__ else "."
     return f"{cls.__module__}{separator}{cls.__qualname__}"
 
 
-def load_class(path: str) -> type:
-    """The class of such a name.
+def load_class(name: str) -> type:
+    """The class of such a name, Java's included.
 
     Raises:
         ConnectException: it cannot be imported.
     """
-    module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    path = TASK_CLASSES.get(name, name)
+    module, _, inside = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         found: object = importlib.import_module(module)
-        for part in name.split("."):
+        for part in inside.split("."):
             found = getattr(found, part)
     except Exception as error:
-        raise ConnectException(f"the task class {path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConnectException(f"the task class {name} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, type):
-        raise ConnectException(f"the task class {path} is not a class")
+        raise ConnectException(f"the task class {name} is not a class")
     return found

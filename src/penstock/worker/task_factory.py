@@ -13,10 +13,10 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
-from penstock.api import AnySinkTask, FrameSinkTask, SampleWindow, SinkRecord, SourceTask
+from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import (
     ClientSettings,
@@ -30,9 +30,11 @@ from penstock.kafka.client_settings import (
     sink_instance_id,
     source_producer_id,
 )
-from penstock.kafka.consumer import RecordConsumer, Subscription
-from penstock.kafka.letter_producer import LetterProducer
-from penstock.kafka.producers import producer_for
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.consumer import RecordConsumer
+from penstock.kafka.letters import LetterProducer
+from penstock.kafka.subscription import Subscription
+from penstock.kafka.transactional_producer import TransactionalProducer
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.pipeline.batches import PipelineSpec
 from penstock.pipeline.gate import Gate
@@ -41,15 +43,13 @@ from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
 from penstock.plugins import Plugins
-from penstock.settings import ConnectorSettings, InstalledPlugins, SinkSettings, SourceSettings
+from penstock.settings import ConnectorSettings, DistributedSettings, InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
-from penstock.stores.interface import OffsetStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
-from penstock.worker.active_topics import ActiveTopics
-from penstock.worker.commit_hooks import wants_metadata
-from penstock.worker.connector_offsets import Group, WorkerOffsets
+from penstock.worker.commit_hooks import CommitHooks
+from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.isolation.process import TaskProcess
@@ -61,16 +61,18 @@ from penstock.worker.record_encoder import RecordEncoder, message_as_text
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
-from penstock.worker.source_delivery import BatchProducer
+from penstock.worker.source_commits import SourceCommits
+from penstock.worker.source_offsets import ConnectorOffsetReader, SourceOffsets
+from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings, no_probe
 from penstock.worker.source_stages import BatchLimits
-from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings, no_probe
+from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
 from penstock.worker.task_parts import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
-from penstock.worker.topic_tracking import TrackingPipeline, TrackingProducer
+from penstock.worker.topic_tracking import NoteTopics, TrackingPipeline, TrackingProducer
 from penstock.worker.worker import TaskRequest
 
 log = logging.getLogger(__name__)
@@ -86,10 +88,10 @@ class TaskBuilder:
         settings: The worker's.
         plugins: Where classes come from.
         runtime: The Spark session.
-        store: Where source offsets are.
+        offsets: Where source offsets are, and whether tasks write them in transactions.
         metrics: Gets the worker's counters.
         probe: Told the named points of the data path, for kill tests.
-        topics: Gets the topics that connectors use; None when they are not tracked.
+        note_topics: Gets the topics that a task of a connector uses; None when they are not tracked.
         static_id: The worker's part of the ids of its static group members; None for dynamic ones.
     """
 
@@ -98,42 +100,37 @@ class TaskBuilder:
         settings: WorkerSettings,
         plugins: Plugins,
         runtime: SparkRuntime,
-        store: OffsetStore,
+        offsets: SourceOffsets,
         metrics: Metrics,
         *,
         probe: Callable[[str], None] = no_probe,
-        topics: ActiveTopics | None = None,
+        note_topics: Callable[[str, Iterable[str], int], None] | None = None,
         static_id: str | None = None,
     ) -> None:
         self._settings = settings
         self._static_id = static_id
-        self._topics = topics
+        self._note_topics = note_topics
         self._probe = probe
         self._plugins = plugins
         self._classes = InstalledPlugins(plugins)
         self._runtime = runtime
-        self._store = store
+        self._offsets = offsets
         # One for all tasks: plans are shared, and small batches of several tasks go in one job.
         self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
         self._load = SharedLoad(max(AT_ONCE, runtime.parallelism))
         self._holders = PartitionHolders()
         self._metrics = metrics
 
-    def offset_reader(self, connector: str) -> OffsetReader:
-        """The reader of a connector's committed source offsets."""
-        return OffsetReader(self._store, connector)
+    def offset_reader(self, connector: str, config: Mapping[str, str]) -> OffsetReader:
+        """The reader of a connector's committed source offsets; `config` has its placeholders resolved."""
+        return ConnectorOffsetReader(lambda: self._offsets.of_connector(connector, config), connector)
 
     def connector_metrics(self, connector: str) -> InstanceMetrics:
         """What an instance of a connector adds its metrics to."""
         return self._own_metrics(connector=connector)
 
     def _own_metrics(self, **labels: str) -> InstanceMetrics:
-        window = SampleWindow(
-            # A length of 0 is allowed and means nothing.
-            max(1, self._settings.metrics_sample_window_ms) / 1000,
-            self._settings.metrics_num_samples,
-        )
-        return InstanceMetrics(self._metrics, labels, window=window)
+        return InstanceMetrics(self._metrics, labels, window=self._settings.sample_window)
 
     def _task_metrics(self, request: TaskRequest, made: ExitStack) -> InstanceMetrics:
         """What the parts of a task add their metrics to; closed behind all of them."""
@@ -143,11 +140,21 @@ class TaskBuilder:
 
     def connector_offsets(self) -> WorkerOffsets:
         """Reads and changes the committed offsets of connectors."""
-        return WorkerOffsets(self._store, self._group_of, self._group_admin)
+        return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer)
 
     def previewer(self) -> Previewer:
         """Shows what configurations would do to some records."""
         return Previewer(self._settings, self._plugins, self._runtime)
+
+    def _offset_producer(self, connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
+        """A producer for a change of offsets in a transaction."""
+        client = producer_settings(
+            self._settings.raw,
+            config,
+            client_id=source_producer_id(connector, 0),
+            transactional_id=transactional_id,
+        )
+        return TransactionalProducer(self._sending(client), name=f"{connector} (offsets)", connector=connector)
 
     def _group_of(self, connector: str, config: Mapping[str, str]) -> Group:
         """The consumer group of a sink: its own name for it, the worker's, or the default."""
@@ -197,19 +204,22 @@ class TaskBuilder:
             owner=str(request.id),
         )
         session = TaskSession(str(request.id), self._runtime)
-        producer = self._producer(request, settings, task)
-        made.callback(producer.close, 0)
+        commits = SourceCommits(self._settings, self._offsets, settings, self._settings.sample_window, self._probe)
+        sender = commits.producer(request.id, task)
+        made.callback(sender.close, 0)
+        note = self._notes(request)
+        store, committer = commits.committer(request, sender, CommitHooks(task))
+        made.callback(store.stop)
         services = SourceTaskServices(
             pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs, self._moved(request)),
-            producer=producer
-            if self._topics is None
-            else TrackingProducer(producer, request.id.connector, self._topics),
+            producer=sender if note is None else TrackingProducer(sender, note),
             errors=errors,
             topics=self._topic_creation(request, settings, made),
-            offset_reader=self.offset_reader(request.id.connector),
-            offset_writer=OffsetWriter(self._store, request.id.connector),
+            committer=committer,
+            offset_reader=OffsetReader(store, request.id.connector),
             read_configs=request.read_task_config,
             session=session,
+            requests=commits.requests(request.id, task),
             closers=(made.pop_all().close,),
             load=self._load,
             metrics=metrics,
@@ -223,7 +233,6 @@ class TaskBuilder:
             request.task_config,
             SourceTaskSettings(
                 BatchLimits(self._settings.batch_max_records, self._settings.batch_max_bytes),
-                self._settings.offset_flush_interval_ms / 1000,
                 self._settings.offset_flush_timeout_ms / 1000,
             ),
             services,
@@ -234,19 +243,6 @@ class TaskBuilder:
             process.on_death = runner.fail
         publish_source(self._metrics, runner, counts)
         return runner
-
-    def _producer(self, request: TaskRequest, settings: SourceSettings, task: SourceTask) -> BatchProducer:
-        connector, number = request.id
-        client = producer_settings(self._settings.raw, settings.raw, client_id=source_producer_id(connector, number))
-        return producer_for(
-            self._client(client),
-            name=str(request.id),
-            connector=connector,
-            task=number,
-            each_row=wants_metadata(task),
-            stops_at_failure=not settings.errors_tolerance_all,
-            columns=self._settings.producer_of_columns,
-        )
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
         rules = settings.topic_creation
@@ -300,7 +296,7 @@ class TaskBuilder:
         encode = self._encoder(request, settings, made)
         services = SinkTaskServices(
             consumer,
-            pipeline if self._topics is None else TrackingPipeline(pipeline, request.id.connector, self._topics),
+            pipeline if (note := self._notes(request)) is None else TrackingPipeline(pipeline, note),
             session,
             make_reporters=self._sink_reporters(request, settings),
             encode=encode,
@@ -312,11 +308,23 @@ class TaskBuilder:
                 f"{client.java['group.id']} at {client.java['bootstrap.servers']}", client.max_poll_interval_s
             ),
         )
-        runner = SinkTaskRunner(spec, services, TaskCallbacks.reporting(report), probe=self._probe)
+        callbacks = TaskCallbacks.reporting(report, shares_id=self._shares_id(client, request.id))
+        runner = SinkTaskRunner(spec, services, callbacks, probe=self._probe)
         if process is not None:
             process.on_death = runner.fail
         publish_sink(self._metrics, request.id, runner)
         return runner
+
+    def _shares_id(self, client: ClientSettings, task: ConnectorTaskId) -> bool:
+        """Whether the task's static member id is that of the group of workers, and no user's."""
+        if self._static_id is None or not isinstance(self._settings, DistributedSettings):
+            return False
+        return client.java.get("group.instance.id") == sink_instance_id(self._static_id, *task)
+
+    def _notes(self, request: TaskRequest) -> NoteTopics | None:
+        """Notes the topics of a task."""
+        note, (connector, task) = self._note_topics, request.id
+        return None if note is None else lambda topics: note(connector, topics, task)
 
     def forget(self, task: ConnectorTaskId) -> None:
         """The task was stopped: its metrics go. Thread: the herder's."""
@@ -327,7 +335,7 @@ class TaskBuilder:
     ) -> Callable[[ErrorCounts], Sequence[ErrorReporter]]:
         def make(counts: ErrorCounts) -> list[ErrorReporter]:
             reporters = _log_reporters(settings, request, counts)
-            if settings.dlq_topic is not None:
+            if settings.dlq_topic:
                 reporters.append(self._dead_letters(request, settings, settings.dlq_topic, counts))
             return reporters
 
@@ -337,7 +345,7 @@ class TaskBuilder:
         self, request: TaskRequest, settings: SinkSettings, made: ExitStack
     ) -> Callable[[SinkRecord], ConsumedMessage]:
         """Makes messages of records that the task reports: for the dead letter queue, no other reporter shows any."""
-        if settings.dlq_topic is None:
+        if not settings.dlq_topic:
             return message_as_text
         return RecordEncoder(*make_converters(self._settings, settings, self._plugins, made), task=str(request.id))
 
@@ -354,12 +362,16 @@ class TaskBuilder:
         finally:
             admin.close()
         sender = producer_settings(self._settings.raw, settings.raw, client_id=dead_letter_producer_id(connector, task))
-        return DeadLetterQueue(own, request.id, LetterProducer(self._client(sender), name=str(request.id)), counts)
+        return DeadLetterQueue(own, request.id, LetterProducer(self._sending(sender), name=str(request.id)), counts)
 
     # ------------------------------------------------------------------ parts
     def _client(self, settings: ClientSettings) -> dict[str, object]:
         settings.log_unused(log)
         return dict(settings.checked().librdkafka)
+
+    def _sending(self, settings: ClientSettings) -> ColumnSettings:
+        settings.log_unused(log)
+        return ColumnSettings.of(settings)
 
     def _spec(
         self,

@@ -17,6 +17,7 @@ from penstock.telemetry import BusyTimes, Metrics
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.sink_task import SinkTaskRunner
 from penstock.worker.source_task import SourceTaskRunner
+from penstock.worker.transaction_commit import TransactionCommitter
 
 SOURCE: Final = "kafka_connect_source_task_"
 SINK: Final = "kafka_connect_sink_task_"
@@ -27,16 +28,21 @@ ERRORS: Final = "kafka_connect_task_error_"
 def publish_source(metrics: Metrics, runner: SourceTaskRunner, errors: ErrorCounts) -> None:
     """Publish the counters of a source task; those of an earlier instance are replaced."""
     polls, delivery, commits = runner.counts, runner.delivery, runner.committer.counts
+    submitted = runner.committer.submitted
     own: Mapping[str, Callable[[], float]] = {
         "source_record_poll_total": lambda: polls.records,
         "source_record_write_total": lambda: delivery.counts.records_written,
-        "source_record_active_count": lambda: delivery.submitted.rows_left,
+        "source_record_active_count": lambda: submitted.rows_left,
         "poll_failure_total": lambda: polls.failures,
         "offset_commit_success_total": lambda: commits.successes,
         "offset_commit_failure_total": lambda: commits.failures,
         "offset_commit_last_time_ms": lambda: commits.last_duration_s * 1000,
     }
     _publish(metrics, runner.id, SOURCE, own)
+    if isinstance(runner.committer, TransactionCommitter):
+        sizes = runner.committer.sizes
+        sized = {f"transaction_size_{name}": partial(sizes.measure, name) for name in ("min", "max", "avg")}
+        _publish(metrics, runner.id, SOURCE, sized)
     _publish_busy(metrics, runner.id, runner.busy)
     _publish_errors(metrics, runner.id, errors)
 
@@ -74,7 +80,7 @@ def _largest_lag(runner: SinkTaskRunner) -> Iterable[tuple[Mapping[str, str], fl
 
 
 def withdraw(metrics: Metrics, task: ConnectorTaskId) -> None:
-    """The task is stopped: a deleted connector leaves nothing behind."""
+    """Removes the metrics of a task that was stopped."""
     metrics.remove(**_tags(task))
 
 

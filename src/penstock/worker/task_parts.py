@@ -60,11 +60,11 @@ def new_task(
         check_methods(cls)
     except SignatureError as error:
         raise ConnectException(f"task {request.id} cannot be used: {error}") from error
-    if settings is None or made is None or not settings.task_isolated:
+    if settings is None or made is None or settings.isolation.mode != "process":
         return _made(f"task {request.id}", cls, base), None
     if not issubclass(cls, base):
         raise ConnectException(f"task {request.id}: {path} does not extend {base.__name__}")
-    process = TaskProcess(request.id, path, settings.task_memory_max)
+    process = TaskProcess(request.id, path, settings.isolation.memory_max_bytes)
     made.callback(process.close)
     task: TaskT = isolated(cls, process)
     return task, process

@@ -20,7 +20,6 @@ from penstock.errors import (
     SparkStoppedException,
     SparkUnavailableException,
 )
-from penstock.model import State
 from penstock.pipeline.driver_jvm import brief
 
 if TYPE_CHECKING:
@@ -90,23 +89,26 @@ class TaskSession:
         return session
 
     def used(self) -> None:
-        """The task has something that was, or will be, made on the session of this moment."""
+        """Notes that the task uses the present session, or the next one if none is up."""
         sessions = self._sessions
         if sessions is not None:
             self._note(sessions.generation + (0 if sessions.up else 1))
 
     def end(self) -> None:
-        """The task is to end: nobody waits for a session any more."""
+        """Ends all waits for a session: the task is to end."""
         self._ending.set()
 
     def named(self, error: BaseException) -> BaseException:
-        """What a task fails with: the loss of its session, where it had used one that is gone.
+        """The error that a task fails with: that its session was lost, if it had used one that is gone.
 
         Asks the JVM, or the server, whether it lives: not on a thread that must not wait for some seconds.
         """
         if isinstance(error, SparkUnavailableException) or not self._is_lost(self._oldest, error):
             return error
-        lost = SparkSessionLostException(f"the Spark session that the task had used was lost, then: {brief(error)}")
+        lost = SparkSessionLostException(
+            f"the Spark session that the task had used was lost, then: {brief(error)}. If that happens again and "
+            "again, raise spark.driver.memory or let its plans read less"
+        )
         lost.__cause__ = error
         return lost
 
@@ -117,11 +119,11 @@ class TaskSession:
         return self._sessions is not None and self._sessions.up
 
     def begin_put(self) -> None:
-        """``put`` is about to be called."""
+        """Forgets which session ``put`` has used; called before each ``put``."""
         self._in_put = None
 
     def lost_in_put(self, error: BaseException) -> bool:
-        """Whether ``put`` has failed with a session that it got and that is gone."""
+        """Whether ``put`` used a session that was lost meanwhile."""
         return self._is_lost(self._in_put, error)
 
     def _note(self, generation: int) -> None:
@@ -131,8 +133,3 @@ class TaskSession:
 
     def _is_lost(self, generation: int | None, error: BaseException) -> bool:
         return generation is not None and self._sessions is not None and self._sessions.is_lost(generation, error)
-
-
-def state_after(error: BaseException) -> State:
-    """What a task that ended by an error is: FAILED, or about to start again."""
-    return State.RESTARTING if isinstance(error, SparkSessionLostException) else State.FAILED

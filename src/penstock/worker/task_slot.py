@@ -4,7 +4,8 @@ Main types: ``TaskSlot``, and the protocol ``TaskRunner`` that source and sink r
 
 Thread: the public methods are called by the herder and return at once. A short-lived thread ``start-<task>`` builds the
 runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end. A
-runner that has ended with the Spark session it had used is replaced by another one in the same slot.
+runner that has ended with the Spark session it had used, or with its transaction, is replaced by another one in the
+same slot.
 Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
 """
 
@@ -30,8 +31,8 @@ StateReport = Callable[[State, "str | None"], None]
 
 #: What an abandoned task gets after its deadline to notice it, before its slot is given up.
 CANCEL_GRACE_S = 1.0
-#: So many runners in a row may end with their Spark session before they have delivered anything: the task itself may be
-#: what brings the session down.
+#: So many runners in a row may end with their Spark session or their transaction before they have delivered anything:
+#: the task itself may be what brings it down.
 MAX_VAIN = 3
 
 
@@ -45,27 +46,27 @@ class TaskRunner(Protocol):
 
     @property
     def has_delivered(self) -> bool:
-        """Whether it has brought a batch to its end."""
+        """Whether it has delivered something, or could not for a reason outside of the task."""
         ...
 
     @property
     def round_began(self) -> float:
-        """When its loop last went on: a method of the task that runs now began then; monotonic seconds."""
+        """When the present round of its loop, and so a method of the task that runs now, began; monotonic seconds."""
         ...
 
     @property
     def hints(self) -> Hints:
-        """What it knows of why it does not go on."""
+        """The reasons that the runner itself knows for standing still."""
         ...
 
     def start(self) -> None:
         """Starts its thread; returns at once."""
 
     def pause(self) -> None:
-        """Asks it to rest; reports PAUSED when it does."""
+        """Pauses it; it reports PAUSED when it rests."""
 
     def resume(self) -> None:
-        """Asks it to go on; reports RUNNING when it does."""
+        """Resumes it; it reports RUNNING when it goes on."""
 
     def stop(self) -> None:
         """Asks it to finish what is in flight and end; returns at once. Before ``start``: it ends when started."""
@@ -262,8 +263,8 @@ class TaskSlot:
         with self._changed:
             if state is State.RESTARTING and self._is_vain():
                 log.error(
-                    "Task %s was started %d times, and each time the Spark session was lost before it had delivered "
-                    "anything; raise spark.driver.memory or let its plans read less",
+                    "Task %s was started %d times, and each time it ended before it had delivered anything, for the "
+                    "reasons above",
                     self.id,
                     MAX_VAIN,
                 )
@@ -271,7 +272,7 @@ class TaskSlot:
             self._feed(Reports(state, trace))
 
     def _is_vain(self) -> bool:
-        """Whether it makes no sense to start the task again. Caller holds the lock."""
+        """Whether to give up starting the task again, after too many runs without a delivery. Caller holds the lock."""
         delivered = self._runner is not None and self._runner.has_delivered
         self._vain = 0 if delivered else self._vain + 1
         return self._vain >= MAX_VAIN

@@ -120,14 +120,17 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
 
 
 def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
-    """A call apart from who waits for it.
+    """The outcome of a call as a future.
 
     Returns:
-        What is waited for, and what some thread has to run for it, once.
+        What is waited for, and what some thread has to run for it, once. Where that is cancelled before, nothing runs;
+        a call that has begun is not cancelled.
     """
     future: Future[T] = Future()
 
     def body() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             result = call()
         except BaseException as error:

@@ -69,7 +69,7 @@ class ErrorPolicy:
 
 
 class Verdict(enum.Enum):
-    """What a failure that is not retried (any more) means for the task."""
+    """What becomes of a record that failed for good."""
 
     SKIP = "skip"
     """The record is left out, the task goes on."""
@@ -81,7 +81,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class FatalRecord:
-    """The first record that a task cannot get over.
+    """The record whose failure ends the task.
 
     Attributes:
         seq: Its position in the batch; records before it were not touched by the failure.
@@ -122,7 +122,7 @@ _OF_NO_RECORD: Final = (RegistryUnavailableException, RegistryDeniedException)
 
 
 def verdict(policy: ErrorPolicy, error: RecordError) -> Verdict:
-    """What an error that is not retried any more means."""
+    """Decides what an error means that is not tried again: the record is skipped, or the task fails."""
     if error.stage not in TOLERABLE_STAGES and not error.retriable:
         return Verdict.UNHANDLED
     tolerated = policy.tolerance_all and not isinstance(error.exception, _OF_NO_RECORD)
@@ -174,7 +174,7 @@ class ErrorHandler:
 
     @property
     def ending(self) -> bool:
-        """Whether waiting for retries has ended for good: retriable errors may be left over that were not final."""
+        """Whether retries have ended because the task stops; retriable errors may be left over."""
         return self._cancelled.is_set()
 
     def abandon(self) -> None:
@@ -308,7 +308,7 @@ class ErrorHandler:
         return exception
 
     def _wait_for_registry(self, attempt: int, started_ms: int, records: int) -> bool:
-        """The same for records that need the schema registry: ``waiting`` knows it by the name of this function."""
+        """As ``_wait_for_retry``, for records that need the schema registry; ``waiting`` looks for this name."""
         return self._wait_for_retry(attempt, started_ms, records)
 
     def _wait_for_retry(self, attempt: int, started_ms: int, records: int) -> bool:
@@ -341,7 +341,7 @@ class ErrorHandler:
 
 
 def retriable_positions(errors: Mapping[int, RecordError], *, tolerance_all: bool) -> list[int]:
-    """Positions worth another try: with no tolerance none behind the first error that ends the task.
+    """Positions to try again; without tolerance only those before the first error that ends the task.
 
     >>> bad = RecordError(1, "TRANSFORMATION", "T", "E", "m")
     >>> slow = RecordError(0, "TRANSFORMATION", "T", "R", "m", retriable=True)

@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from penstock.api import RecordMetadata
 from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.pipeline.batches import ConsumedBatch, ProduceBatch, SinkBatch, Submit, when_asked
-from penstock.worker.active_topics import ActiveTopics
 from penstock.worker.sink_threads import BatchConverter
 from penstock.worker.source_delivery import BatchProducer
+
+NoteTopics = Callable[[Sequence[str]], None]
+"""Notes that a record of each of these topics has arrived."""
 
 
 class TrackingProducer:
@@ -24,18 +26,16 @@ class TrackingProducer:
 
     Args:
         producer: Does the work.
-        connector: Whose topics they are.
-        topics: Where they are noted.
+        note: Notes topics.
     """
 
-    def __init__(self, producer: BatchProducer, connector: str, topics: ActiveTopics) -> None:
+    def __init__(self, producer: BatchProducer, note: NoteTopics) -> None:
         self._producer = producer
-        self._connector = connector
-        self._topics = topics
+        self._note = note
 
     def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         """See ``BatchProducer.send``."""
-        tracked = _TrackedReceipts(receipts, self._connector, _topics_sent(batch, rows), self._topics)
+        tracked = _TrackedReceipts(receipts, _topics_sent(batch, rows), self._note)
         self._producer.send(batch, tracked, rows=rows)
 
     @property
@@ -57,13 +57,12 @@ class TrackingProducer:
 
 
 class _TrackedReceipts:
-    __slots__ = ("_connector", "_receipts", "_sent", "_topics")
+    __slots__ = ("_note", "_receipts", "_sent")
 
-    def __init__(self, receipts: Receipts, connector: str, sent: Sequence[str], topics: ActiveTopics) -> None:
+    def __init__(self, receipts: Receipts, sent: Sequence[str], note: NoteTopics) -> None:
         self._receipts = receipts
-        self._connector = connector
         self._sent = sent
-        self._topics = topics
+        self._note = note
 
     def delivered(
         self,
@@ -74,7 +73,7 @@ class _TrackedReceipts:
     ) -> None:
         if len(failures) < end - first:
             failed = {failure.topic for failure in failures} if len(failures) else ()
-            self._topics.note(self._connector, [topic for topic in self._sent if topic not in failed])
+            self._note([topic for topic in self._sent if topic not in failed])
         self._receipts.delivered(first, end, failures, metadata)
 
 
@@ -83,14 +82,12 @@ class TrackingPipeline:
 
     Args:
         pipeline: Does the work.
-        connector: Whose topics they are.
-        topics: Where they are noted.
+        note: Notes topics.
     """
 
-    def __init__(self, pipeline: BatchConverter, connector: str, topics: ActiveTopics) -> None:
+    def __init__(self, pipeline: BatchConverter, note: NoteTopics) -> None:
         self._pipeline = pipeline
-        self._connector = connector
-        self._topics = topics
+        self._note = note
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Converts one batch; see ``SinkPipeline.run``."""
@@ -103,7 +100,7 @@ class TrackingPipeline:
         def noted() -> SinkBatch:
             converted = finish()
             if len(converted.errors) < batch.table.num_rows:
-                self._topics.note(self._connector, _distinct(batch.table.column("topic")))
+                self._note(_distinct(batch.table.column("topic")))
             return converted
 
         return noted

@@ -34,12 +34,15 @@ REASONS: Final = (
     "schema_registry",
     "sink_retry",
     "broker",
+    "transaction",
+    "ownership",
     "back_pressure",
     "input_missing",
     "topic_missing",
     "group_join",
     "no_partitions",
     "no_data",
+    "worker_away",
 )
 
 _TEXTS: Final[Mapping[str, str]] = {
@@ -53,12 +56,15 @@ _TEXTS: Final[Mapping[str, str]] = {
     "schema_registry": "The schema registry has not answered; records wait for it.",
     "sink_retry": "put() asked for the same records again.",
     "broker": "Kafka has not answered for what is under way.",
+    "transaction": "It has a transaction that is not committed yet.",
+    "ownership": "It waits until its worker's group says that the task is still this worker's.",
     "back_pressure": "What comes after is slower: the queue is full.",
     "input_missing": "What it reads from is not there.",
     "topic_missing": "What it reads from Kafka is not there.",
     "group_join": "It joins its consumer group; its partitions come when all members have.",
     "no_partitions": "It has no partitions: its topics have fewer than there are members of its group.",
     "no_data": "There is nothing to do.",
+    "worker_away": "The worker that runs it does not tell what it waits for.",
 }
 _RESTING: Final = {
     State.PAUSED: "paused",
@@ -70,6 +76,8 @@ _RESTING: Final = {
 _FULL: Final = ("put", "wait_to_poll", "wait_until_asked")
 #: Modules that wait for brokers.
 _KAFKA: Final = ("producer", "column_producer", "admin")
+#: Where a transaction waits for brokers.
+_COMMITTING: Final = ("_await_delivered", "_ask", "_abort")
 #: In the paths of clients of schema registries that converters of users bring, Confluent's among them.
 _REGISTRY: Final = "schema_registry"
 #: What a sentence is not to end with twice.
@@ -115,7 +123,7 @@ class Waiting:
     cause: str | None = None
 
     def because(self, cause: str | None, then: str = "") -> Waiting:
-        """The same with its cause; and what to do about it."""
+        """The same, with its cause and advice."""
         if not cause:
             return self
         shown = _TEXT_END.sub("", cause.replace("\nLed to: ", ", which led to "))
@@ -143,12 +151,14 @@ class Hints:
         kafka: What its producer hears from Kafka.
         joined: Whether its consumer group has given it partitions, perhaps none.
         assigned: How many; None for a source.
+        transaction: What its open transaction waits for.
     """
 
     retried: str | None = None
     kafka: str | None = None
     joined: bool = True
     assigned: int | None = None
+    transaction: str | None = None
 
 
 def stacks() -> dict[str, list[Frame]]:
@@ -164,7 +174,7 @@ def stacks() -> dict[str, list[Frame]]:
 
 
 def connector_waiting(name: str, state: State | None, threads: Mapping[str, Sequence[Frame]]) -> Waiting:
-    """What a connector waits for: while a method of it runs, for that."""
+    """What a connector waits for; a method of the connector that runs counts as what it waits for."""
     inside = _user_code(threads.get(f"connector-{name}", ()))
     if inside is not None:
         return inside
@@ -204,9 +214,15 @@ def task_waiting(
     if retry_at_ms is not None:
         moment = datetime.fromtimestamp(retry_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
         return Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {moment}.")
-    if _stands_in(own, "session") or _calls(own, "sink_loop", "_await_session"):
+    if _stands_in(own, "session") or _calls(own, "sink_put", "_await_session"):
         return because("spark" if spark_up else "spark_starting")
+    if _calls(own, "transaction_start", "_await_owner"):
+        return because("ownership")
     delivering = threads.get(f"delivery-{task}") or ()
+    if any(_calls(delivering, "transaction_commit", name) for name in _COMMITTING):
+        return because("transaction").because(_joined(hints.transaction, hints.kafka))
+    if _stands_in(own, "transactional_producer"):
+        return because("broker").because(hints.kafka)
     if any(_stands_in(delivering, module) for module in _KAFKA):
         return because("broker").because(hints.kafka)
     converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
@@ -223,11 +239,13 @@ def task_waiting(
         return because("broker")
     if hints.assigned == 0:
         return because("no_partitions" if hints.joined else "group_join")
+    if hints.transaction is not None:
+        return because("transaction").because(hints.transaction)
     return because("no_data")
 
 
 def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
-    """What the thread of converters and transforms waits for; None for a batch, or for its turn."""
+    """What the conversion waits for; None if that is a batch or its turn."""
     asking = _calls(frames, "client", "_ask") or any(_REGISTRY in frame.file for frame in frames)
     if asking or _calls(frames, "tolerance", "_wait_for_registry"):
         return because("schema_registry")
@@ -263,6 +281,10 @@ def _user_code(frames: Sequence[Frame], since: datetime | None = None) -> Waitin
     first = below[0]
     listed = [f"{frame.module}.py:{frame.line} in {frame.function}" for frame in frames[last + 1 :]]
     return Waiting("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed, since)
+
+
+def _joined(*causes: str | None) -> str | None:
+    return "; ".join(filter(None, causes)) or None
 
 
 def _stands_in(frames: Sequence[Frame], module: str) -> bool:

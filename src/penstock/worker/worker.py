@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
@@ -60,6 +60,10 @@ class TaskRequest:
         read_task_config: Reads the task's settings again with placeholders resolved anew.
         paused: Whether it is to rest from the beginning.
         task_count: How many tasks the connector has.
+        confirm: Of an exactly-once source: lets the task pass that is still to run here; blocks; raises
+            ConnectException.
+        confirm_owner: Of the same: whether the group has said after this monotonic time that it runs here; blocks.
+        again: Whether it takes the place of an instance that has ended by itself.
     """
 
     id: ConnectorTaskId
@@ -69,6 +73,9 @@ class TaskRequest:
     read_task_config: Callable[[], Mapping[str, str]]
     paused: bool
     task_count: int
+    confirm: Callable[[], None] = lambda: None
+    confirm_owner: Callable[[float], bool] = lambda since_s: True
+    again: bool = False
 
 
 TaskFactory = Callable[[TaskRequest, StateReport], TaskRunner]
@@ -82,7 +89,7 @@ class WorkerParts:
         worker_id: ``host:port`` of its REST address.
         plugins: Where classes come from.
         transformer: Resolves placeholders.
-        offset_reader: Makes the reader of a source connector's committed offsets.
+        offset_reader: Makes the reader of a source connector's committed offsets, by its name and resolved settings.
         make_task: Builds a task's runner.
         offsets: Reads and changes the committed offsets of connectors.
         preview: Shows what a configuration would do to some records.
@@ -93,12 +100,13 @@ class WorkerParts:
         task_gone: Told of each task that was stopped and is not known any more.
         metrics: Gets what the worker counts.
         connector_metrics: Makes the metrics that an instance of a connector may add to.
+        exactly_once: Whether source tasks commit records and offsets in transactions.
     """
 
     worker_id: str
     plugins: Plugins
     transformer: ConfigTransformer
-    offset_reader: Callable[[str], OffsetStorageReader]
+    offset_reader: Callable[[str, Mapping[str, str]], OffsetStorageReader]
     make_task: TaskFactory
     offsets: ConnectorOffsets
     preview: Callable[[PreviewRequest], dict[str, object]]
@@ -109,6 +117,7 @@ class WorkerParts:
     task_gone: Callable[[ConnectorTaskId], None] = lambda task: None
     metrics: Metrics = field(default_factory=Metrics)
     connector_metrics: Callable[[str], InstanceMetrics] = lambda connector: InstanceMetrics.unread()
+    exactly_once: bool = False
 
 
 class Worker:
@@ -149,6 +158,11 @@ class Worker:
         return self._parts.settings
 
     @property
+    def exactly_once(self) -> bool:
+        """Whether source tasks commit records and offsets in transactions."""
+        return self._parts.exactly_once
+
+    @property
     def spark_up(self) -> bool:
         """Whether there is a Spark session."""
         return self._parts.spark_up()
@@ -165,6 +179,11 @@ class Worker:
     def connector_stop_timeout_s(self) -> float:
         """How long a connector may take to end before it is to be abandoned."""
         return self._parts.connector_stop_timeout_s
+
+    @property
+    def task_stop_timeout_s(self) -> float:
+        """The same for a task."""
+        return self._parts.task_stop_timeout_s
 
     def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
         """A configuration that is about to be started, with its placeholders resolved. May read files.
@@ -212,7 +231,8 @@ class Worker:
             metrics = self._parts.connector_metrics(name)
             if issubclass(cls, SinkConnector):
                 return RunnerSinkContext(name, self._requests, raise_error, metrics)
-            return RunnerSourceContext(name, self._requests, raise_error, self._parts.offset_reader(name), metrics)
+            offsets = self._parts.offset_reader(name, resolved)
+            return RunnerSourceContext(name, self._requests, raise_error, offsets, metrics)
 
         def on_state(state: State, trace: str | None) -> None:
             startup.reached(state)
@@ -281,10 +301,14 @@ class Worker:
         if request.id in self._tasks:
             raise ConnectException(f"task {request.id} is running already")
 
+        made = 0
+
         def make(report: StateReport, paused: bool) -> TaskRunner:
+            nonlocal made
             if max_tasks is not None:
                 check_count(request.id.connector, request.task_count, max_tasks)
-            return self._parts.make_task(request, report)
+            made += 1
+            return self._parts.make_task(replace(request, paused=paused, again=made > 1), report)
 
         startup = self.startups.task(resting=request.paused)
 
@@ -337,7 +361,7 @@ class Worker:
         return None if slot is None else slot.round_began
 
     def hints(self, task: ConnectorTaskId) -> Hints:
-        """What a task knows of why it does not go on."""
+        """The reasons that a task itself knows for standing still."""
         slot = self._tasks.get(task)
         return Hints() if slot is None else slot.hints
 

@@ -7,7 +7,7 @@ converter has to say here what is expected of it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ def registered(message: bytes) -> Expected:
 #: Stands for the address of the registry in settings.
 REGISTRY: Final = "http://registry"
 #: Those with a schema registry, in the order in which schemas for text get the ids 1, 2 and 3 in the registry.
-REGISTERED: Final[dict[type[RegistryConverter[Any]], bytes]] = {
+REGISTERED: Final[dict[Callable[[], RegistryConverter[Any, Any]], bytes]] = {
     AvroConverter: b"\0\0\0\0\x01" + b"\x0ahello",
     JsonSchemaConverter: b"\0\0\0\0\x02" + b'"hello"',
     ProtobufConverter: b"\0\0\0\0\x03" + b"\x02\x0e" + b"\x0a\x05hello",

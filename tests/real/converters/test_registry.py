@@ -37,7 +37,7 @@ def registry() -> Iterator[RegistryStandIn]:
 
 
 @contextmanager
-def pipeline(value: RegistryConverter[Any], registry: RegistryStandIn) -> Iterator[PipelineSpec]:
+def pipeline(value: RegistryConverter[Any, Any], registry: RegistryStandIn) -> Iterator[PipelineSpec]:
     header = SimpleHeaderConverter()
     header.configure({})
     key = StringConverter()
@@ -82,7 +82,10 @@ def messages(values: list[bytes | None]) -> ConsumedBatch:
     ],
 )
 def test_records_go_out_and_come_back_and_a_bad_one_is_its_own_error(
-    spark_runtime: SparkRuntime, registry: RegistryStandIn, kind: type[RegistryConverter[Any]], cut: str
+    spark_runtime: SparkRuntime,
+    registry: RegistryStandIn,
+    kind: type[AvroConverter | JsonSchemaConverter | ProtobufConverter],
+    cut: str,
 ) -> None:
     with pipeline(kind(), registry) as spec:
         source = build_source_pipeline(spark_runtime, spec)

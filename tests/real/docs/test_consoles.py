@@ -11,7 +11,7 @@ from tests.unit.docs.pages import PAGES, ROOT
 from penstock.testing.reference.blocks import Block
 from penstock.testing.reference.consoles import TUTORIAL, Command, Page, Stage, agrees, stage_with_worker
 
-pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 WITH_COMMANDS = [page for page in PAGES if Page(page).blocks]
 

@@ -2,19 +2,24 @@ import base64
 import json
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import confluent_kafka as ck
+import pyarrow as pa
 import pytest
 
-from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.api import OffsetAndMetadata, RecordMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
 from penstock.kafka.admin import TopicAdmin, TopicDescription
 from penstock.kafka.client_settings import admin_settings, producer_settings
+from penstock.kafka.column_producer import ColumnProducer
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.deliveries import FailedDelivery
 from penstock.testing.group_member import group_member
+from penstock.testing.source_doubles import produce_batch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -154,20 +159,35 @@ def test_deleting_offsets_without_a_broker_is_a_retriable_error() -> None:
     admin.close()
 
 
+class Places:
+    """Notes where each row is."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, RecordMetadata] = {}
+
+    def delivered(
+        self, first: int, end: int, failures: Sequence[FailedDelivery], metadata: Mapping[int, RecordMetadata] | None
+    ) -> None:
+        assert not failures
+        self.places.update(metadata or {})
+
+
 def test_equal_keys_go_to_the_partition_that_java_chooses(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
     vectors = json.loads((Path(__file__).parents[2] / "data" / "kafka" / "murmur2.json").read_text(encoding="utf-8"))
     topic = new_name("keyed")
     admin.create_topic(Wanted(topic, partitions=6))
-    settings = producer_settings({"bootstrap.servers": broker.bootstrap_servers}, {}, client_id="keyed").checked()
-    producer = ck.Producer(dict(settings.librdkafka))
-    landed: dict[bytes | None, int | None] = {}
-    for vector in vectors:
-        producer.produce(
-            topic,
-            key=base64.b64decode(vector["key"]),
-            on_delivery=lambda error, message: landed.update({message.key(): message.partition()}),
-        )
-    assert producer.flush(30) == 0
+    keys = [base64.b64decode(vector["key"]) for vector in vectors]
+    columns = produce_batch([""] * len(keys), [topic] * len(keys))
+    at = columns.table.column_names.index("key")
+    table = columns.table.set_column(at, "key", pa.array(keys, pa.binary()))
+    client = ColumnSettings.of(
+        producer_settings({"bootstrap.servers": broker.bootstrap_servers}, {}, client_id="keyed")
+    )
+    producer = ColumnProducer(client, name="keyed", each_row=True)
+    answers = Places()
+    producer.send(replace(columns, table=table, has_keys=True), answers)
+    assert producer.close(30)
+    landed = {keys[row]: place.partition for row, place in answers.places.items()}
 
     expected = {base64.b64decode(vector["key"]): vector["partitions"]["6"] for vector in vectors}
     assert landed == expected

@@ -29,6 +29,8 @@ CLASSES = [
     "SimpleHeaderConverter",
     "HoistField",
     "InsertField",
+    "RegexRouter",
+    "TopicNameMatches",
 ]
 
 

@@ -14,6 +14,7 @@ from penstock.data import (
     INT8_SCHEMA,
     INT32_SCHEMA,
     STRING_SCHEMA,
+    ConnectHeaders,
     Date,
     Decimal,
     Header,
@@ -24,7 +25,8 @@ from penstock.data import (
     Timestamp,
     Type,
 )
-from penstock.pipeline.records import from_arrow, headers_from_arrow, headers_to_arrow, to_arrow
+from penstock.pipeline.header_columns import headers_column, headers_of_column
+from penstock.pipeline.records import from_arrow, to_arrow
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.types import Form, collectable, physical_of_spark, spark_type
 
@@ -160,11 +162,15 @@ def test_python_reads_the_variants_spark_writes(session: SparkSession) -> None:
 
 def test_headers_pass_through_spark(session: SparkSession) -> None:
     headers = [
-        [Header("a", 1, INT8_SCHEMA), Header("t", datetime(2020, 1, 1, tzinfo=UTC), Timestamp.SCHEMA)],
+        ConnectHeaders([Header("a", 1, INT8_SCHEMA), Header("t", datetime(2020, 1, 1, tzinfo=UTC), Timestamp.SCHEMA)]),
         None,
-        [Header("a", None), Header("s", Struct.unchecked(LEAVES, [[1], None]), LEAVES), Header("", {"x": [1]})],
+        ConnectHeaders(
+            [Header("a", None), Header("s", Struct.unchecked(LEAVES, [[1], None]), LEAVES), Header("", {"x": [1]})]
+        ),
     ]
-    array, schemas, _ = headers_to_arrow(headers)
+    errors: dict[int, Exception] = {}
+    array = headers_column(headers, errors.__setitem__)
     output = session.createDataFrame(pa.table({"h": array})).select("h").toArrow()
 
-    assert [list(one) for one in headers_from_arrow(output["h"], schemas)] == [one or [] for one in headers]
+    assert headers_of_column(output["h"]) == headers
+    assert not errors

@@ -14,7 +14,10 @@ from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-d
 from penstock.api import SinkRecord, TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import RetriableException
-from penstock.kafka.consumer import Placement, RecordConsumer, Subscription
+from penstock.kafka.client_settings import producer_settings
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.consumer import Placement, RecordConsumer
+from penstock.kafka.subscription import Subscription
 from penstock.model import ConnectorTaskId
 from penstock.testing.sink_doubles import FakePipeline, RecordingTask
 from penstock.worker.dead_letter import DeadLetterSettings, open_queue
@@ -51,7 +54,8 @@ class RealSink:
             if dead_letters is None:
                 return []
             queue = DeadLetterSettings(str(dead_letters), 1, context_headers=True)
-            return [open_queue(queue, ConnectorTaskId("sink", number), counts, admin=client, producer=client)]
+            sender = ColumnSettings.of(producer_settings(client, {}, client_id="letters"))
+            return [open_queue(queue, ConnectorTaskId("sink", number), counts, admin=client, producer=sender)]
 
         consumer = RecordConsumer(
             {

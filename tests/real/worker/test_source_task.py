@@ -6,9 +6,8 @@ import random
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
 
 import confluent_kafka as ck
 import pyarrow as pa
@@ -18,16 +17,18 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import admin_settings, producer_settings
-from penstock.kafka.producers import producer_for
+from penstock.kafka.column_producer import ColumnProducer
+from penstock.kafka.column_settings import ColumnSettings
 from penstock.model import ConnectorTaskId, State
 from penstock.settings.topics import parse_topic_creation
 from penstock.stores.file import FileOffsetStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
-from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask
+from penstock.stores.offsets import OffsetReader, connector_offsets
+from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask, offset_committer
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts
+from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings
 from penstock.worker.source_stages import BatchLimits
-from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
@@ -41,14 +42,13 @@ WAIT_S = 30.0
 class Rig:
     """A runner against a broker."""
 
-    #: Which producer sends.
-    columns: ClassVar[bool] = True
     servers: str
     store: FileOffsetStore
     task: ScriptedTask = field(default_factory=ScriptedTask)
     tolerance_all: bool = False
     topic_settings: dict[str, str] = field(default_factory=dict)
-    overrides: dict[str, object] = field(default_factory=dict)
+    overrides: dict[str, str] = field(default_factory=dict)
+    propagation_s: float = 30.0
     limits: BatchLimits = field(default_factory=BatchLimits)
 
     def __post_init__(self) -> None:
@@ -58,15 +58,15 @@ class Rig:
         self.changed = threading.Condition()
         admin_client = admin_settings(worker, client_id="source-test").checked()
         self.admin = TopicAdmin(admin_client.librdkafka, name="source-test")
-        client = producer_settings(worker, {}, client_id="source-test").checked()
-        self.producer = producer_for(
-            {**client.librdkafka, **self.overrides},
+        own = {f"producer.override.{name}": text for name, text in self.overrides.items()}
+        client = ColumnSettings.of(producer_settings(worker, own, client_id="source-test"))
+        self.producer = ColumnProducer(
+            replace(client, propagation=self.propagation_s),
             name="c-0",
             connector="c",
             task=0,
             each_row=wants_metadata(self.task),
             stops_at_failure=not self.tolerance_all,
-            columns=self.columns,
         )
         plan = plan_of(parse_topic_creation(self.topic_settings)) if self.topic_settings else None
         given_up = threading.Event()
@@ -74,7 +74,7 @@ class Rig:
             ConnectorTaskId("c", 0),
             self.task,
             {},
-            SourceTaskSettings(self.limits, 0.05, 10.0),
+            SourceTaskSettings(self.limits, 10.0),
             SourceTaskServices(
                 pipeline=FakePipeline(),
                 producer=self.producer,
@@ -88,7 +88,7 @@ class Rig:
                 ),
                 topics=TopicCreator("c-0", plan, self.admin),
                 offset_reader=OffsetReader(self.store, "c"),
-                offset_writer=OffsetWriter(self.store, "c"),
+                committer=offset_committer(self.task, self.store, interval_s=0.05, timeout_s=10.0),
                 read_configs=dict,
                 session=TaskSession("c-0"),
                 closers=(self.admin.close,),
@@ -148,12 +148,6 @@ def read(servers: str, topic: str, count: int | None) -> list[bytes]:
                 raise AssertionError(error)
     finally:
         consumer.close()
-
-
-@pytest.fixture(autouse=True, params=[True, False], ids=["columns", "librdkafka"])
-def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test sends in both ways."""
-    monkeypatch.setattr(Rig, "columns", request.param)
 
 
 @pytest.fixture
@@ -221,23 +215,25 @@ def test_topics_are_created_by_the_connectors_rules(broker: EmbeddedBroker, stor
     admin.close()
 
 
+@dataclass(frozen=True)
+class Small:
+    """A topic that takes small batches only."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 1
+    configs = {"max.message.bytes": "1000"}
+
+
 def small_topic(rig: Rig) -> None:
     """Make the rig's topic refuse batches above 1,000 bytes: the broker says no, not the client."""
-
-    @dataclass(frozen=True)
-    class Small:
-        name: str
-        partitions: int = 1
-        replication_factor: int = 1
-        configs = {"max.message.bytes": "1000"}
-
     rig.admin.create_topic(Small(rig.topic))
 
 
 def test_a_record_the_broker_refuses_fails_the_task_behind_what_was_acknowledged(
     broker: EmbeddedBroker, store: FileOffsetStore
 ) -> None:
-    rig = Rig(broker.bootstrap_servers, store, overrides={"linger.ms": 100})
+    rig = Rig(broker.bootstrap_servers, store, overrides={"linger.ms": "100"})
     small_topic(rig)
     rig.task.give([rig.record(1, "a")], [rig.record(2, "b" * 5000)], [rig.record(3, "c")])
     rig.runner.start()
@@ -253,7 +249,7 @@ def test_a_record_the_broker_refuses_fails_the_task_behind_what_was_acknowledged
 def test_nothing_behind_a_record_that_is_too_large_for_the_client_is_sent_before_the_restart(
     broker: EmbeddedBroker, store: FileOffsetStore
 ) -> None:
-    rig = Rig(broker.bootstrap_servers, store, overrides={"message.max.bytes": 2000})
+    rig = Rig(broker.bootstrap_servers, store, overrides={"max.request.size": "2000"})
     large = [rig.record(1, "before"), rig.record(2, "x" * 5000), rig.record(3, "after")]
     rig.task.give(large, [rig.record(4, "later")])
     rig.runner.start()
@@ -263,7 +259,7 @@ def test_nothing_behind_a_record_that_is_too_large_for_the_client_is_sent_before
     assert rig.written(1) == ["before"]
     assert rig.committed() == {"f": 1}
 
-    again = Rig(broker.bootstrap_servers, store, tolerance_all=True, overrides={"message.max.bytes": 2000})
+    again = Rig(broker.bootstrap_servers, store, tolerance_all=True, overrides={"max.request.size": "2000"})
     again.topic = rig.topic
     again.run(large[1:], [rig.record(4, "later")])
     assert again.written(3) == ["before", "after", "later"]
@@ -277,7 +273,7 @@ def test_a_record_the_broker_refuses_is_skipped_when_errors_are_tolerated(
         broker.bootstrap_servers,
         store,
         tolerance_all=True,
-        overrides={"linger.ms": 100},
+        overrides={"linger.ms": "100"},
     )
     small_topic(rig)
     rig.run([rig.record(1, "a")], [rig.record(2, "b" * 5000)], [rig.record(3, "c")])
@@ -295,7 +291,7 @@ def test_frames_are_written_and_committed(broker: EmbeddedBroker, store: FileOff
 
 def test_a_missing_topic_is_a_clear_error_and_no_endless_wait(tmp_path: Path, store: FileOffsetStore) -> None:
     with EmbeddedBroker(tmp_path / "kafka", properties={"auto.create.topics.enable": "false"}) as strict:
-        rig = Rig(strict.bootstrap_servers, store, overrides={"topic.metadata.propagation.max.ms": 500})
+        rig = Rig(strict.bootstrap_servers, store, propagation_s=0.5)
         rig.task.give([rig.record(1, "a")])
         rig.runner.start()
         trace = rig.wait_state(State.FAILED)

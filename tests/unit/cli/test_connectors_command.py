@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import threading
@@ -16,18 +15,17 @@ from rich.text import Text
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
-from penstock.cli.connectors import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
+from penstock.cli import connector_start
 from penstock.cli.findings import faults
 from penstock.cli.main import main
 from penstock.cli.output import table
+from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
 from penstock.model import State
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
 from penstock.worker.waiting import Waiting
-
-connectors_command = importlib.import_module("penstock.cli.connectors")
 
 
 class Shell:
@@ -293,8 +291,8 @@ def test_waiting_goes_on_while_tasks_wait_to_begin(shell: Shell, monkeypatch: py
         return Waiting(asked[-1], f"{asked[-1]}.", cause="no file" if asked[-1] == "input_missing" else None)
 
     monkeypatch.setattr(explanation, "task_waiting", waiting)
-    monkeypatch.setattr(connectors_command, "_STEADY_S", 0.01)
-    monkeypatch.setattr(connectors_command, "_POLL_S", 0.02)
+    monkeypatch.setattr(connector_start, "_STEADY_S", 0.01)
+    monkeypatch.setattr(connector_start, "_POLL_S", 0.02)
     done = shell.run("create", shell.file(f"name=a\nconnector.class={SOURCE}\n"), "--wait")
     assert (done.exit_code, asked) == (0, ["spark_starting", "group_join", "input_missing"])
     assert "Warning: task 0 has nothing to do yet. input_missing." in done.stderr

@@ -4,37 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.unit.cli.worker_commands import NO_BROKER, ended, worker_file
+
 from penstock.rest.setup import RestSettings
 from penstock.settings.worker import StandaloneSettings
 
-COMMAND = [sys.executable, "-m", "penstock.cli.standalone"]
-#: A port that nobody serves: a broker that is not reachable.
-NO_BROKER = "127.0.0.1:1"
 
-
-def worker_file(directory: Path, **changes: str | None) -> str:
+def standalone_file(directory: Path, **changes: str | None) -> str:
     """A worker file; ``rest_port`` stands for ``rest.port``, None leaves a setting out."""
-    settings: dict[str, str | None] = {
-        "bootstrap.servers": NO_BROKER,
-        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-        "offset.storage.file.filename": str(directory / "offsets"),
-        "listeners": "http://127.0.0.1:0",
-        **{name.replace("_", "."): value for name, value in changes.items()},
-    }
-    path = directory / "worker.properties"
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items() if value is not None))
-    return str(path)
-
-
-def ended(*arguments: str) -> tuple[int, str]:
-    """Exit code and output of a command that ends by itself."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout + done.stderr
+    return worker_file(directory, offset_storage_file_filename=str(directory / "offsets"), **changes)
 
 
 def test_a_worker_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
-    code, output = ended(worker_file(tmp_path, key_converter=None, offset_flush_interval_ms="soon"))
+    code, output = ended("standalone", standalone_file(tmp_path, key_converter=None, offset_flush_interval_ms="soon"))
     assert code == 1
     assert "contains the following 2 error(s)" in output
     assert 'Missing required configuration "key.converter"' in output
@@ -43,14 +25,14 @@ def test_a_worker_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
 
 
 def test_a_missing_worker_file_is_a_start_failure(tmp_path: Path) -> None:
-    code, output = ended(str(tmp_path / "gone.properties"))
+    code, output = ended("standalone", str(tmp_path / "gone.properties"))
     assert code == 1
     assert "gone.properties cannot be read: No such file or directory" in output
 
 
 def test_a_connector_file_without_a_name_is_a_connector_failure(tmp_path: Path) -> None:
     (tmp_path / "c.properties").write_text("connector.class=FileStreamSource\n", encoding="utf-8")
-    code, output = ended(worker_file(tmp_path), str(tmp_path / "c.properties"))
+    code, output = ended("standalone", standalone_file(tmp_path), str(tmp_path / "c.properties"))
     assert code == 3
     assert "c.properties has no name" in output
 
@@ -63,9 +45,9 @@ def test_the_advertised_address_is_that_of_the_listener_unless_another_is_set() 
         "offset.storage.file.filename": "offsets",
         "listeners": "http://127.0.0.1:0",
     }
-    assert RestSettings.of(StandaloneSettings.parse(properties)).advertised([5000]) == "127.0.0.1:5000"
+    assert RestSettings.of(StandaloneSettings.parse(properties)).advertised([5000]) == ("http", "127.0.0.1:5000")
     other = {**properties, "rest.advertised.host.name": "worker-1", "rest.advertised.port": "80"}
-    assert RestSettings.of(StandaloneSettings.parse(other)).advertised([5000]) == "worker-1:80"
+    assert RestSettings.of(StandaloneSettings.parse(other)).advertised([5000]) == ("http", "worker-1:80")
 
 
 def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.config.java_regex import compile_java, translate
+from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException
 
 RECORDED = json.loads((Path(__file__).parents[2] / "data" / "config" / "java_regex.json").read_text(encoding="utf-8"))
@@ -41,12 +42,12 @@ def test_a_pattern_is_refused_with_javas_message(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("pattern", [r"\G", r"\X", r"(?U)\w", r"\p{IsLatin}", "(?<=a*)b", r"\b{g}"])
 def test_what_python_cannot_do_is_refused_and_not_read_as_something_else(pattern: str) -> None:
     with pytest.raises(ConfigException, match="for configuration regex: Invalid regex: "):
-        translate(pattern)
+        compile_java(pattern)
 
 
 def test_a_wrong_pattern_is_reported_with_its_setting_and_position() -> None:
     with pytest.raises(ConfigException) as refused:
-        translate("ab[c", name="include")
+        compile_java("ab[c", name="include")
     assert str(refused.value) == (
         "Invalid value ab[c for configuration include: Invalid regex: Unclosed character class near index 3\nab[c\n   ^"
     )
@@ -59,7 +60,17 @@ def test_a_count_that_java_has_no_room_for_is_refused(pattern: str) -> None:
 
 
 def test_a_count_that_java_has_room_for_is_taken() -> None:
-    assert translate("x{0,2147483647}") == "x{0,2147483647}"
+    assert compile_java("x{0,2147483647}").pattern == "x{0,2147483647}"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a" * 400_000, r"\p{L}" * 100_000, "(" * 100_000, r"(?:\b)" * 50_000, "[" * 90_000]
+)
+def test_a_pattern_that_would_take_minutes_to_compile_is_refused_in_time(pattern: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ConfigException, match=r"Not supported here: (a pattern that takes more|maximum recursion)"):
+        compile_java(pattern, name="regex")
+    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize("pattern", ["x{2147483647}", "(?:x{1000}){1000}", "(((x{99}){99}){99}){99}"])

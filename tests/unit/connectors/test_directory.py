@@ -19,7 +19,7 @@ from penstock.connectors.directory.planning import (
     parse_offset,
 )
 from penstock.connectors.directory.scanning import scan_directories
-from penstock.connectors.directory.settings import Settings, TaskFiles, decode_files, encode_files
+from penstock.connectors.directory.settings import DirectorySourceConfig, TaskFiles, decode_files, encode_files
 from penstock.errors import ConfigException, ConnectException
 
 # ---------------------------------------------------------------------- planning
@@ -197,9 +197,9 @@ class TestStallWatch:
 class TestSettings:
     def test_directories_are_absolute_and_named_once(self, monkeypatch, tmp_path):
         monkeypatch.chdir(tmp_path)
-        settings = Settings.parse({"directories": f"in,{tmp_path}/in/,out", "topic": "t"})
-        assert settings.directories == (f"{tmp_path}/in", f"{tmp_path}/out")
-        assert (settings.pattern, settings.recursive, settings.scan_interval_s) == ("*", False, 1.0)
+        settings = DirectorySourceConfig.parse({"directories": f"in,{tmp_path}/in/,out", "topic": "t"})
+        assert settings.paths == (f"{tmp_path}/in", f"{tmp_path}/out")
+        assert (settings.file_pattern, settings.recursive, settings.scan_interval_ms) == ("*", False, 1000)
 
     @pytest.mark.parametrize(
         ("props", "setting"),
@@ -213,7 +213,7 @@ class TestSettings:
     )
     def test_wrong_settings_are_refused_by_start_and_by_validate(self, props, setting):
         with pytest.raises(ConfigException, match=setting):
-            Settings.parse(props)
+            DirectorySourceConfig.parse(props)
         assert list(DirectorySourceConnector().validate(props).errors()) == [setting]
 
     @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), unique=True))
@@ -237,7 +237,7 @@ class TestScan:
     def scan(self, *directories, **props):
         self.complaints: dict[str, str] = {}
         props = {"directories": ",".join(map(str, directories)), "topic": "t", **props}
-        return scan_directories(Settings.parse(props), self.complaints.__setitem__)
+        return scan_directories(DirectorySourceConfig.parse(props), self.complaints.__setitem__)
 
     def test_regular_files_that_match_are_found_in_order(self, tmp_path):
         for name in ("b.log", "a.log", "c.txt", ".hidden.log"):

@@ -14,7 +14,7 @@ from penstock.connectors.directory.monitor import Assignment, DirectoryMonitor
 from penstock.connectors.directory.planning import (
     Committed,
 )
-from penstock.connectors.directory.settings import Settings, TaskFiles, decode_files, encode_files
+from penstock.connectors.directory.settings import DirectorySourceConfig, TaskFiles, decode_files, encode_files
 from penstock.errors import ConnectException, IllegalWorkerStateException
 
 
@@ -272,7 +272,7 @@ class FakeWorker(SourceConnectorContext):
         self.connector._props = dict(self.props)
 
     def watch(self, assignment):
-        return DirectoryMonitor(Settings.parse(self.props), self, assignment, clock=self.clock)
+        return DirectoryMonitor(DirectorySourceConfig.parse(self.props), self, assignment, clock=self.clock)
 
     def offset_storage_reader(self):
         return self.offsets

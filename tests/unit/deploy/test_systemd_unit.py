@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -14,6 +15,7 @@ from penstock.cli.standalone import EXIT_CONNECTOR_FAILED
 from penstock.settings import StandaloneSettings
 
 UNIT = ROOT / "deploy/systemd/penstock.service"
+OF_A_CLUSTER = ROOT / "deploy/systemd/penstock-distributed.service"
 PAGE = ROOT / "docs/systemd.md"
 
 
@@ -40,6 +42,20 @@ def test_the_signal_goes_to_the_worker_alone_and_a_killed_worker_comes_back() ->
     assert service["Restart"] == ["on-failure"]
     assert str(EXIT_CONNECTOR_FAILED) in service["RestartPreventExitStatus"][0].split()
     assert keys(UNIT)["Install"]["WantedBy"] == ["multi-user.target"]
+
+
+def test_a_worker_of_a_cluster_is_run_as_any_other() -> None:
+    standalone, distributed = keys(UNIT), keys(OF_A_CLUSTER)
+    own = {"ExecStart", "RestartPreventExitStatus"}
+
+    assert {key for key in standalone["Service"] if standalone["Service"][key] != distributed["Service"][key]} == own
+    assert distributed["Service"].keys() == standalone["Service"].keys()
+    assert distributed["Install"] == standalone["Install"]
+    command, file = distributed["Service"]["ExecStart"][0].split()
+    assert command.rpartition("/")[2] == "connect-distributed"
+    assert f"`{file}`" in PAGE.read_text(encoding="utf-8")
+    # It has no connector files that could be wrong.
+    assert distributed["Service"]["RestartPreventExitStatus"] == ["2"]
 
 
 def test_the_time_for_stopping_covers_the_workers_own_deadlines() -> None:
@@ -69,16 +85,17 @@ def test_the_page_speaks_of_what_the_unit_says() -> None:
 
 
 @pytest.mark.slow
-def test_systemd_takes_the_unit_where_there_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", [UNIT, OF_A_CLUSTER], ids=lambda unit: unit.stem)
+def test_systemd_takes_the_unit_where_there_is_one(unit: Path, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         # The keys are checked above; only systemd itself knows all of them.
         return
-    text = UNIT.read_text(encoding="utf-8")
+    text = unit.read_text(encoding="utf-8")
     # Programs and accounts of the machine that it is installed on.
-    here = text.replace("/opt/penstock/.venv/bin/connect-standalone", "/bin/true")
-    (tmp_path / UNIT.name).write_text(here.replace("User=penstock\n", "").replace("Group=penstock\n", ""))
-    command = [str(analyze), "verify", str(tmp_path / UNIT.name)]
+    here = re.sub(r"/opt/penstock/\.venv/bin/connect-\w+", "/bin/true", text)
+    (tmp_path / unit.name).write_text(here.replace("User=penstock\n", "").replace("Group=penstock\n", ""))
+    command = [str(analyze), "verify", str(tmp_path / unit.name)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
-    assert (done.returncode, [line for line in done.stderr.splitlines() if UNIT.name in line]) == (0, [])
+    assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])

@@ -11,7 +11,7 @@ from penstock.testing.reference.blocks import blocks as blocks_of
 ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 

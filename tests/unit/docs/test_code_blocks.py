@@ -10,14 +10,14 @@ import pytest
 from tests.unit.docs.pages import PAGES, ROOT, blocks
 
 from penstock.config import parse_properties
-from penstock.herder.setting_warnings import worker_warnings
-from penstock.herder.validation import ConnectorValidator
 from penstock.kafka.client_settings import ClientKind, refused_for_all
 from penstock.plugins import Plugins
-from penstock.settings import StandaloneSettings
+from penstock.settings import DistributedSettings, StandaloneSettings, WorkerSettings
 from penstock.testing.reference.blocks import Block
 from penstock.testing.reference.consoles import commands
 from penstock.testing.reference.examples import converter_examples, transform_examples
+from penstock.validation.setting_warnings import worker_warnings
+from penstock.validation.validator import ConnectorValidator
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
@@ -30,7 +30,7 @@ def test_every_program_and_file_of_settings_is_marked_and_so_checked() -> None:
     run = {one.config + "\n" for one in transform_examples()} | {one.config + "\n" for one in converter_examples()}
     examples = [block for block in marked("example") if block.text in run]
     by_commands = [*marked("file: "), *marked("more of: ")]
-    settings = [*marked("connector settings"), *marked("worker settings")]
+    settings = [*marked("connector settings"), *marked("worker settings"), *marked("distributed worker settings")]
     checked = {*marked("from: "), *marked("run"), *settings, *by_commands, *examples}
 
     assert [str(block) for block in BLOCKS if block.language in ("python", "properties") and block not in checked] == []
@@ -56,7 +56,9 @@ def test_a_program_is_part_of_its_example(block: Block) -> None:
 def test_a_program_runs(block: Block) -> None:
     assert any(isinstance(node, ast.Assert) for node in ast.parse(block.text).body), "it shows nothing"
 
-    exec(compile(block.text, str(block), "exec"), {"__name__": "documentation"})
+    # As a file would be: without what this module imports from the future.
+    program = compile(block.text, str(block), "exec", dont_inherit=True)
+    exec(program, {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("block", marked("connector settings"), ids=str)
@@ -66,12 +68,21 @@ def test_settings_of_a_connector_are_valid(block: Block) -> None:
     assert ConnectorValidator(Plugins())(config, config).warnings == ()
 
 
-@pytest.mark.parametrize("block", marked("worker settings"), ids=str)
-def test_settings_of_a_worker_are_valid(block: Block) -> None:
+@pytest.mark.parametrize(
+    ("block", "mode"),
+    [
+        *((block, StandaloneSettings) for block in marked("worker settings")),
+        *((block, DistributedSettings) for block in marked("distributed worker settings")),
+    ],
+    ids=str,
+)
+def test_settings_of_a_worker_are_valid(block: Block, mode: type[WorkerSettings]) -> None:
     raw = parse_properties(block.text)
 
-    StandaloneSettings.parse(raw)
-    assert [fault for kind in ClientKind for fault in refused_for_all(kind, raw)] == []
+    mode.parse(raw)
+    faults = [fault for kind in ClientKind for fault in refused_for_all(kind, raw)]
+    # The files are the reader's.
+    assert [fault for fault in faults if not fault.value.startswith("/etc/penstock/")] == []
     assert worker_warnings(raw, Plugins()) == []
 
 

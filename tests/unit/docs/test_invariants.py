@@ -25,7 +25,7 @@ def names_in(text: str) -> set[str]:
             found.update(
                 f"{node.name}.{child.name}"
                 for child in node.body
-                if isinstance(node, ast.ClassDef) and isinstance(child, ast.FunctionDef)
+                if isinstance(node, ast.ClassDef) and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             )
             # An abbreviation of the page: a method of the class named just before.
             found.update(name.rpartition(".")[2] for name in list(found) if name.startswith(f"{node.name}."))

@@ -14,7 +14,10 @@ _SECRETS: Final = "tests/real/worker/test_secrets.py"
 _PROVIDERS: Final = "tests/unit/config/test_config_providers.py"
 _READ_ONLY: Final = (_ACCESS, "test_a_user_who_may_only_read_changes_validates_and_previews_nothing")
 _NO_SECRET: Final = (_SECRETS, "test_no_secret_is_seen_wherever_it_was_given_and_whatever_fails")
-_POLICIES: Final = ("tests/unit/herder/test_scenarios_validation.py", "test_scenario_34_policies_for_client_settings")
+_POLICIES: Final = (
+    "tests/unit/validation/test_scenarios_validation.py",
+    "test_scenario_34_policies_for_client_settings",
+)
 #: The beginning of each claim, and the test that holds it.
 CLAIMS: Final = {
     "Nobody is asked by default": (_ACCESS, "test_nobody_is_asked_by_default"),
@@ -44,6 +47,18 @@ CLAIMS: Final = {
         _PROVIDERS,
         "test_the_environment_provider_gives_variables_that_its_pattern_takes",
     ),
+    "The patterns of configurations": (
+        "tests/unit/config/test_java_pattern.py",
+        "test_every_place_that_takes_a_pattern_gives_up",
+    ),
+    "None of them runs in Spark's JVM": (
+        "tests/real/pipeline/test_topic_patterns.py",
+        "test_a_pattern_that_would_hold_the_jvm_is_answered_at_once",
+    ),
+    "The patterns of JSON Schemas": (
+        "tests/unit/converters/registry/test_json_schema_converter.py",
+        "test_a_pattern_of_a_schema_ends_and_so_does_the_check_of_its_values",
+    ),
     "Kafka's clients and the clients": (
         "tests/unit/kafka/test_host_names.py",
         "test_a_broker_needs_a_certificate_of_its_name_and_of_a_known_authority",
@@ -63,7 +78,11 @@ CLAIMS: Final = {
     "`connector.client.config.override.policy` says": _POLICIES,
 }
 #: Advice, which nothing can hold.
-ADVICE: Final = ("Give each group of connectors", "`allowed.paths` and `allowlist.pattern` limit")
+ADVICE: Final = (
+    "Give each group of connectors",
+    "What the expressions of `Sql` search for",
+    "`allowed.paths` and `allowlist.pattern` limit",
+)
 
 
 def test_each_claim_is_in_the_list() -> None:

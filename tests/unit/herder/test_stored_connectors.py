@@ -38,7 +38,8 @@ def leave(path: Path, **targets: str) -> None:
 def put_file(setup: Setup, name: str, target: TargetState = TargetState.STARTED, **config: str) -> None:
     """Creates a connector as the command line does."""
     settings = {"connector.class": SOURCE, **config}
-    setup.herder.put_connector(name, settings, target=target, replace=True, kept=False).result(10)
+    setup.config.in_memory(name)
+    setup.herder.put_connector(name, settings, target=target, replace=True).result(10)
 
 
 def test_scenario_37_what_was_paused_or_stopped_stays_so_after_a_restart(path: Path) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
-from penstock.kafka.client_families import openssl_cipher, parse_jaas, sasl, tls
+from penstock.kafka.client_families import Part, parse_jaas, sasl, tls
 from penstock.kafka.client_settings import admin_settings
-from penstock.kafka.client_values import assignors
+from penstock.kafka.client_values import RdValue, assignors
+from penstock.kafka.security import SaslSettings, TlsSettings, client_context, librdkafka_sasl, librdkafka_tls
+from penstock.keystores.contexts import openssl_cipher
 
 STORES = Path(__file__).parents[2] / "data" / "tls"
 
@@ -17,14 +19,22 @@ OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
+def told_tls(part: Part[TlsSettings]) -> dict[str, RdValue]:
+    return {} if part.value is None else librdkafka_tls(part.value)
+
+
+def told_sasl(part: Part[SaslSettings]) -> dict[str, RdValue]:
+    return {} if part.value is None else librdkafka_sasl(part.value)
+
+
 def test_pem_files_and_pem_text_describe_keys_and_trust() -> None:
     files = tls(
         {
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": "/ca.pem",
+            "ssl.truststore.location": str(STORES / "ca.pem"),
             "ssl.keystore.type": "pem",
-            "ssl.keystore.location": "/me.pem",
+            "ssl.keystore.location": str(STORES / "client.pem"),
             "ssl.key.password": "k",
         }
     )
@@ -38,17 +48,20 @@ def test_pem_files_and_pem_text_describe_keys_and_trust() -> None:
         }
     )
 
-    assert files.librdkafka == {
-        "ssl.ca.location": "/ca.pem",
-        "ssl.key.location": "/me.pem",
-        "ssl.certificate.location": "/me.pem",
+    own = (STORES / "client.pem").read_text()
+    assert told_tls(files) == {
+        "ssl.ca.pem": (STORES / "ca.pem").read_text(),
+        "ssl.key.pem": own,
+        "ssl.certificate.pem": own,
         "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "https",
     }
-    assert text.librdkafka == {
+    assert told_tls(text) == {
         "ssl.ca.pem": "CA",
         "ssl.key.pem": "KEY",
         "ssl.certificate.pem": "CHAIN",
         "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "https",
     }
     assert not files.faults
     assert not text.faults
@@ -70,9 +83,12 @@ def test_javas_key_stores_are_handed_to_the_client_as_text(key_store: str, trust
 
     own = (STORES / "server.pem").read_text()
     assert not part.faults
-    assert str(part.librdkafka["ssl.key.pem"]) + str(part.librdkafka["ssl.certificate.pem"]) == own
-    assert part.librdkafka["ssl.ca.pem"] == (STORES / "ca.pem").read_text()
-    assert "ssl.key.password" not in part.librdkafka
+    told = told_tls(part)
+    assert str(told["ssl.key.pem"]) + str(told["ssl.certificate.pem"]) == own
+    assert told["ssl.ca.pem"] == (STORES / "ca.pem").read_text()
+    assert "ssl.key.password" not in told
+    assert part.value is not None
+    assert len(client_context(part.value).get_ca_certs()) == 1
 
 
 def test_key_stores_that_cannot_be_read_are_faults_of_their_settings() -> None:
@@ -81,7 +97,6 @@ def test_key_stores_that_cannot_be_read_are_faults_of_their_settings() -> None:
     part = tls({**wrong, "security.protocol": "SASL_SSL", "ssl.keystore.password": "guess"})
 
     assert part.faults.keys() == {"ssl.keystore.password", "ssl.truststore.location"}
-    assert part.librdkafka == {}
     assert tls(wrong).faults == {}, "without encryption nobody needs them"
 
 
@@ -113,12 +128,13 @@ def test_a_client_shows_the_certificates_of_its_key_store_to_the_broker() -> Non
 def test_the_host_name_check_and_the_cipher_suites_keep_their_meaning() -> None:
     part = tls(
         {
+            "security.protocol": "SSL",
             "ssl.endpoint.identification.algorithm": "",
             "ssl.cipher.suites": "TLS_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
         }
     )
 
-    assert part.librdkafka == {
+    assert told_tls(part) == {
         "ssl.endpoint.identification.algorithm": "none",
         "ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384",
     }
@@ -126,7 +142,7 @@ def test_the_host_name_check_and_the_cipher_suites_keep_their_meaning() -> None:
 
 
 def test_sasl_settings_count_only_with_a_sasl_protocol() -> None:
-    assert sasl({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "nonsense"}).librdkafka == {}
+    assert sasl({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "nonsense"}).value is None
 
 
 @pytest.mark.parametrize(("mechanism", "module"), [("PLAIN", PLAIN), ("SCRAM-SHA-512", SCRAM)])
@@ -139,7 +155,7 @@ def test_user_and_password_come_from_the_jaas_text(mechanism: str, module: str) 
         }
     )
 
-    assert part.librdkafka == {"sasl.mechanism": mechanism, "sasl.username": "me", "sasl.password": 'a;"b=c'}
+    assert told_sasl(part) == {"sasl.mechanism": mechanism, "sasl.username": "me", "sasl.password": 'a;"b=c'}
 
 
 @pytest.mark.parametrize(
@@ -178,8 +194,9 @@ def test_tokens_come_from_an_endpoint_with_credentials_of_the_old_and_the_new_fo
         }
     )
 
-    assert old.librdkafka == new.librdkafka
-    assert old.librdkafka == {
+    assert old.value == new.value
+    assert told_sasl(old) == {
+        "sasl.oauthbearer.token.endpoint.url": "https://login/token",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.grant.type": "client_credentials",
@@ -206,7 +223,7 @@ def test_kerberos_takes_principal_and_key_tab_from_the_jaas_text() -> None:
         }
     )
 
-    assert part.librdkafka == {
+    assert told_sasl(part) == {
         "sasl.mechanism": "GSSAPI",
         "sasl.kerberos.service.name": "broker",
         "sasl.kerberos.principal": "me@X",

@@ -1,8 +1,11 @@
+import itertools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from penstock.errors import ConfigException
 from penstock.kafka.client_settings import (
@@ -23,8 +26,12 @@ from penstock.kafka.client_settings import (
     translate,
 )
 from penstock.kafka.client_table import SETTINGS, Treatment, setting_names
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.compression import Compression
+from penstock.kafka.wire import Address
 
 JAVA_NAMES = Path(__file__).parents[2] / "data" / "kafka" / "client-configs-4.3.0.tsv"
+GROUP: dict[ClientKind, dict[str, str]] = {ClientKind.CONSUMER: {"group.id": "g"}, ClientKind.ADMIN: {}}
 PRODUCER, CONSUMER, ADMIN = ClientKind.PRODUCER, ClientKind.CONSUMER, ClientKind.ADMIN
 
 
@@ -50,8 +57,8 @@ def test_every_name_of_kafkas_client_has_a_row_and_no_row_is_invented(kind: Clie
 
 def test_every_row_says_what_becomes_of_the_setting() -> None:
     for row in SETTINGS:
-        if row.treatment is Treatment.TRANSLATED:
-            assert row.targets or row.family or row.name == "partitioner.ignore.keys", row.name
+        if row.treatment is Treatment.USED:
+            assert row.targets or row.family or row.clients == {PRODUCER}, row.name
         else:
             assert row.reason, row.name
             assert not row.targets, row.name
@@ -66,7 +73,7 @@ def test_no_name_of_a_client_has_two_rows() -> None:
 def test_all_names_of_librdkafka_in_the_table_exist() -> None:
     for row in SETTINGS:
         for target in row.targets:
-            for kind in row.clients:
+            for kind in row.clients - {PRODUCER}:
                 assert librdkafka_knows(kind, target, "1"), f"{row.name} -> {target}"
 
 
@@ -81,10 +88,12 @@ def test_javas_own_defaults_are_accepted_whole_and_make_a_client(kind: ClientKin
     settings = translate(kind, defaults | {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, knows=known).checked()
 
     given = {name: text for name, text in settings.librdkafka.items() if kind is CONSUMER or name != "group.id"}
-    if kind is CONSUMER:
+    if kind is PRODUCER:
+        assert ColumnSettings.of(settings).bootstrap == (Address("127.0.0.1", 1),)
+    elif kind is CONSUMER:
         ck.Consumer({**given, "log_level": 0}).close()
     else:
-        ck.Producer({**given, "log_level": 0})
+        AdminClient({**given, "log_level": 0})
 
 
 def test_values_are_converted() -> None:
@@ -107,25 +116,26 @@ def test_values_are_converted() -> None:
 
     assert given.refused == ()
     expected = {
-        "queue.buffering.max.kbytes": 1,
-        "linger.ms": 900_000,
-        "request.timeout.ms": 300_000,
-        "socket.timeout.ms": 300_000,
-        "message.max.bytes": 52_428_800,
-        "socket.send.buffer.bytes": 0,
-        "topic.metadata.refresh.interval.ms": 1000,
+        "buffer.memory": 1000,
+        "request.timeout.ms": 900_000,
+        "max.request.size": 52_428_800,
+        "send.buffer.bytes": 0,
+        "metadata.max.age.ms": 1000,
         "acks": "all",
-        "compression.type": "zstd",
-        "compression.level": 12,
         "bootstrap.servers": "a:1,b:2",
         "batch.size": 1,
-        "batch.num.messages": 1_000_000,
         "retries": 2_147_483_647,
     }
-    assert expected.items() <= given.librdkafka.items()
-    assert given.refresh_s == 1.0
+    assert expected.items() <= given.own.items()
+    assert given.librdkafka == {}
+    assert given.compression == Compression.named("zstd", 22)
+    assert {left.name for left in given.unused} == {"compression.gzip.level", "linger.ms"}
+    reading = translated(CONSUMER, metadata__max__age__ms="1000", send__buffer__bytes="-1")
+    assert {"topic.metadata.refresh.interval.ms": 1000, "socket.send.buffer.bytes": 0}.items() <= (
+        reading.librdkafka.items()
+    )
+    assert reading.refresh_s == 1.0
     assert translate(CONSUMER, {}).refresh_s == 10.0
-    assert [left.name for left in given.unused] == ["compression.gzip.level"]
 
 
 def test_javas_defaults_count_where_librdkafkas_differ() -> None:
@@ -135,15 +145,13 @@ def test_javas_defaults_count_where_librdkafkas_differ() -> None:
         "allow.auto.create.topics": True,
         "socket.timeout.ms": 30_000,
     }.items() <= translated(CONSUMER).librdkafka.items()
-    assert {"partitioner": "murmur2_random", "message.max.bytes": 1_048_576}.items() <= (
-        translated(PRODUCER).librdkafka.items()
-    )
+    assert {"partitioner.class": "", "max.request.size": 1_048_576}.items() <= translated(PRODUCER).own.items()
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "text", "reason"),
     [
-        (PRODUCER, "linger.ms", "soon", "Not a number of type LONG"),
+        (PRODUCER, "retry.backoff.ms", "soon", "Not a number of type LONG"),
         (PRODUCER, "enable.idempotence", "yes", "Expected value to be either true or false"),
         (PRODUCER, "acks", "2", "String must be one of: all, -1, 0, 1"),
         (PRODUCER, "compression.type", "brotli", "String must be one of: none, gzip"),
@@ -171,7 +179,7 @@ def test_all_refused_settings_are_named_at_once_and_secrets_stay_hidden() -> Non
     settings = translated(
         PRODUCER,
         client__id="p",
-        linger__ms="soon",
+        retry__backoff__ms="soon",
         retries="many",
         security__protocol="SASL_SSL",
         sasl__mechanism="PLAIN",
@@ -181,7 +189,7 @@ def test_all_refused_settings_are_named_at_once_and_secrets_stay_hidden() -> Non
     with pytest.raises(ConfigException) as caught:
         settings.checked()
     text = str(caught.value)
-    assert text.startswith("3 settings of the producer p cannot be used:\n  linger.ms = soon: ")
+    assert text.startswith("3 settings of the producer p cannot be used:\n  retry.backoff.ms = soon: ")
     assert "retries = many" in text
     assert "sasl.jaas.config = [hidden]" in text
     assert "s3cret" not in text + repr(settings)
@@ -189,7 +197,7 @@ def test_all_refused_settings_are_named_at_once_and_secrets_stay_hidden() -> Non
 
 def test_names_of_librdkafka_pass_and_unknown_names_are_reported_without_their_secrets() -> None:
     given = translate(
-        PRODUCER, {"rd.known": "1", "compresion.type": "lz4", "my.password": "x", "metrics.context.a": "b"}, knows=known
+        CONSUMER, {"rd.known": "1", "compresion.type": "lz4", "my.password": "x", "metrics.context.a": "b"}, knows=known
     )
 
     assert given.librdkafka["rd.known"] == "1"
@@ -197,30 +205,46 @@ def test_names_of_librdkafka_pass_and_unknown_names_are_reported_without_their_s
         ("compresion.type", "lz4"),
         ("my.password", "[hidden]"),
     ]
-    assert "neither Kafka's producer nor librdkafka" in given.unused[0].reason
+    assert "neither Kafka's consumer nor librdkafka" in given.unused[0].reason
+
+
+def test_a_producer_has_javas_names_alone_and_says_which_one_may_be_meant() -> None:
+    given = translate(
+        PRODUCER, {"queue.buffering.max.kbytes": "1", "compresion.type": "lz4", "sasl.password": "x", "debug": "all"}
+    )
+
+    told = {left.name: (left.value, left.reason) for left in given.unused}
+    assert told["queue.buffering.max.kbytes"] == (
+        "1",
+        "Kafka's producer has no such setting. Did you mean buffer.memory?",
+    )
+    assert told["compresion.type"][1].endswith("Did you mean compression.type?")
+    assert told["sasl.password"] == ("[hidden]", "Kafka's producer has no such setting. Did you mean sasl.jaas.config?")
+    assert told["debug"] == ("all", "Kafka's producer has no such setting")
+    assert not {"queue.buffering.max.kbytes", "debug"} & given.own.keys()
 
 
 def test_librdkafka_is_asked_for_its_names() -> None:
-    assert librdkafka_knows(PRODUCER, "statistics.interval.ms", "1000")
+    assert librdkafka_knows(ADMIN, "statistics.interval.ms", "1000")
     assert librdkafka_knows(CONSUMER, "queued.min.messages", "no number")
-    assert not librdkafka_knows(PRODUCER, "statistics.interval", "1000")
-    assert not librdkafka_knows(PRODUCER, "stats_cb", "print")
+    assert not librdkafka_knows(ADMIN, "statistics.interval", "1000")
+    assert not librdkafka_knows(ADMIN, "stats_cb", "print")
 
 
 def test_a_connectors_override_wins_over_the_workers_prefix_and_that_over_the_defaults() -> None:
     worker = {
         "bootstrap.servers": "a:1",
-        "linger.ms": "99",
-        "producer.linger.ms": "1",
+        "batch.size": "99",
+        "producer.batch.size": "1",
         "producer.acks": "1",
         "consumer.acks": "0",
     }
-    connector = {"producer.override.linger.ms": "2", "producer.override.client.id": "mine", "linger.ms": "3"}
+    connector = {"producer.override.batch.size": "2", "producer.override.client.id": "mine", "batch.size": "3"}
 
     given = producer_settings(worker, connector, client_id=source_producer_id("orders", 3))
 
     assert given.client_id == "mine"
-    assert {"bootstrap.servers": "a:1", "linger.ms": 2, "acks": "1"}.items() <= given.librdkafka.items()
+    assert {"bootstrap.servers": "a:1", "batch.size": 2, "acks": "1"}.items() <= given.own.items()
 
 
 def test_a_source_tasks_producer_stores_nothing_twice_and_never_gives_up() -> None:
@@ -232,7 +256,7 @@ def test_a_source_tasks_producer_stores_nothing_twice_and_never_gives_up() -> No
         "enable.idempotence": True,
         "max.in.flight.requests.per.connection": 5,
         "delivery.timeout.ms": 2_147_483_647,
-    }.items() <= given.librdkafka.items()
+    }.items() <= given.own.items()
     assert given.unused == ()
 
 
@@ -247,15 +271,14 @@ def test_a_source_tasks_producer_stores_nothing_twice_and_never_gives_up() -> No
 )
 def test_what_a_user_asks_for_counts_more_than_idempotence(name: str, text: str) -> None:
     worker = {"bootstrap.servers": "a:1", f"producer.{name}": text}
-    given = producer_settings(worker, {}, client_id="c").librdkafka
+    given = producer_settings(worker, {}, client_id="c").checked().own
     assert given["enable.idempotence"] is False
     assert given["max.in.flight.requests.per.connection"] == (6 if name.startswith("max.in") else 1)
-    ck.Producer({**given, "log_level": 0})
 
 
 def test_fewer_requests_under_way_leave_idempotence_on() -> None:
     connector = {"producer.override.max.in.flight.requests.per.connection": "1"}
-    given = producer_settings({"bootstrap.servers": "a:1"}, connector, client_id="c").librdkafka
+    given = producer_settings({"bootstrap.servers": "a:1"}, connector, client_id="c").own
     assert (given["enable.idempotence"], given["max.in.flight.requests.per.connection"]) == (True, 1)
 
 
@@ -307,8 +330,8 @@ def test_what_a_worker_sets_wrong_for_all_is_told_apart_from_what_a_connector_ov
     assert [fault.name for fault in refused_for_all(PRODUCER, worker)] == ["acks"]
     assert [fault.name for fault in refused_for_all(CONSUMER, worker)] == []
     assert [fault.name for fault in refused_for_all(ADMIN, worker)] == ["security.protocol"]
-    connector = {"producer.override.linger.ms": "soon", "admin.override.retries": "2"}
-    assert [fault.name for fault in refused_overrides(PRODUCER, worker, connector)] == ["linger.ms"]
+    connector = {"producer.override.batch.size": "soon", "admin.override.retries": "2"}
+    assert [fault.name for fault in refused_overrides(PRODUCER, worker, connector)] == ["batch.size"]
     assert refused_overrides(ADMIN, worker, connector) == ()
 
 
@@ -319,20 +342,37 @@ def test_client_ids_are_connects() -> None:
 
 
 def test_settings_that_librdkafka_would_refuse_together_are_made_to_fit() -> None:
-    transactional = translated(PRODUCER, transactional__id="t", delivery__timeout__ms="2147483647")
     impatient = translated(CONSUMER, group__id="g", max__poll__interval__ms="10000")
     broker_side = translated(CONSUMER, group__id="g", group__protocol="CONSUMER", session__timeout__ms="1000")
-    ignoring = translated(PRODUCER, partitioner__ignore__keys="true")
 
-    assert transactional.librdkafka["delivery.timeout.ms"] == 60_000
     assert impatient.librdkafka["session.timeout.ms"] == 10_000
     assert [left.name for left in broker_side.unused] == ["session.timeout.ms"]
     assert "partition.assignment.strategy" not in broker_side.librdkafka
-    assert ignoring.librdkafka["partitioner"] == "random"
-    for settings in (transactional, ignoring):
-        ck.Producer({**settings.librdkafka, "log_level": 0})
     for settings in (impatient, broker_side):
         ck.Consumer({**settings.librdkafka, "log_level": 0}).close()
+
+
+@pytest.mark.parametrize("kind", [CONSUMER, ADMIN])
+def test_librdkafka_takes_any_two_settings_that_java_takes_together(kind: ClientKind) -> None:
+    # Each number at some points of its range, and any two at the ends of theirs.
+    names = [name for client, name, java_type, _ in java_configs() if client is kind and java_type in ("INT", "LONG")]
+    points = [{name: number} for name in names for number in ("0", "1000", "86400000")]
+    ends = [(name, number) for name in names for number in ("1", "2147483647")]
+    pairs = [dict(pair) for pair in itertools.combinations(ends, 2) if pair[0][0] != pair[1][0]]
+    make = ck.Consumer if kind is CONSUMER else AdminClient
+    refused: dict[str, Mapping[str, str]] = {}
+    made = 0
+    for chosen in points + pairs:
+        client = translate(kind, {"bootstrap.servers": "127.0.0.1:1", **GROUP[kind], **chosen}, knows=lambda *_: True)
+        if client.refused:
+            continue
+        made += 1
+        try:
+            make({**client.librdkafka, "log_level": 0})
+        except ck.KafkaException as exc:
+            refused[exc.args[0].str()] = chosen
+    assert made > 200
+    assert refused == {}
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import RecordMetadata
+from penstock.errors import KafkaRetriableException
 from penstock.kafka import column_producer as producer_module
 from penstock.kafka.client_settings import producer_settings
 from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException
-from penstock.kafka.wire import Api
+from penstock.kafka.fields import Api
 from penstock.pipeline.batches import ProduceBatch
+from penstock.testing.control_plane import await_true
 from penstock.testing.scripted_broker import (
     GARBLED,
     LOSE_ANSWER,
@@ -73,14 +75,16 @@ def producer(
     *,
     each_row: bool = False,
     stops_at_failure: bool = False,
+    propagation_s: float = 30.0,
     **own: str,
 ) -> Iterator[ColumnProducer]:
     bootstrap = broker if isinstance(broker, str) else broker.bootstrap
     worker = {"bootstrap.servers": bootstrap} | {f"producer.{name}": value for name, value in QUICK.items()}
     worker |= {f"producer.{name.replace('_', '.')}": value for name, value in own.items()}
-    settings = ColumnSettings.of(producer_settings(worker, {}, client_id="c-0").checked().librdkafka)
-    assert settings is not None
-    made = ColumnProducer(settings, name="c-0", each_row=each_row, stops_at_failure=stops_at_failure)
+    settings = ColumnSettings.of(producer_settings(worker, {}, client_id="c-0"))
+    made = ColumnProducer(
+        replace(settings, propagation=propagation_s), name="c-0", each_row=each_row, stops_at_failure=stops_at_failure
+    )
     try:
         yield made
     finally:
@@ -124,6 +128,25 @@ def test_all_rows_arrive_in_order_and_are_reported_once(broker: ScriptedBroker) 
     assert sorted(answers.rows) == list(range(len(values)))
     assert answers.failures == []
     assert answers.places == {}
+
+
+def test_a_producer_that_has_nothing_to_do_rests(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    with producer(broker.bootstrap) as made:
+        connections = made._sender._connections
+        select = connections._selector.select
+
+        def noted(timeout: float) -> object:
+            waits.append(timeout)
+            return select(timeout)
+
+        made.send(produce_batch(["a"], ["t"]), Answers())
+        assert made.wait_delivered(WAIT_S)
+        monkeypatch.setattr(connections._selector, "select", noted)
+        connections.wake()
+        await_true(lambda: bool(waits))
+        # At most until what is known of the cluster is too old.
+        assert min(waits) > 30
 
 
 def test_places_tell_where_each_row_is(broker: ScriptedBroker) -> None:
@@ -342,7 +365,7 @@ def test_a_topic_that_does_not_exist_is_told_after_the_time_it_may_need_to_becom
     broker: ScriptedBroker,
 ) -> None:
     answers = Answers()
-    with producer(broker, topic_metadata_propagation_max_ms="200") as made:
+    with producer(broker, propagation_s=0.2) as made:
         made.send(batch(["a", "b"], topics=["none", "t"]), answers)
         assert made.wait_delivered(WAIT_S)
         broker.topics["none"] = 1
@@ -421,6 +444,77 @@ def test_what_is_not_answered_within_the_delivery_timeout_is_lost(broker: Script
     assert [failed.java_name for failed in answers.failures] == ["org.apache.kafka.common.errors.TimeoutException"]
     assert later.failures == []
     assert broker.values("t", 0) == [b"stored", b"b"]
+
+
+def test_a_row_larger_than_all_that_may_be_under_way_is_named_and_the_others_go(broker: ScriptedBroker) -> None:
+    answers = Answers()
+    with producer(broker, buffer_memory="65536", max_request_size="1000000") as made:
+        made.send(batch(["a", "x" * 70_000, "b"]), answers)
+        assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == [b"a", b"b"]
+    text = "The message is 70000 bytes when serialized which is larger than buffer.memory (65536)"
+    assert [failed.row for failed in answers.failures] == [1]
+    assert text in str(answers.failures[0].error)
+
+
+# ------------------------------------------------------------------------------------------- without idempotence
+def test_without_acknowledgements_no_row_has_an_offset_and_all_arrive(broker: ScriptedBroker) -> None:
+    answers, values = Answers(), numbered(3000)
+    unheard: list[int] = []
+
+    def heard(seen: ProduceSeen) -> Verdict | None:
+        unheard.append(seen.acks)
+        return None
+
+    broker.on_produce = heard
+    with producer(broker, each_row=True, acks="0", batch_size="4000") as made:
+        made.send(batch(values), answers)
+        assert made.wait_delivered(WAIT_S)
+        broker.wait_until(lambda: sum(batch.count for seen in broker.produced for batch in seen.batches) == 3000)
+    assert {answers.places[row].offset for row in range(3000)} == {-1}
+    assert answers.failures == []
+    assert set(unheard) == {0}
+    assert broker.values("t", 0) == encoded(values)
+
+
+def test_without_idempotence_batches_have_no_numbers_and_one_request_keeps_the_order(broker: ScriptedBroker) -> None:
+    values = numbered(1000)
+    broker.answer_next(Api.PRODUCE, None, Refuse(NOT_ENOUGH_REPLICAS), LOSE_REQUEST)
+    with producer(broker, acks="1", batch_size="4000") as made:
+        made.send(batch(values), Answers())
+        assert made.wait_delivered(WAIT_S)
+    assert broker.values("t", 0) == encoded(values)
+    assert {seen.acks for seen in broker.produced} == {1}
+    numbers = {
+        (one.producer_id, one.producer_epoch, one.base_sequence) for seen in broker.produced for one in seen.batches
+    }
+    assert numbers == {(-1, -1, -1)}
+    assert Api.INIT_PRODUCER_ID not in {seen.api for seen in broker.requests}
+
+
+def test_what_was_sent_as_often_as_it_may_be_is_lost_with_the_brokers_reason(broker: ScriptedBroker) -> None:
+    answers, later = Answers(), Answers()
+    broker.answer_next(Api.PRODUCE, None, *[Refuse(NOT_ENOUGH_REPLICAS)] * 3)
+    with producer(broker, enable_idempotence="false", retries="2") as made:
+        made.send(batch(["stored"]), Answers())
+        assert made.wait_delivered(WAIT_S)
+        made.send(batch(["a"]), answers)
+        assert made.wait_delivered(WAIT_S)
+        made.send(batch(["b"]), later)
+        assert made.wait_delivered(WAIT_S)
+    assert len(broker.produced) == 5
+    assert [failed.java_name for failed in answers.failures] == [
+        "org.apache.kafka.common.errors.NotEnoughReplicasException"
+    ]
+    assert later.failures == []
+    assert broker.values("t", 0) == [b"stored", b"b"]
+
+
+def test_rows_go_round_all_partitions_where_that_is_asked_for(broker: ScriptedBroker) -> None:
+    with producer(broker, partitioner_class="org.apache.kafka.clients.producer.RoundRobinPartitioner") as made:
+        made.send(batch(numbered(9), [b"k"] * 9, ["u"] * 9), Answers())
+        assert made.wait_delivered(WAIT_S)
+    assert [len(broker.values("u", partition)) for partition in range(3)] == [3, 3, 3]
 
 
 # ----------------------------------------------------------------------------------------- where nothing is tolerated
@@ -561,4 +655,25 @@ def test_a_broker_that_is_too_old_is_named_with_what_to_do(
     with producer(broker, delivery_timeout_ms="300", linger_ms="0", request_timeout_ms="200") as made:
         made.send(batch(["a"]), Answers())
         assert made.wait_delivered(WAIT_S)
-    assert "set penstock.kafka.producer=librdkafka in the worker's properties" in caplog.text
+    assert "does not take PRODUCE requests of version 8; brokers since Kafka 2.4 do" in caplog.text
+
+
+def test_sending_ends_in_time_where_nobody_may_wait_longer_and_nothing_is_left_under_way(
+    broker: ScriptedBroker,
+) -> None:
+    answers = Answers()
+    with (
+        producer("127.0.0.1:1") as made,
+        pytest.raises(KafkaRetriableException, match=r"partitions of topic t are not known yet .*cannot be reached"),
+    ):
+        made.send(batch(numbered(1)), answers, within_s=0.3)
+    broker.answer_next(Api.PRODUCE, SILENT)
+    with producer(broker, buffer_memory="10000") as made:
+        made.send(batch(["x" * 4000]), answers, within_s=WAIT_S)
+        with pytest.raises(KafkaRetriableException, match="there is no room"):
+            made.send(batch(["y" * 4000]), answers, within_s=0.1)
+        broker.release()
+        assert made.wait_delivered(WAIT_S)
+
+    assert answers.rows == [0]
+    assert broker.values("t", 0) == [b"x" * 4000]

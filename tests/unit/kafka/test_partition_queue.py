@@ -161,10 +161,10 @@ def test_what_waits_too_long_is_given_up_and_may_be_in_kafka() -> None:
     queue: PartitionQueue[Batch] = PartitionQueue()
     for at in (1.0, 2.0, 3.0):
         queue.add(Batch(f"of {at}", created=at))
-    assert queue.take_out(1.0) == ([], False)
+    assert queue.take_out(lambda batch: batch.created < 1.0) == ([], False)
     queue.send()
     queue.lost()
-    taken, may_be_stored = queue.take_out(2.5)
+    taken, may_be_stored = queue.take_out(lambda batch: batch.created < 2.5)
     assert [batch.name for batch in taken] == ["of 1.0", "of 2.0"]
     assert may_be_stored
     taken, may_be_stored = queue.take_out()

@@ -190,8 +190,18 @@ def test_rows_with_a_key_or_a_partition_do_not_count_for_those_without():
     assert partitioner.choose("t", 5, named=None, keys=binary([None]), sizes=rows_of(1)) != stays
 
 
+def test_round_robin_gives_each_row_to_the_next_partition_whatever_its_key():
+    partitioner = Partitioner(batch_size=100, kind="round robin")
+    keys = binary([b"a", b"a", b"a", b"a"])
+    first = partitioner.choose("t", 3, named=None, keys=keys, sizes=rows_of(9, 9, 9, 9))
+    assert listed(first, 4) == [0, 1, 2, 0]
+    named = partitioner.choose("t", 3, named=int32([None, 2, None]), keys=None, sizes=rows_of(9, 9, 9))
+    assert listed(named, 3) == [1, 2, 2]
+    assert listed(partitioner.choose("u", 3, named=None, keys=None, sizes=rows_of(9, 9)), 2) == [0, 1]
+
+
 def test_ignored_keys_are_as_if_there_were_none():
-    partitioner = Partitioner(batch_size=100, ignore_keys=True)
+    partitioner = Partitioner(batch_size=100, kind="keyless")
     stays = partitioner.choose("t", 50, named=None, keys=binary([b"a", b"b", b"c"]), sizes=rows_of(30, 30, 30))
     assert type(stays) is int
     chosen = partitioner.choose("t", 50, named=int32([None, 50]), keys=binary([b"a", b"b"]), sizes=rows_of(9, 9))

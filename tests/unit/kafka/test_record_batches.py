@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kafka.record_batches import Compression, EncodedBatch, encode
+from penstock.kafka.compression import Compression
+from penstock.kafka.record_batches import EncodedBatch, encode
 from penstock.pipeline.batches import WIRE_HEADERS
 
 NOW: Final = 1_700_000_000_000

@@ -12,7 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.errors import KafkaException
 from penstock.kafka import wire
-from penstock.kafka.wire import Address, Api, MalformedResponse, PartitionAnswer, PartitionRecords, TopicMetadata
+from penstock.kafka.fields import VERSIONS, Api, MalformedResponse
+from penstock.kafka.protocol_errors import ERRORS, error_of
+from penstock.kafka.wire import Address, PartitionAnswer, PartitionRecords, TopicMetadata
 from penstock.testing import scripted_broker
 from penstock.testing.scripted_broker import (
     LOSE_ANSWER,
@@ -221,12 +223,12 @@ def test_what_is_wrong_with_an_answer_is_said_with_its_place() -> None:
 
 
 def test_errors_have_kafkas_names_and_are_retriable_where_java_says_so() -> None:
-    assert wire.error_of(3).java_name == "UnknownTopicOrPartitionException"
-    assert {code for code, error in wire.ERRORS.items() if error.retriable} == {
+    assert error_of(3).java_name == "UnknownTopicOrPartitionException"
+    assert {code for code, error in ERRORS.items() if error.retriable} == {
         2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 72, 74, 75, 78, 89, 100, 103,
     }  # fmt: skip
-    assert all(code == error.code for code, error in wire.ERRORS.items())
-    assert (wire.error_of(999).code, wire.error_of(999).retriable) == (999, False)
+    assert all(code == error.code for code, error in ERRORS.items())
+    assert (error_of(999).code, error_of(999).retriable) == (999, False)
 
 
 # ------------------------------------------------------------------------------------- the client library's mock
@@ -238,8 +240,9 @@ def test_the_client_librarys_mock_cluster_understands_all_requests_and_stores_a_
     client = connect(mock.port)
 
     error_code, versions = wire.api_versions_response(client.ask(wire.api_versions_request(1, "c")))
+    spoken = {api: VERSIONS[api] for api in (Api.PRODUCE, Api.METADATA, Api.API_VERSIONS, Api.INIT_PRODUCER_ID)}
     assert error_code == 0
-    assert all(versions[api][0] <= version <= versions[api][1] for api, version in wire.VERSIONS.items())
+    assert all(versions[api][0] <= version <= versions[api][1] for api, version in spoken.items())
     metadata = wire.metadata_response(client.ask(wire.metadata_request(2, "c", ["wire"])))
     assert metadata.brokers == {mock.id: Address(mock.host, mock.port)}
     assert metadata.topics["wire"].leaders[1] == mock.id
@@ -262,7 +265,7 @@ def test_the_scripted_broker_says_what_it_is_and_what_it_has(broker: ScriptedBro
         wire.init_producer_id_response(client.ask(wire.init_producer_id_request(3, "c"))).producer_id for _ in range(2)
     ]
 
-    assert versions == (0, {0: (0, 8), 3: (0, 1), 18: (0, 0), 22: (0, 0)})
+    assert versions == (0, {0: (0, 8), 3: (0, 1), 17: (0, 1), 18: (0, 0), 22: (0, 0), 36: (0, 1)})
     assert metadata.brokers == {1: Address("127.0.0.1", broker.port)}
     assert metadata.topics == {"t": TopicMetadata(0, {0: 1, 1: 1}), "u": TopicMetadata(3, {})}
     assert identities == [1, 2]
@@ -455,7 +458,7 @@ def test_a_scripted_cluster_stores_at_leaders_alone_and_names_them(connect: Call
 
 
 def test_a_topic_that_is_refused_has_a_wrong_name_or_is_kafkas_own() -> None:
-    refused = wire.error_of(17)
+    refused = error_of(17)
     own = refused.about("__consumer_offsets").text
     assert own == "The topic __consumer_offsets is one of Kafka's own: nobody may write to it"
     for name in ("a b", "ä", "", ".", "..", "x" * 250):
@@ -464,4 +467,4 @@ def test_a_topic_that_is_refused_has_a_wrong_name_or_is_kafkas_own() -> None:
         assert "nobody" not in text
         assert len(text) < 450
     assert refused.saying("the broker's words").about("a b").text == "the broker's words"
-    assert wire.error_of(29).about("a b") is wire.error_of(29)
+    assert error_of(29).about("a b") is error_of(29)

@@ -17,7 +17,7 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_known", {})
 
 
-def test_values_and_nulls_are_kept_and_keys_are_in_the_order_of_variant() -> None:
+def test_values_and_nulls_are_kept_and_keys_are_in_order() -> None:
     values = [{"b": 1, "a": {"y": 1.5, "x": "t"}}, None, {"b": None, "a": {"y": None, "x": None}}]
 
     made = object_array(values)
@@ -53,7 +53,7 @@ def test_other_values_are_none(values: list[Any]) -> None:
     assert object_array(values) is None
 
 
-def test_a_few_values_stay_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_values_are_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [{"a": 1}] * 3
     monkeypatch.setattr(objects, "MIN_ROWS", 4)
 
@@ -84,6 +84,15 @@ def test_a_few_values_of_a_kind_of_which_there_were_many_are_laid_out(monkeypatc
         None,
         None,
     ]
+
+
+def test_a_member_may_be_a_map_where_it_was_none_before() -> None:
+    object_array([{"a": 1}])
+
+    made = object_array([{"a": {"b": 1}}])
+
+    assert made is not None
+    assert made[1].to_pylist() == [{"a": {"b": 1}}]
 
 
 def test_a_member_that_is_always_null_is_what_it_was_before() -> None:

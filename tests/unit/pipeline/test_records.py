@@ -27,7 +27,8 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import DataException
-from penstock.pipeline.records import from_arrow, headers_from_arrow, headers_to_arrow, to_arrow
+from penstock.pipeline.header_columns import headers_column, headers_of_column
+from penstock.pipeline.records import from_arrow, to_arrow
 from penstock.pipeline.types import HEADERS_ARROW, Form, arrow_type
 
 INTS = SchemaBuilder.array(INT32_SCHEMA).build()
@@ -191,18 +192,19 @@ def test_headers_of_every_kind_survive() -> None:
         ConnectHeaders(),
         ConnectHeaders().add("m", {1: 2}).add_list("l", [1], INTS),
     ]
-    array, schemas, errors = headers_to_arrow(records)
+    errors: dict[int, Exception] = {}
+    array = headers_column(records, errors.__setitem__)
 
     assert errors == {}
     assert array.type.equals(HEADERS_ARROW, check_metadata=True)
-    assert schemas == (INT32_SCHEMA, Timestamp.SCHEMA, OUTER, INTS)
-    assert [list(one) for one in headers_from_arrow(array, schemas)] == [list(one or ()) for one in records]
-    assert [list(one) for one in headers_from_arrow(array.slice(3), schemas)] == [list(records[3] or ())]
+    assert [list(one or ()) for one in headers_of_column(array)] == [list(one or ()) for one in records]
+    assert [list(one or ()) for one in headers_of_column(array.slice(3))] == [list(records[3] or ())]
 
 
 def test_a_bad_header_is_the_error_of_its_record_only() -> None:
     records = [ConnectHeaders().add("a", object()), ConnectHeaders().add("b", 1)]
-    array, schemas, errors = headers_to_arrow(records)
+    errors: dict[int, Exception] = {}
+    array = headers_column(records, errors.__setitem__)
 
     assert set(errors) == {0}
-    assert [len(list(one)) for one in headers_from_arrow(array, schemas)] == [0, 1]
+    assert [len(list(one or ())) for one in headers_of_column(array)] == [0, 1]

@@ -10,8 +10,8 @@ from penstock.api import ConnectRecord, Converter, Predicate, SourceRecord, Tran
 from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
+from penstock.pipeline.row_road import OneSide, all_rows
 from penstock.pipeline.segments import Classic, Failures
-from penstock.pipeline.source import _convert_own
 
 RECORD = SourceRecord({"f": 1}, {"p": 1}, "t", "v")
 
@@ -123,9 +123,9 @@ class Making(Converter):
 
 def test_a_converter_that_makes_no_bytes_fails_the_record_and_no_other() -> None:
     values = [b"a", None, "text", bytearray(b"b"), 7]
-    records = [SourceRecord({"f": 1}, {"p": 1}, "t", value) for value in values]
+    records: list[ConnectRecord] = [SourceRecord({"f": 1}, {"p": 1}, "t", value) for value in values]
     failures = Failures()
-    column = _convert_own("value", Making(), "my.Converter", records, None, len(records), failures)
+    column = OneSide("value", Making(), "VALUE_CONVERTER", "my.Converter").written(all_rows(records, None), failures)
     assert column.to_pylist() == [b"a", None, None, b"b", None]
     assert {row: (error.stage, error.message) for row, error in failures.errors.items()} == {
         2: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got str"),

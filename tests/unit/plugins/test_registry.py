@@ -96,18 +96,17 @@ def test_a_directory_of_a_plugin_with_its_libraries_is_searched(
     assert Plugins([str(tmp_path)]).resolve_connector("Deep").__module__ == "deep_plug"
 
 
-def test_an_entry_point_is_found_by_its_alias(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("alias", ["salt", "org.example.SaltConnector"])
+def test_an_entry_point_is_found_by_its_alias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alias: str) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    module = module_name(request)
+    module = f"plug_point_{len(alias)}"
     (tmp_path / f"{module}.py").write_text(MINE.format(name="Point"), encoding="utf-8")
     info = tmp_path / "mine-1.5.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.5\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[penstock.plugins]\nsalt = {module}:PointConnector\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[penstock.plugins]\n{alias} = {module}:PointConnector\n", encoding="utf-8")
     importlib.invalidate_caches()
-    assert Plugins([str(tmp_path)]).resolve_connector("salt").__name__ == "PointConnector"
+    assert Plugins([str(tmp_path)]).resolve_connector(alias).__name__ == "PointConnector"
 
 
 def test_an_unknown_class_is_answered_with_what_is_there_and_the_closest_name() -> None:
@@ -118,7 +117,13 @@ def test_an_unknown_class_is_answered_with_what_is_there_and_the_closest_name() 
         "Failed to find any class that implements Connector and which name matches FileStreemSource, "
         "available connectors are: "
     )
-    assert message.endswith("Did you mean FileStreamSource?")
+    assert "Did you mean FileStreamSource? If it is none of these, install" in message
+
+
+def test_a_class_that_only_java_has_is_answered_with_what_to_install() -> None:
+    with pytest.raises(PluginNotFoundException, match="A class of Java does not run here") as caught:
+        Plugins().resolve_connector("org.apache.kafka.connect.mirror.MirrorHeartbeatConnector")
+    assert "install the Python distribution that has it for every worker" in str(caught.value)
 
 
 @pytest.mark.parametrize(

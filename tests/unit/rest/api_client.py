@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.herder import StandaloneHerder
-from penstock.herder.plugin_catalog import PluginCatalog
+from penstock.herder import Herder
 from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions, build_app
 from penstock.rest.listeners import Listener, open_listeners
@@ -22,14 +21,13 @@ from penstock.rest.server import RestServer, Served
 from penstock.rest.services import Services
 from penstock.stores.connectors import ConnectorStore
 from penstock.testing.control_plane import SOURCE, Setup, running
+from penstock.validation.plugin_catalog import PluginCatalog
 
 #: Tests speak without TLS; to read which authorities are trusted takes longer than most of them.
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def application(
-    herder: StandaloneHerder, timeout_s: float = 90.0, options: AppOptions | None = None, **more: Any
-) -> ASGIApp:
+def application(herder: Herder, timeout_s: float = 90.0, options: AppOptions | None = None, **more: Any) -> ASGIApp:
     """The REST API of a herder."""
     services = Services(
         herder,
@@ -49,7 +47,7 @@ def start_server(app: ASGIApp) -> RestServer:
     return server
 
 
-def serve(herder: StandaloneHerder, timeout_s: float = 90.0) -> RestServer:
+def serve(herder: Herder, timeout_s: float = 90.0) -> RestServer:
     """A server for one herder."""
     return start_server(application(herder, timeout_s))
 

@@ -15,7 +15,6 @@ from tests.unit.rest.api_client import serving
 
 from penstock.api import RestExtension, RestExtensionContext, RestRequest, RestResponse
 from penstock.errors import ConfigException, ConnectException
-from penstock.herder.plugin_catalog import PluginCatalog
 from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions
 from penstock.rest.basic_auth import BasicAuthExtension, login_file, read_users, users_file
@@ -26,6 +25,7 @@ from penstock.rest.services import Services
 from penstock.rest.setup import RestSettings, WorkerRest
 from penstock.rest.tls import server_context
 from penstock.testing.control_plane import Setup, running
+from penstock.validation.plugin_catalog import PluginCatalog
 
 CERTIFICATES = Path(__file__).parents[2] / "data" / "tls"
 
@@ -236,9 +236,9 @@ def test_the_advertised_listener_must_be_there() -> None:
     with pytest.raises(ConfigException, match="No listener has this protocol"):
         WorkerRest(settings)
     both = [Listener("a", 0), Listener("b", 0, "https")]
-    assert RestSettings(both).advertised([80, 443]) == "a:80"
-    assert RestSettings(both, advertised_scheme="https").advertised([80, 443]) == "b:443"
-    assert RestSettings(both, advertised_host="c", advertised_port=1).advertised([80, 443]) == "c:1"
+    assert RestSettings(both).advertised([80, 443]) == ("http", "a:80")
+    assert RestSettings(both, advertised_scheme="https").advertised([80, 443]) == ("https", "b:443")
+    assert RestSettings(both, advertised_host="c", advertised_port=1).advertised([80, 443]) == ("http", "c:1")
 
 
 # ------------------------------------------------------------------ extensions

@@ -212,8 +212,12 @@ def test_a_connector_blocked_in_start_says_where_and_since_when(api: Api) -> Non
     BOARD.block["a", "start"] = threading.Event()
     api.setup.herder.put_connector("a", {"connector.class": SOURCE})
     await_true(lambda: "start" in BOARD.of("a"))
-    waiting = api.call("GET", "/connectors/a/explain")[1]["waiting_for"]
-    assert waiting["reason"] == "user_code"
+
+    def waits() -> Any:
+        return api.call("GET", "/connectors/a/explain")[1]["waiting_for"]
+
+    await_true(lambda: waits()["reason"] == "user_code")
+    waiting = waits()
     assert any(line.startswith("probes.py") and line.endswith("in start") for line in waiting["stack"])
     assert waiting["busy_with"].startswith("calling start() of connector a, which began at 2")
 

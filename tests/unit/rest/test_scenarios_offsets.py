@@ -314,11 +314,11 @@ def test_a_source_cannot_be_set_to_a_time(api: Api) -> None:
 def test_topics_are_those_since_the_last_reset(api: Api) -> None:
     topics = "/connectors/a/topics"
     assert api.call("GET", topics) == (200, {"a": {"topics": []}})
-    api.setup.topics.note("a", ["x", "b"])
+    api.setup.statuses.note_topics("a", ["x", "b"], 0)
     assert api.call("GET", topics) == (200, {"a": {"topics": ["b", "x"]}})
     assert api.call("PUT", f"{topics}/reset") == (202, None)
     assert api.call("GET", topics) == (200, {"a": {"topics": []}})
-    api.setup.topics.note("a", ["x"])
+    api.setup.statuses.note_topics("a", ["x"], 0)
     api.create("a")
     api.call("DELETE", "/connectors/a")
     assert api.call("GET", topics) == (200, {"a": {"topics": []}})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api import Predicate, Transformation
+from penstock.api import Predicate, TransactionBoundary, Transformation
 from penstock.config import ConfigDef, ConfigType, Range
 from penstock.errors import ConfigException, ConnectException
 from penstock.plugins import PluginKind, Plugins
@@ -101,14 +101,13 @@ def test_the_defaults_of_a_sink() -> None:
     assert (settings.name, settings.connector_class, settings.tasks_max) == ("c", "FileStreamSink", 1)
     assert settings.tasks_max_enforce
     assert settings.topics == ("t",)
-    assert settings.topics_regex is None
-    assert settings.dlq_topic is None
+    assert (settings.topics_regex, settings.dlq_topic) == ("", "")
     assert (settings.key_converter, settings.value_converter, settings.header_converter) == (None, None, None)
     assert (settings.transforms, settings.predicates) == ((), {})
     assert (settings.errors_retry_timeout_ms, settings.errors_retry_delay_max_ms) == (0, 60000)
     assert not settings.errors_tolerance_all
     assert not settings.reports_errant_records
-    assert settings.reload_on_expiry
+    assert settings.config_action_reload == "restart"
 
 
 def test_the_chain_of_transformations_is_taken_apart() -> None:
@@ -143,7 +142,6 @@ def test_a_sinks_own_settings() -> None:
     assert (settings.dlq_topic, settings.dlq_replication_factor, settings.dlq_context_headers) == ("dead", 1, True)
     assert settings.errors_tolerance_all
     assert settings.reports_errant_records
-    assert settings.overrides("consumer") == {"max.poll.records": "5"}
     assert settings.raw == config
 
 
@@ -158,8 +156,11 @@ def test_a_sources_own_settings() -> None:
         "topic.creation.default.replication.factor": "1",
     }
     settings = SourceSettings.parse(config, FakeClasses())
-    assert settings.exactly_once_required
-    assert (settings.transaction_boundary, settings.transaction_boundary_interval_ms) == ("interval", 10)
+    assert settings.exactly_once_support == "Required"
+    assert (settings.transaction_boundary, settings.transaction_boundary_interval_ms) == (
+        TransactionBoundary.INTERVAL,
+        10,
+    )
     assert settings.offsets_topic == "o"
     assert settings.topic_creation is not None
     assert settings.topic_creation.group_for("x").partitions == 2

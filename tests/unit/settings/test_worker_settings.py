@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import ConfigData, ConfigProvider
+from penstock.config import ConfigData, ConfigProvider, Password
 from penstock.errors import ConfigException
 from penstock.settings import (
     STANDALONE,
@@ -44,15 +44,15 @@ def test_the_defaults_are_those_of_kafka() -> None:
     assert settings.header_converter.class_text == "org.apache.kafka.connect.storage.SimpleHeaderConverter"
     assert (settings.offset_flush_interval_ms, settings.offset_flush_timeout_ms) == (60000, 5000)
     assert settings.task_shutdown_graceful_timeout_ms == 5000
-    assert (settings.plugin_path, settings.config_providers) == ((), ())
+    assert (settings.plugin_path, settings.config_providers) == (None, ())
     assert (settings.override_policy, settings.override_allowlist) == ("All", ())
     assert settings.topic_creation_enable
     assert (settings.batch_max_records, settings.batch_max_bytes) == (100_000, 16_777_216)
 
 
 def test_the_number_of_settings_is_kafkas_and_our_own() -> None:
-    # 31 common and 20 for TLS; the allow list of overrides, one for Spark, two each for batches, Kafka and users.
-    assert len(WORKER.keys) == 31 + 20 + 1 + 1 + 2 + 2 + 2
+    # 31 common and 20 for TLS; the allow list of overrides, one each for Spark and Kafka, two for batches and users.
+    assert len(WORKER.keys) == 31 + 20 + 1 + 1 + 1 + 2 + 2
     assert [name for name in STANDALONE.names() if name not in WORKER.keys] == [
         "offset.storage.file.filename",
         "config.storage.file.filename",
@@ -63,32 +63,22 @@ def test_the_number_of_settings_is_kafkas_and_our_own() -> None:
 def test_prefixes_take_a_file_apart() -> None:
     extra = {
         "key.converter.schemas.enable": "false",
-        "producer.acks": "1",
         "producer.sasl.jaas.config": "secret",
-        "consumer.fetch.min.bytes": "7",
-        "admin.retries": "2",
-        "security.protocol": "SSL",
         "spark.executor.memory": "1g",
         "something.unknown": "kept",
     }
     settings = StandaloneSettings.parse({**MINIMUM, **extra})
     assert settings.raw == {**MINIMUM, **extra}
     assert settings.key_converter.config == {"schemas.enable": "false"}
-    assert settings.client_settings("producer") == {"acks": "1", "sasl.jaas.config": "secret"}
-    assert settings.client_settings("consumer") == {"fetch.min.bytes": "7"}
-    assert settings.client_settings("admin") == {"retries": "2"}
     assert settings.spark_settings() == {"spark.executor.memory": "1g"}
-    own = settings.own_client_settings()
-    assert own["security.protocol"] == "SSL"
-    assert not any(name.startswith(("producer.", "consumer.", "admin.", "spark.")) for name in own)
     assert "secret" not in repr(settings)
 
 
 def test_the_rest_server_has_tls_settings_of_its_own_or_the_plain_ones() -> None:
     plain = {**MINIMUM, "ssl.keystore.location": "plain", "ssl.keystore.password": "p"}
     assert WorkerSettings.parse(plain).rest_tls_settings()["ssl.keystore.location"] == "plain"
-    assert WorkerSettings.parse(plain).secret("ssl.keystore.password") == "p"
-    assert WorkerSettings.parse(plain).secret("ssl.key.password") is None
+    assert WorkerSettings.parse(plain).ssl_keystore_password == Password("p")
+    assert WorkerSettings.parse(plain).ssl_key_password is None
     own = {**plain, "listeners.https.ssl.keystore.location": "own"}
     assert WorkerSettings.parse(own).rest_tls_settings() == {"ssl.keystore.location": "own"}
 

@@ -95,3 +95,13 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     store.stop()
     with pytest.raises(ConnectException, match="was closed"):
         store.put("b", StoredConnector({}))
+
+
+def test_secrets_may_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "connectors.json"
+    path.write_text('{"format": 1, "connectors": {"a": {"config": {"k": "v"}, "target": "PAUSED"}}}')
+
+    store = opened(path)
+
+    assert store.connectors() == {"a": StoredConnector({"k": "v"}, TargetState.PAUSED)}
+    store.stop()

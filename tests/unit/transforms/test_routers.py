@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.api import SinkRecord
+from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.java_dates import DatePatternError
 from penstock.transforms.java_replacement import NoSuchGroupError, ReplacementError, parse_replacement
@@ -47,7 +48,7 @@ def test_a_wrong_reference_fails_where_it_is_used_and_at_validation():
 @pytest.mark.parametrize("text", ["$", "\\", "$x", "${", "${n", "${1a}", "${other}"])
 def test_a_replacement_java_refuses_is_refused(text):
     with pytest.raises(ReplacementError):
-        parse_replacement(text, 1, frozenset({"n"}))
+        parse_replacement(text, compile_java("(?<n>x)"))
 
 
 def test_a_wrong_expression_is_refused_with_its_position():

@@ -43,6 +43,28 @@ class NoRowsError(Exception):
         return f"no rows in {self.table}"
 
 
+class BoundedSource(SourceTask):
+    """Ends its transactions itself: behind the first record of each poll, and gives up the rest of every second one."""
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self.polls = 0
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        transactions = self.context.transaction_context()
+        if transactions is None:
+            return None
+        self.polls += 1
+        records = [SourceRecord({"f": 1}, {"n": n}, "t", n) for n in range(3)]
+        transactions.commit_transaction(records[0])
+        if self.polls == 2:
+            transactions.abort_transaction()
+        if self.polls == 3:
+            transactions.abort_transaction(records[0])
+        return records
+
+    def stop(self) -> None: ...
+
+
 class DoingSource(SourceTask):
     """Does in ``poll`` what its setting says."""
 

@@ -1,11 +1,11 @@
 """The dead letter queue, with a producer that answers when told to."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 
 from penstock.api import TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException
+from penstock.kafka.letters import Answer
+from penstock.kafka.producer_records import ProducerRecord
 from penstock.model import ConnectorTaskId
 from penstock.testing.sink_doubles import failure
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
@@ -20,20 +20,13 @@ class Sender:
     def __init__(self) -> None:
         self.sent: list[tuple[object, ...]] = []
         self.headers: dict[str, bytes | None] = {}
-        self.answers: list[Callable[[Exception | None], None]] = []
+        self.answers: list[Answer] = []
         self.closed = False
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-        answer: Callable[[Exception | None], None],
-    ) -> None:
-        self.sent.append((topic, key, value, [name for name, _ in headers], timestamp))
-        self.headers = dict(headers)
+    def send(self, record: ProducerRecord, answer: Answer) -> None:
+        names = [name for name, _ in record.headers]
+        self.sent.append((record.topic, record.key, record.value, names, record.timestamp))
+        self.headers = dict(record.headers)
         self.answers.append(answer)
 
     def close(self, timeout_s: float) -> bool:
@@ -82,7 +75,7 @@ def test_offsets_wait_for_the_answers_of_their_own_partition() -> None:
     assert not letters.await_reports([TopicPartition("in", 2)], 0)
     assert not letters.await_reports(None, 0)
     assert letters.await_reports([TopicPartition("in", 1)], 0)
-    sender.answers.pop()(None)
+    sender.answers.pop()(None, None)
     assert letters.await_reports([TopicPartition("in", 2)], 0)
     assert done.done()
 
@@ -90,7 +83,7 @@ def test_offsets_wait_for_the_answers_of_their_own_partition() -> None:
 def test_a_failed_write_is_logged_and_counted_and_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
     letters, sender, counts = queue()
     done = letters.report(FailedRecord(failure(0), MESSAGE))
-    sender.answers.pop()(KafkaException("too large"))
+    sender.answers.pop()(KafkaException("too large"), None)
     assert done.result() is None
     assert letters.await_reports(None, 0)
     assert counts.deadletterqueue_produce_failures == 1

@@ -91,4 +91,5 @@ def test_waiting_frames_are_joined_up_to_the_limit_unless_the_task_counts_them()
             assert batcher.put(frame(value, start=position))
         batcher.close()
         taken += iter(batcher.take, None)
-        assert [rows(batch)["value"] for batch in taken if isinstance(batch, SourceFrame)] == expected
+        batches = [one.batch for one in taken if one is not None]
+        assert [rows(batch)["value"] for batch in batches if isinstance(batch, SourceFrame)] == expected

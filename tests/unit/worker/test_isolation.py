@@ -19,11 +19,13 @@ from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException, RetriableException, ToleranceExceededException, stack_trace
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
+from penstock.worker.boundaries import End
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.task_configs import class_path
+from penstock.worker.task_configs import class_name
+from penstock.worker.transaction_requests import TransactionRequests
 
 TASK = ConnectorTaskId("orders", 0)
 PLACE = TopicPartition("t", 0)
@@ -32,7 +34,8 @@ PLACE = TopicPartition("t", 0)
 class SourceContext:
     """What a source task may ask, of a worker with one committed offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: TransactionRequests | None = None) -> None:
+        self.requests = requests
         self.metrics = Metrics()
         self._own = InstanceMetrics(self.metrics, {"connector": "orders", "task": "0"}).plugin()
 
@@ -44,6 +47,9 @@ class SourceContext:
 
     def offsets(self, partitions: Any) -> list[Any]:
         return [{"n": 4} if one == {"f": 1} else None for one in partitions]
+
+    def transaction_context(self) -> TransactionRequests | None:
+        return self.requests
 
     def plugin_metrics(self) -> Any:
         return self._own
@@ -70,7 +76,7 @@ def started():
     with contextlib.ExitStack() as ended:
 
         def start(cls: type, props: dict[str, str], context: Any = None, memory_max: int | None = None) -> Any:
-            process = TaskProcess(TASK, class_path(cls), memory_max)
+            process = TaskProcess(TASK, class_name(cls), memory_max)
             ended.callback(process.close)
             task = isolated(cls, process)
             task.process = process
@@ -101,6 +107,24 @@ def sink_context(reporter: Reporter | None = None) -> WorkerSinkTaskContext:
         reporter=reporter,  # type: ignore[arg-type]
         wake=lambda: None,
     )
+
+
+class TestTransactions:
+    def test_a_task_ends_its_transactions_from_its_process(self, started):
+        requests = TransactionRequests("orders-0")
+        task = started(isolated_tasks.BoundedSource, {}, SourceContext(requests))
+
+        def cut(polled: Any) -> list[tuple[int, End]]:
+            pieces: Any = requests.pieces(polled)
+            return [(len(piece), end) for piece, end in pieces]
+
+        assert cut(task.poll()) == [(1, End.COMMIT), (2, End.POLL)]
+        assert cut(task.poll()) == [(1, End.COMMIT), (2, End.ABORT)]
+        with pytest.raises(ConnectException, match="asks for a commit and for an abort"):
+            task.poll()
+
+    def test_a_task_without_a_say_has_no_transaction_context(self, started):
+        assert started(isolated_tasks.BoundedSource, {}).poll() is None
 
 
 class TestSource:
@@ -279,7 +303,7 @@ class TestDeath:
             task.poll()
 
     def test_a_task_that_was_ended_before_its_start_is_not_started(self):
-        process = TaskProcess(TASK, class_path(isolated_tasks.DoingSource))
+        process = TaskProcess(TASK, class_name(isolated_tasks.DoingSource))
         process.kill()
 
         with pytest.raises(ConnectException, match="the task is ending"):

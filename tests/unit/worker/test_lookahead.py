@@ -17,7 +17,7 @@ from penstock.worker.error_report import ErrorCounts
 from penstock.worker.lookahead import Lookahead
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import Outgoing, SourceConverter
-from penstock.worker.source_stages import Batch, Batcher, BatchLimits
+from penstock.worker.source_stages import Batcher, BatchLimits, Taken
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 
@@ -58,7 +58,7 @@ class Rig:
             ErrorPolicy(), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5, cancelled=threading.Event()
         )
         converter = SourceConverter("t-0", self.pipeline, errors)
-        self.lookahead = Lookahead[Batch, Outgoing](
+        self.lookahead = Lookahead[Taken, Outgoing](
             "t-0", self.batcher, converter.begin, BusyTimes(["spark"]), self.load
         )
         self.polling: threading.Thread | None = None

@@ -11,7 +11,7 @@ from penstock.errors import ConnectException, KafkaRetriableException, Retriable
 from penstock.pipeline.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
-from penstock.worker import sink_loop
+from penstock.worker import sink_put
 from penstock.worker.errant_records import DeliveredMessages
 from penstock.worker.sink_stages import StageLimits
 from penstock.worker.tolerance import ErrorPolicy
@@ -78,7 +78,7 @@ def once(error: Exception) -> Callable[..., None]:
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task without records is called more often than once a second."""
-    monkeypatch.setattr(sink_loop, "IDLE_ROUND_MS", 200)
+    monkeypatch.setattr(sink_put, "IDLE_ROUND_MS", 200)
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.api import SourceRecord, SourceTask
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, SourceRecords
-from penstock.worker.commit_hooks import CommitHooks
+from penstock.testing.source_doubles import MemoryOffsets, offset_committer
 from penstock.worker.source_convert import Outgoing
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
 
@@ -69,12 +69,13 @@ def spread_batch(origins: list[int]) -> ProduceBatch:
 
 def test_a_record_is_settled_with_the_last_of_its_rows() -> None:
     task, sender = Recorded(), Sender()
+    committer = offset_committer(task, MemoryOffsets())
     delivery = SourceDelivery(
         "c-0",
         cast("BatchProducer", sender),
         cast("Any", AnyTopic()),
         cast("Any", None),
-        hooks=CommitHooks(task),
+        committer=committer,
         fail=lambda error: None,
         probe=lambda point: None,
     )
@@ -82,14 +83,14 @@ def test_a_record_is_settled_with_the_last_of_its_rows() -> None:
     delivery.deliver(Outgoing(SourceRecords(records), spread_batch([0, 0, 1]), None, [], None))
 
     sender.receipts.delivered(0, 1, [], None)
-    assert delivery.submitted.take_committable() == []
+    assert committer.submitted.take_committable() == []
     assert task.done == []
 
     sender.receipts.delivered(1, 2, [], None)
-    assert delivery.submitted.take_committable() == [({"f": "x"}, {"at": 1})]
+    assert committer.submitted.take_committable() == [({"f": "x"}, {"at": 1})]
     assert task.done == ["record 1"]
 
     sender.receipts.delivered(2, 3, [], None)
-    assert delivery.submitted.take_committable() == [({"f": "x"}, {"at": 2})]
+    assert committer.submitted.take_committable() == [({"f": "x"}, {"at": 2})]
     assert task.done == ["record 1", "record 2"]
     assert delivery.counts.records_written == 3

@@ -14,18 +14,23 @@ from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.errors import OffsetStoreException
 from penstock.pipeline.batches import RecordError, SourceRecords
 from penstock.settings.topics import parse_topic_creation
-from penstock.stores.offsets import OffsetWriter
-from penstock.testing.source_doubles import MemoryOffsets, produce_batch, record
+from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_committer, produce_batch, record
 from penstock.worker.offset_commit import OffsetCommitter
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import rows_to_send, with_rows_replaced
 from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, estimated_bytes
-from penstock.worker.submitted import Submission, SubmittedOffsets
+from penstock.worker.submitted import Submission
 from penstock.worker.topic_creation import NewTopic, plan_of
 
 
 def frame(rows: int) -> SourceFrame:
     return SourceFrame(pa.table({"value": ["x"] * rows}), "t", None, {"file": "f"}, {"position": rows})
+
+
+def batch_of(batcher: Batcher) -> Batch:
+    taken = batcher.take()
+    assert taken is not None
+    return taken.batch
 
 
 def positions(batch: Batch | None) -> list[object]:
@@ -37,14 +42,14 @@ def test_polls_that_wait_are_joined_up_to_the_limit() -> None:
     batcher = Batcher(BatchLimits(max_records=5))
     assert batcher.put([record(1), record(2)])
     assert batcher.put([record(3)])
-    assert positions(batcher.take()) == [1, 2, 3]
+    assert positions(batch_of(batcher)) == [1, 2, 3]
 
 
 def test_a_single_poll_is_passed_on_without_a_copy() -> None:
     batcher = Batcher(BatchLimits(max_records=5))
     polled = [record(1), record(2)]
     batcher.put(polled)
-    batch = batcher.take()
+    batch = batch_of(batcher)
     assert isinstance(batch, SourceRecords)
     assert batch.records[0] is polled[0]
 
@@ -54,10 +59,10 @@ def test_frames_keep_to_themselves_and_to_the_order() -> None:
     first, second = frame(3), frame(4)
     for polled in ([record(1)], first, second, [record(2)], [record(3)]):
         batcher.put(polled)
-    assert positions(batcher.take()) == [1]
-    assert batcher.take() is first
-    assert batcher.take() is second
-    assert positions(batcher.take()) == [2, 3]
+    assert positions(batch_of(batcher)) == [1]
+    assert batch_of(batcher) is first
+    assert batch_of(batcher) is second
+    assert positions(batch_of(batcher)) == [2, 3]
 
 
 def test_a_full_batcher_takes_nothing_until_there_is_room_or_the_time_is_over() -> None:
@@ -67,7 +72,7 @@ def test_a_full_batcher_takes_nothing_until_there_is_room_or_the_time_is_over() 
     now[0] = 10.0
     batcher.end_at(10.0)
     assert batcher.put([record(3)]) is False
-    assert positions(batcher.take()) == [1, 2]
+    assert positions(batch_of(batcher)) == [1, 2]
     assert batcher.put([record(3)]) is True
 
 
@@ -83,7 +88,7 @@ def test_a_closed_batcher_gives_what_it_has_and_then_ends() -> None:
     batcher.put([record(1)])
     batcher.close()
     assert batcher.put([record(2)]) is False
-    assert positions(batcher.take()) == [1]
+    assert positions(batch_of(batcher)) == [1]
     assert batcher.take() is None
 
 
@@ -155,21 +160,13 @@ def test_rows_that_passed_at_another_try_take_the_place_of_the_failed() -> None:
     assert joined.has_keys
 
 
-def committer(store: MemoryOffsets, submitted: SubmittedOffsets, now: list[float]) -> OffsetCommitter:
-    return OffsetCommitter(
-        submitted,
-        OffsetWriter(store, "c"),
-        lambda: None,
-        interval_s=60.0,
-        timeout_s=5.0,
-        clock=lambda: now[0],
-        probe=lambda _point: None,
-    )
+def committer(store: MemoryOffsets, now: list[float]) -> OffsetCommitter:
+    return offset_committer(ScriptedTask(), store, clock=lambda: now[0])
 
 
 def test_the_next_commit_is_due_an_interval_after_the_end_of_the_last() -> None:
     now = [100.0]
-    made = committer(MemoryOffsets(), SubmittedOffsets(), now)
+    made = committer(MemoryOffsets(), now)
     assert made.due_in_s() == 60.0
     now[0] = 159.0
     made.run_if_due()
@@ -181,13 +178,13 @@ def test_the_next_commit_is_due_an_interval_after_the_end_of_the_last() -> None:
 
 
 def test_a_newer_offset_wins_over_one_whose_write_failed() -> None:
-    store, submitted = MemoryOffsets(), SubmittedOffsets()
-    made = committer(store, submitted, [0.0])
+    store = MemoryOffsets()
+    made = committer(store, [0.0])
     store.fail = OffsetStoreException("full")
     for position in (1, 2):
         batch = Submission.of_records([record(position)], repr)
-        submitted.add(batch)
-        submitted.settle_range(batch, 0, 1)
+        made.submitted.add(batch)
+        made.submitted.settle_range(batch, 0, 1)
         assert made.run() is (position == 2)
         store.fail = None
     assert store.data == {b'["c",{"file":"f"}]': b'{"position":2}'}

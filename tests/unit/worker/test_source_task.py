@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.api import RecordMetadata, SourceFrame, SourceRecord
+from penstock.api import RecordMetadata, SampleWindow, SourceFrame, SourceRecord, TransactionBoundary
 from penstock.errors import (
     AlreadyExistsException,
     ConnectException,
@@ -22,28 +23,37 @@ from penstock.errors import (
     SparkSessionLostException,
 )
 from penstock.model import ConnectorTaskId, State
-from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import (
     WAIT_S,
     FakePipeline,
     FakeProducer,
+    FakeTransactions,
     HookedTask,
     MemoryOffsets,
     ScriptedTask,
+    offset_committer,
     record,
 )
 from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker import source_task
-from penstock.worker.commit_hooks import wants_metadata
+from penstock.worker.boundaries import Boundaries
+from penstock.worker.commit_hooks import CommitHooks, wants_metadata
+from penstock.worker.committer import Committer
 from penstock.worker.error_report import ErrorCounts, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings
 from penstock.worker.source_stages import BatchLimits
-from penstock.worker.source_task import SourceTaskRunner, SourceTaskServices, SourceTaskSettings
+from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import NewTopic, TopicCreator
+from penstock.worker.transaction_commit import TransactionCommitter
+from penstock.worker.transaction_parts import TransactionParts, TransactionSizes
+from penstock.worker.transaction_requests import TransactionRequests
+from penstock.worker.transaction_start import Ownership, TransactionBeginning
 
 
 class Reports:
@@ -73,11 +83,15 @@ class Rig:
     paused: bool = False
     topics: TopicCreator | None = None
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
+    boundary: TransactionBoundary | None = None
+    transaction_timeout_s: float = 60.0
+    ownership: Ownership = field(default_factory=Ownership)
+    acknowledge: bool = True
 
     def __post_init__(self) -> None:
         self.pipeline = FakePipeline()
         self.sessions = FakeSessions()
-        self.producer = FakeProducer()
+        self.producer = FakeProducer() if self.boundary is None else FakeTransactions(acknowledge=self.acknowledge)
         self.store = MemoryOffsets()
         self.reports = Reports()
         self.states: list[tuple[State, str | None]] = []
@@ -98,7 +112,8 @@ class Rig:
             ),
             topics=self.topics or TopicCreator("c-0", None, None),
             offset_reader=OffsetReader(self.store, "c"),
-            offset_writer=OffsetWriter(self.store, "c"),
+            committer=self.committer(),
+            requests=TransactionRequests("c-0") if self.boundary is TransactionBoundary.CONNECTOR else None,
             read_configs=lambda: {"secret": "new"},
             session=TaskSession("c-0", self.sessions),
             closers=(lambda: self.closed.append("transforms"), lambda: self.closed.append("reporters")),
@@ -110,11 +125,31 @@ class Rig:
             ConnectorTaskId("c", 0),
             self.task,
             {"file": "f"},
-            SourceTaskSettings(self.limits, self.interval_s, self.timeout_s),
+            SourceTaskSettings(self.limits, self.timeout_s),
             self.services,
             self.on_state,
             paused=self.paused,
         )
+
+    def committer(self) -> Committer:
+        if self.boundary is None:
+            return offset_committer(
+                self.task, self.store, interval_s=self.interval_s, timeout_s=self.timeout_s, probe=self.probes.append
+            )
+        parts = TransactionParts(
+            ConnectorTaskId("c", 0),
+            self.transactions,
+            self.store,
+            TransactionBeginning("c-0", self.transactions, self.ownership),
+            Boundaries(self.boundary, self.interval_s, self.transaction_timeout_s, 1000, time.monotonic()),
+            TransactionSizes(SampleWindow(), time.monotonic),
+        )
+        return TransactionCommitter(parts, CommitHooks(self.task), clock=time.monotonic, probe=self.probes.append)
+
+    @property
+    def transactions(self) -> FakeTransactions:
+        assert isinstance(self.producer, FakeTransactions)
+        return self.producer
 
     def on_state(self, state: State, trace: str | None) -> None:
         with self.state_changed:
@@ -140,16 +175,6 @@ class Rig:
 
     def state_names(self) -> list[str]:
         return [state.value for state, _ in self.states]
-
-
-@pytest.fixture
-def rigs() -> Iterator[list[Rig]]:
-    made: list[Rig] = []
-    yield made
-    for rig in made:
-        rig.pipeline.hold.set()
-        rig.runner.cancel()
-        rig.runner.join(WAIT_S)
 
 
 def started(rigs: list[Rig], rig: Rig) -> Rig:
@@ -893,6 +918,25 @@ def test_a_frame_is_committed_up_to_its_failed_row(rigs: list[Rig]) -> None:
     place = "row 2 of a frame (topic t, source partition {'file': 'f'}, source offset {'position': 3})"
     assert place in str(trace)
     assert [failed.origin for failed in rig.reports.failed] == [place]
+
+
+def test_a_frame_that_cannot_tell_its_positions_keeps_a_task_from_nothing_at_its_end(rigs: list[Rig]) -> None:
+    def no_position(row: int) -> dict[str, object]:
+        raise KeyError(row)
+
+    rig = started(rigs, Rig())
+    rig.task.give(values(3))
+    rig.producer.wait_sent(1)
+    table = pa.table({"value": ["a", "b", "bad", "c"]})
+    rig.task.give(SourceFrame(table, "t", None, {"file": "g"}, {"position": 4}, offset_after=no_position))
+
+    trace = rig.wait_state(State.FAILED)
+
+    assert "row 2 of a frame (topic t, source partition {'file': 'g'}, row 2 of the frame that ends at" in str(trace)
+    assert rig.runner.join(WAIT_S)
+    assert rig.committed() == {"f": 3}
+    assert rig.task.calls[-1] == "stop"
+    assert rig.producer.closed
 
 
 def test_the_named_points_of_the_data_path_arenoted(rigs: list[Rig]) -> None:

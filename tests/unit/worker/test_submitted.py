@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -136,6 +139,28 @@ def test_a_frame_that_cannot_name_inner_positions_counts_when_it_is_complete() -
     assert taken(offsets) == {"f": 100}
 
 
+def raising(row: int) -> Mapping[str, object]:
+    raise KeyError(row)
+
+
+@pytest.mark.parametrize(
+    "offset_after",
+    [raising, lambda row: row, lambda row: None, lambda row: {"position": [row]}, dict, lambda row: {row: 1}],
+    ids=["raises", "a number", "nothing", "no primitive", "takes no row", "no name"],
+)
+def test_what_a_frame_cannot_tell_holds_up_no_other_source_partition(offset_after: Any) -> None:
+    offsets = SubmittedOffsets()
+    batch = Submission.of_frame(replace(frame(10, 100), offset_after=offset_after), 10, partition_identity)
+    offsets.add(batch)
+    other = submitted_records(offsets, ("a", 1))
+    offsets.settle_range(batch, 0, 7)
+    offsets.settle_rows(other, [0])
+
+    assert taken(offsets) == {"a": 1}
+    offsets.settle_range(batch, 7, 10)
+    assert taken(offsets) == {"f": 100}
+
+
 def test_a_frame_without_rows_moves_the_position_in_its_turn() -> None:
     offsets = SubmittedOffsets()
     first = Submission.of_frame(frame(1, 1), 1, partition_identity)
@@ -181,3 +206,29 @@ def test_whatever_the_order_of_acknowledgements_no_offset_overtakes_an_open_row(
             assert not any(other == name and at <= int(str(reached)) for other, at in still_open)
     committed.update(taken(offsets))
     assert committed == {name: at for _, places in batches for name, at in places}
+
+
+def test_offsets_that_count_with_their_records_do_not_wait_for_acknowledgements() -> None:
+    offsets = SubmittedOffsets()
+    first = submitted_records(offsets, ("a", 1), ("b", 1), ("a", 2))
+    submitted_records(offsets, ("b", 2), settled=(0,))
+    found = {str((partition or {})["file"]): (offset or {})["position"] for partition, offset in offsets.take_all()}
+    assert found == {"a": 2, "b": 2}
+
+    offsets.settle_range(first, 0, 3)
+    assert offsets.take_all() == [], "what was taken is not taken again when it is acknowledged"
+    assert offsets.rows_left == 0
+    later = submitted_records(offsets, ("a", 3))
+    assert offsets.take_committable() == []
+    offsets.settle_range(later, 0, 1)
+    assert taken(offsets) == {"a": 3}
+
+
+def test_what_is_given_up_on_purpose_is_settled() -> None:
+    offsets = SubmittedOffsets()
+    first = submitted_records(offsets, ("a", 1), ("a", 2))
+    offsets.settle_rows(first, [0])
+    submitted_records(offsets, ("a", 3), ("b", 1))
+    offsets.settle_all()
+    assert offsets.rows_left == 0
+    assert taken(offsets) == {"a": 3, "b": 1}

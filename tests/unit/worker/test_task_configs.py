@@ -2,9 +2,11 @@
 
 import pytest
 
+from penstock.connectors.file import FileStreamSourceTask
 from penstock.errors import ConnectException
+from penstock.plugins.stock import TASK_CLASSES
 from penstock.testing.probes import ProbeTask
-from penstock.worker.task_configs import changed, check_count, class_path, complete, load_class
+from penstock.worker.task_configs import changed, check_count, class_name, complete, load_class
 
 
 class Outer:
@@ -12,6 +14,10 @@ class Outer:
 
     class Inner:
         """Is named with a colon."""
+
+
+class OwnTask(FileStreamSourceTask):
+    """Does something of its own."""
 
 
 def test_a_placeholder_is_put_back_only_where_the_value_is_that_of_the_placeholder() -> None:
@@ -66,7 +72,21 @@ def test_as_many_tasks_as_allowed_pass() -> None:
 
 
 def test_a_class_is_found_again_by_its_path() -> None:
-    assert load_class(class_path(ProbeTask)) is ProbeTask
-    assert class_path(Outer.Inner).endswith(":Outer.Inner")
+    assert load_class(class_name(ProbeTask)) is ProbeTask
+    assert class_name(Outer.Inner).endswith(":Outer.Inner")
     with pytest.raises(ConnectException, match=r"gone\.Task cannot be imported"):
         load_class("gone.Task")
+
+
+@pytest.mark.parametrize("java_name", TASK_CLASSES)
+def test_a_task_class_that_java_has_is_stored_under_javas_name_and_found_by_both(java_name):
+    cls = load_class(java_name)
+
+    assert vars(cls)["java_name"] == java_name
+    assert class_name(cls) == java_name
+    assert complete([{}], task_class=cls, sink=False, raw={}, resolved={}) == [{"task.class": java_name}]
+    assert load_class(f"{cls.__module__}.{cls.__qualname__}") is cls
+
+
+def test_a_class_that_extends_such_a_task_keeps_its_own_name():
+    assert class_name(OwnTask).endswith("test_task_configs.OwnTask")

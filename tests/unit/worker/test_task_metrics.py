@@ -1,9 +1,11 @@
 """What the counters of a task look like as metrics."""
 
+import math
 import threading
 
 import pytest
 
+from penstock.api import SampleWindow
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
@@ -13,6 +15,7 @@ from penstock.worker import sink_threads
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.task_metrics import publish_sink, withdraw
 from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.transaction_parts import TransactionSizes
 
 
 def test_a_sink_task_says_what_it_read_put_and_skipped_until_it_is_stopped() -> None:
@@ -104,3 +107,15 @@ def test_metrics_that_a_sink_task_adds_go_with_it(end: str) -> None:
         own.metric_name("rows")
     with pytest.raises(IllegalWorkerStateException, match="closed: the task has ended"):
         sink.task.context.plugin_metrics()
+
+
+def test_the_sizes_of_transactions_are_those_of_the_latest() -> None:
+    now = [0.0]
+    sizes = TransactionSizes(SampleWindow(seconds=30, samples=2), lambda: now[0])
+    assert math.isnan(sizes.measure("avg"))
+    for records in (10, 2, 30):
+        sizes.add(records)
+    assert [sizes.measure(name) for name in ("min", "max", "avg")] == [2, 30, 14]
+    now[0] = 90.0
+    sizes.add(4)
+    assert [sizes.measure(name) for name in ("min", "max", "avg")] == [4, 4, 4]

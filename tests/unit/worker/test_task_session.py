@@ -15,7 +15,8 @@ from penstock.errors import (
 from penstock.model import State
 from penstock.testing.control_plane import await_true
 from penstock.testing.spark_doubles import FakeSessions
-from penstock.worker.task_session import TaskSession, state_after
+from penstock.worker.restarting import state_after
+from penstock.worker.task_session import TaskSession
 
 ERROR = ValueError("refused")
 
@@ -81,7 +82,7 @@ def test_an_error_after_the_loss_of_a_session_that_was_used_is_that_loss() -> No
     lost = session.named(ERROR)
 
     assert isinstance(lost, SparkSessionLostException)
-    assert str(lost) == "the Spark session that the task had used was lost, then: ValueError: refused"
+    assert str(lost).startswith("the Spark session that the task had used was lost, then: ValueError: refused. ")
     assert lost.__cause__ is ERROR
     assert (state_after(lost), state_after(ERROR)) == (State.RESTARTING, State.FAILED)
 

@@ -19,7 +19,7 @@ from penstock.pipeline.batches import RecordError
 from penstock.testing.schema_registry import RegistryStandIn
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.waiting import REASONS, Frame, connector_waiting, stacks, task_waiting
+from penstock.worker.waiting import REASONS, Frame, Hints, connector_waiting, stacks, task_waiting
 
 PACKAGE = Path(penstock.__file__).parent
 
@@ -84,7 +84,7 @@ def test_a_task_that_asks_for_the_session_waits_for_it() -> None:
     asking = [*POLLING, USERS, *IN_SESSION[1:]]
     assert reason(task=asking, spark_up=False) == "spark_starting"
     assert reason(task_thread=asking, spark_up=False) == "spark_starting"
-    kept = [ours("worker/sink_loop.py", "_await_session"), ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]
+    kept = [ours("worker/sink_put.py", "_await_session"), ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]
     assert reason(task_thread=kept, spark_up=False) == "spark_starting"
 
 
@@ -196,3 +196,25 @@ def test_stacks_are_those_of_the_threads_by_name() -> None:
     finally:
         leave.set()
         thread.join(10)
+
+
+def test_a_transaction_waits_for_its_commit_with_what_is_known_of_it() -> None:
+    committing = [ours("worker/source_task.py", "_deliver"), ours("worker/transaction_commit.py", "_ask"), LIBRARY]
+    assert reason(task=POLLING, delivery=committing) == "transaction"
+    hints = Hints(transaction="Kafka was asked 3 s ago to commit a transaction of 5 records", kafka="it refused")
+    found = task_waiting(
+        "a-0", State.RUNNING, {"task-a-0": POLLING, "delivery-a-0": committing}, spark_up=True, hints=hints
+    )
+    assert found.text == (
+        "It has a transaction that is not committed yet: Kafka was asked 3 s ago to commit a transaction of 5 records; "
+        "it refused."
+    )
+    idle = task_waiting("a-0", State.RUNNING, {"task-a-0": POLLING}, spark_up=True, hints=hints)
+    assert idle.reason == "transaction"
+
+
+def test_a_task_that_comes_again_waits_for_word_that_it_is_this_workers() -> None:
+    waiting = [ours("worker/source_task.py", "_start_task"), ours("worker/transaction_start.py", "_await_owner")]
+    assert reason(State.RESTARTING, task=[*waiting, LIBRARY]) == "ownership"
+    taking = [ours("worker/transaction_start.py", "__call__"), ours("kafka/transactional_producer.py", "_wait")]
+    assert reason(State.RESTARTING, task=[*taking, LIBRARY]) == "broker"

@@ -14,12 +14,15 @@ from tests.unit.worker.test_source_task import Rig
 
 from penstock.api import SourceRecord
 from penstock.errors import ConnectException
-from penstock.kafka.producers import producer_for
+from penstock.kafka.client_settings import producer_settings
+from penstock.kafka.column_producer import ColumnProducer
+from penstock.kafka.column_settings import ColumnSettings
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.session import SparkRuntime
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
-from penstock.worker.source_task import SourceTaskRunner, SourceTaskSettings
+from penstock.worker.source_services import SourceTaskSettings
+from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.waiting import Hints, Waiting, stacks, task_waiting
 
 REGISTRY_CLIENT = """
@@ -54,7 +57,7 @@ def run() -> Iterator[Run]:
             ConnectorTaskId("c", 0),
             rig.task,
             {},
-            SourceTaskSettings(rig.limits, rig.interval_s, rig.timeout_s),
+            SourceTaskSettings(rig.limits, rig.timeout_s),
             replace(rig.services, **services),
             rig.on_state,
             paused=False,
@@ -110,9 +113,9 @@ def test_a_poll_that_blocks_is_user_code_since_then(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [True, False], ids=["columns", "librdkafka"])
-def test_a_kafka_that_does_not_answer_is_the_broker(run: Run, columns: bool) -> None:
-    producer = producer_for({"bootstrap.servers": "127.0.0.1:1"}, name="c-0", columns=columns)
+def test_a_kafka_that_does_not_answer_is_the_broker(run: Run) -> None:
+    client = producer_settings({"bootstrap.servers": "127.0.0.1:1"}, {}, client_id="c-0")
+    producer = ColumnProducer(ColumnSettings.of(client), name="c-0")
     try:
         run(one_record, producer=producer)
         becomes("broker")

@@ -1,11 +1,14 @@
 """The directory source: the lines of all files in watched directories, shared among tasks.
 
-Main types: `DirectorySourceConnector`, which watches from a thread of its own and follows its tasks through their
-offsets, and `DirectorySourceTask`. An example of a connector that needs KIP-131; written against the public API.
+Start from:
 
-`settings` has the settings; `planning` the decisions (what is to be read, who reads it, who is stuck), pure functions
-and small classes with an injected clock; `scanning` lists directories; `monitor` is the connector's thread; `tail`
-and `task` read.
+- ``DirectorySourceConnector`` (``connector``) and ``DirectorySourceTask`` (``task``): what the worker runs.
+- ``DirectoryMonitor`` (``monitor``): the connector's own thread, which follows directories and committed offsets and
+  asks for other task configurations.
+- ``FileTracker``, ``assign``, ``StallWatch`` (``planning``): what is to be read, who reads it, who is stuck; pure.
+
+``settings`` has the settings, ``scanning`` lists directories, ``tail`` reads one file. It is an example of a connector
+that needs KIP-131, written against the public API; lines are split by ``penstock.connectors.file``.
 """
 
 from penstock.connectors.directory.connector import DirectorySourceConnector

@@ -20,12 +20,8 @@ from penstock.connectors.directory.planning import (
 )
 from penstock.connectors.directory.scanning import scan_directories
 from penstock.connectors.directory.settings import (
-    CONFIG,
-    FILE_PATTERN_CONFIG,
-    IDLE_CONFIG,
-    STALL_TIMEOUT_CONFIG,
     TASK_FILES_CONFIG,
-    Settings,
+    DirectorySourceConfig,
     TaskFiles,
     encode_files,
     stall_fault,
@@ -55,9 +51,9 @@ class DirectorySourceConnector(SourceConnector):
             ConfigException: the settings are wrong.
         """
         self.stop()
-        settings = Settings.parse(props)
+        config = DirectorySourceConfig.parse(props)
         self._props = dict(props)
-        self._monitor = DirectoryMonitor(settings, self.context(), self._assignment)
+        self._monitor = DirectoryMonitor(config, self.context(), self._assignment)
         self._monitor.start()
 
     def task_class(self) -> type[Task]:
@@ -84,24 +80,24 @@ class DirectorySourceConnector(SourceConnector):
 
     def config(self) -> ConfigDef:
         """The settings."""
-        return CONFIG
+        return DirectorySourceConfig.definition()
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
         """Checks each setting, and that the times fit together."""
         checked = super().validate(connector_configs)
         values = {value.name: value for value in checked.config_values}
-        fault = stall_fault(values[IDLE_CONFIG].value, values[STALL_TIMEOUT_CONFIG].value)
+        fault = stall_fault(values["idle.ms"].value, values["stall.timeout.ms"].value)
         if fault is not None:
-            values[STALL_TIMEOUT_CONFIG].add_error_message(f"{STALL_TIMEOUT_CONFIG} {fault}")
+            values["stall.timeout.ms"].add_error_message(f"stall.timeout.ms {fault}")
         return checked
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says which directories are missing or cannot be read, and that none of them has a file."""
-        settings, complaints = Settings.parse(props), dict[str, str]()
-        scan = scan_directories(settings, complaints.__setitem__)
+        config, complaints = DirectorySourceConfig.parse(props), dict[str, str]()
+        scan = scan_directories(config, complaints.__setitem__)
         if complaints:
             return [text.partition(". ")[0] for text in complaints.values()]
-        none = f"no file in {', '.join(settings.directories)} matches {FILE_PATTERN_CONFIG}={settings.pattern}"
+        none = f"no file in {', '.join(config.paths)} matches file.pattern={config.file_pattern}"
         return [] if scan.files else [none]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:

@@ -25,12 +25,12 @@ from penstock.connectors.directory.planning import (
     parse_offset,
 )
 from penstock.connectors.directory.scanning import scan_directories
-from penstock.connectors.directory.settings import Settings
+from penstock.connectors.directory.settings import DirectorySourceConfig
 from penstock.errors import ConnectException, IllegalWorkerStateException
 
 log = logging.getLogger(__name__)
 
-Scanner = Callable[[Settings, Callable[[str, str], None]], Scan]
+Scanner = Callable[[DirectorySourceConfig, Callable[[str, str], None]], Scan]
 
 # The connector's thread waits so long for the first look, and so long for the monitor to end.
 FIRST_LOOK_S, END_S = 10.0, 3.0
@@ -58,7 +58,7 @@ class DirectoryMonitor:
     """Watches directories for one connector.
 
     Args:
-        settings: what to watch.
+        config: what to watch.
         context: the connector's; asked for offsets, and for reconfigurations and restarts.
         assignment: what the tasks were given before, so that files stay where they are.
         scanner: looks at the directories.
@@ -69,19 +69,19 @@ class DirectoryMonitor:
 
     def __init__(
         self,
-        settings: Settings,
+        config: DirectorySourceConfig,
         context: SourceConnectorContext,
         assignment: Assignment,
         *,
         scanner: Scanner = scan_directories,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings = settings
+        self._config = config
         self._context = context
         self._scanner = scanner
         self._clock = clock
-        self._tracker = FileTracker(settings.idle_s)
-        self._watch = StallWatch(settings.stall_timeout_s)
+        self._tracker = FileTracker(config.idle_ms / 1000)
+        self._watch = StallWatch(config.stall_timeout_ms / 1000)
         self._complaints: dict[str, str] = {}
         self._stopping = threading.Event()
         # In a copy of the connector's context, so that log lines name the connector.
@@ -111,7 +111,7 @@ class DirectoryMonitor:
         if self._thread.is_alive():
             log.warning(
                 "The thread that watches %s hangs in a call to the storage; it ends when the storage answers",
-                ", ".join(self._settings.directories),
+                ", ".join(self._config.paths),
             )
 
     def plan(self, max_tasks: int) -> Assignment:
@@ -136,7 +136,7 @@ class DirectoryMonitor:
                 self.look()
             except IllegalWorkerStateException as error:
                 if not self._stopping.is_set():
-                    log.info("No longer watching %s: %s", ", ".join(self._settings.directories), error)
+                    log.info("No longer watching %s: %s", ", ".join(self._config.paths), error)
                 return
             except ConnectException as error:
                 self._complain("", f"Cannot read the committed offsets, trying again: {error}")
@@ -144,7 +144,7 @@ class DirectoryMonitor:
                 if not self._stopping.is_set():
                     self._context.raise_error(error)
                 return
-            self._stopping.wait(self._settings.scan_interval_s)
+            self._stopping.wait(self._config.scan_interval_ms / 1000)
 
     def look(self) -> None:
         """Looks at the directories and offsets once, and asks the worker for what follows.
@@ -153,7 +153,7 @@ class DirectoryMonitor:
             ConnectException: the offsets cannot be read.
         """
         complaints: dict[str, str] = {}
-        scan = self._scanner(self._settings, complaints.__setitem__)
+        scan = self._scanner(self._config, complaints.__setitem__)
         for place, message in complaints.items():
             self._complain(place, message)
         paths = self._tracker.undecided(scan)
@@ -176,7 +176,7 @@ class DirectoryMonitor:
             log.warning(
                 "Tasks %s have files to read but committed no new offset for %.1f s; restarting them",
                 ", ".join(map(str, stalled)),
-                self._settings.stall_timeout_s,
+                self._config.stall_timeout_ms / 1000,
             )
             self._context.restart_tasks(stalled)
 

@@ -11,21 +11,21 @@ import stat
 from collections.abc import Callable
 
 from penstock.connectors.directory.planning import FileState, Scan
-from penstock.connectors.directory.settings import Settings
+from penstock.connectors.directory.settings import DirectorySourceConfig
 
 
-def scan_directories(settings: Settings, complain: Callable[[str, str], None]) -> Scan:
+def scan_directories(config: DirectorySourceConfig, complain: Callable[[str, str], None]) -> Scan:
     """Lists the files that match.
 
     Args:
-        settings: where and what to look for.
+        config: where and what to look for.
         complain: told what cannot be read: the path, and a message for the log.
     """
     files: dict[str, FileState] = {}
     unreadable: set[str] = set()
     listed: set[str] = set()
     failed: set[str] = set()
-    waiting = list(reversed(settings.directories))
+    waiting = list(reversed(config.paths))
     while waiting:
         directory = waiting.pop()
         if directory in listed or directory in failed:
@@ -33,7 +33,7 @@ def scan_directories(settings: Settings, complain: Callable[[str, str], None]) -
         try:
             entries = _entries(directory)
         except OSError as error:
-            if directory not in settings.directories and isinstance(error, FileNotFoundError):
+            if directory not in config.paths and isinstance(error, FileNotFoundError):
                 continue  # removed between the listing of its parent and now
             failed.add(directory)
             complain(
@@ -44,9 +44,9 @@ def scan_directories(settings: Settings, complain: Callable[[str, str], None]) -
             continue
         listed.add(directory)
         for entry in entries:
-            if settings.recursive and _is_subdirectory(entry):
+            if config.recursive and _is_subdirectory(entry):
                 waiting.append(entry.path)
-            elif _matches(entry.name, settings.pattern):
+            elif _matches(entry.name, config.file_pattern):
                 state = _state(entry.path, complain)
                 if isinstance(state, FileState):
                     files[entry.path] = state

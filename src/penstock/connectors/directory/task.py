@@ -19,7 +19,7 @@ from penstock.connectors.directory.planning import (
     SIZE_FIELD,
     parse_offset,
 )
-from penstock.connectors.directory.settings import TASK_FILES_CONFIG, Settings, decode_files
+from penstock.connectors.directory.settings import TASK_FILES_CONFIG, DirectorySourceConfig, decode_files
 from penstock.connectors.directory.tail import FileTail, Piece
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException
@@ -54,8 +54,9 @@ class DirectorySourceTask(FrameSourceTask):
         Raises:
             ConnectException: the offsets cannot be read, or the configuration is not of the connector's making.
         """
-        settings = Settings.parse(props)
-        self._topic = settings.topic
+        config = DirectorySourceConfig.parse(props)
+        self._topic = config.topic
+        idle_s, look_s = config.idle_ms / 1000, config.scan_interval_ms / 1000
         files = decode_files(props.get(TASK_FILES_CONFIG))
         reader = self.context.offset_storage_reader()
         offsets = reader.offsets([{FILENAME_FIELD: path} for path in files.paths])
@@ -63,7 +64,7 @@ class DirectorySourceTask(FrameSourceTask):
             committed = parse_offset(path, offset)
             if committed is not None and committed == files.stale.get(path):
                 committed = None
-            self._tails.append(FileTail(path, committed, idle_s=settings.idle_s, look_s=settings.scan_interval_s))
+            self._tails.append(FileTail(path, committed, idle_s=idle_s, look_s=look_s))
 
     def poll(self) -> SourceFrame | None:
         """The next lines of the next file that has some; waits up to a second."""

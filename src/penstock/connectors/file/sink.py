@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,20 +25,20 @@ from penstock.api import (
     TopicPartition,
     ValueForm,
 )
-from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.config import AbstractConfig, ConfigDef, Importance, setting
 from penstock.errors import ConnectException
 
 log = logging.getLogger(__name__)
 
-FILE_CONFIG = "file"
 
-CONFIG = ConfigDef().define(
-    FILE_CONFIG,
-    ConfigType.STRING,
-    default=None,
-    importance=Importance.HIGH,
-    doc="The file that lines are appended to. Without it, they go to standard output.",
-)
+class FileStreamSinkConfig(AbstractConfig):
+    """The settings of the file sink."""
+
+    file: str | None = setting(
+        default=None,
+        importance=Importance.HIGH,
+        doc="The file that lines are appended to. Without it, they go to standard output.",
+    )
 
 
 class FileStreamSinkConnector(SinkConnector):
@@ -51,7 +52,7 @@ class FileStreamSinkConnector(SinkConnector):
 
     def start(self, props: Mapping[str, str]) -> None:
         """Takes the settings."""
-        CONFIG.parse(props)
+        FileStreamSinkConfig.parse(props)
         self._props = dict(props)
 
     def task_class(self) -> type[Task]:
@@ -67,7 +68,7 @@ class FileStreamSinkConnector(SinkConnector):
 
     def config(self) -> ConfigDef:
         """`file`."""
-        return CONFIG
+        return FileStreamSinkConfig.definition()
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
         """Any offsets do: consumer offsets are the only position this connector has."""
@@ -77,6 +78,7 @@ class FileStreamSinkConnector(SinkConnector):
 class FileStreamSinkTask(FrameSinkTask):
     """Appends the text of each value and a line feed."""
 
+    java_name: ClassVar[str] = "org.apache.kafka.connect.file.FileStreamSinkTask"
     value_form = ValueForm.TEXT
 
     def __init__(self) -> None:
@@ -91,7 +93,7 @@ class FileStreamSinkTask(FrameSinkTask):
         Raises:
             ConnectException: the file cannot be opened or made.
         """
-        path = props.get(FILE_CONFIG) or None
+        path = FileStreamSinkConfig.parse(props).file or None
         self._path = path
         if path is None:
             sys.stdout.flush()

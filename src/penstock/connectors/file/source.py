@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -19,43 +20,36 @@ from penstock.api import (
     SourceFrame,
     Task,
 )
-from penstock.config import ConfigDef, ConfigType, Importance, NonEmptyString
+from penstock.config import AbstractConfig, ConfigDef, Importance, NonEmptyString, setting
 from penstock.connectors.file.reader import Chunk, LineReader, unreadable
 from penstock.connectors.file.watch import FileWatch, mark_of
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException
 
-FILE_CONFIG = "file"
-TOPIC_CONFIG = "topic"
-BATCH_SIZE_CONFIG = "batch.size"
 FILENAME_FIELD = "filename"
 POSITION_FIELD = "position"
 
-CONFIG = (
-    ConfigDef()
-    .define(
-        FILE_CONFIG,
-        ConfigType.STRING,
+
+class FileStreamSourceConfig(AbstractConfig):
+    """The settings of the file source."""
+
+    file: str | None = setting(
         default=None,
         importance=Importance.HIGH,
         doc="The file to read, line by line. Without it, standard input is read.",
     )
-    .define(
-        TOPIC_CONFIG,
-        ConfigType.STRING,
+    topic: str = setting(
         validator=NonEmptyString(),
         importance=Importance.HIGH,
         doc="The topic that the lines are written to.",
     )
-    .define(
-        BATCH_SIZE_CONFIG,
-        ConfigType.INT,
+    batch_size: int = setting(
         default=2000,
         importance=Importance.LOW,
         doc="At most so many lines are returned by one poll. Where it is not set, a poll returns all the lines of a "
         "chunk of the file.",
     )
-)
+
 
 # A file that was written to a moment ago is looked at often; idle ones are watched for all tasks together.
 LOOK_WAIT_S, BUSY_FOR_S = 0.005, 1.0
@@ -74,7 +68,7 @@ class FileStreamSourceConnector(SourceConnector):
 
     def start(self, props: Mapping[str, str]) -> None:
         """Takes the settings; nothing runs in the background."""
-        CONFIG.parse(props)
+        FileStreamSourceConfig.parse(props)
         self._props = dict(props)
 
     def task_class(self) -> type[Task]:
@@ -90,16 +84,16 @@ class FileStreamSourceConnector(SourceConnector):
 
     def config(self) -> ConfigDef:
         """`file`, `topic`, `batch.size`."""
-        return CONFIG
+        return FileStreamSourceConfig.definition()
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the file is missing, or cannot be read."""
-        path = props.get(FILE_CONFIG)
+        path = props.get("file")
         return [] if not path else unreadable(path)
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """Positions in a file can be found again, those of standard input can not."""
-        return ExactlyOnceSupport.SUPPORTED if props.get(FILE_CONFIG) else ExactlyOnceSupport.UNSUPPORTED
+        return ExactlyOnceSupport.SUPPORTED if props.get("file") else ExactlyOnceSupport.UNSUPPORTED
 
     def alter_offsets(
         self,
@@ -111,9 +105,9 @@ class FileStreamSourceConnector(SourceConnector):
         Raises:
             ConnectException: standard input is read, or an offset is not a position in a file.
         """
-        if not props.get(FILE_CONFIG):
+        if not props.get("file"):
             raise ConnectException(
-                f"Offsets cannot be modified if the '{FILE_CONFIG}' configuration is unspecified. This is because "
+                "Offsets cannot be modified if the 'file' configuration is unspecified. This is because "
                 "stdin is used for input and offsets are not tracked."
             )
         for partition, offset in offsets.items():
@@ -143,6 +137,8 @@ class FileStreamSourceTask(FrameSourceTask):
     Offsets: `{"filename": path}` -> `{"position": bytes up to the end of the line}`.
     """
 
+    java_name: ClassVar[str] = "org.apache.kafka.connect.file.FileStreamSourceTask"
+
     def __init__(self) -> None:
         self._reader: LineReader | None = None
         self._rest: Chunk | None = None
@@ -159,13 +155,12 @@ class FileStreamSourceTask(FrameSourceTask):
         Raises:
             ConnectException: the committed offset is not one of ours.
         """
-        values = CONFIG.parse(props)
-        path = str(values[FILE_CONFIG]) if values[FILE_CONFIG] else None
+        config = FileStreamSourceConfig.parse(props)
+        path = config.file or None
         self._path = path
-        self._topic = str(values[TOPIC_CONFIG])
-        batch_size = values[BATCH_SIZE_CONFIG]
-        if BATCH_SIZE_CONFIG in props and isinstance(batch_size, int):
-            self._max_lines = max(1, batch_size)
+        self._topic = config.topic
+        if "batch.size" in props:
+            self._max_lines = max(1, config.batch_size)
         self._partition = {FILENAME_FIELD: path}
         self._reader = LineReader(path, self._committed_position(path))
 

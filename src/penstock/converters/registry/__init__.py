@@ -1,11 +1,16 @@
 """Converters that keep their schemas in a schema registry, in the wire format of Confluent's serializers.
 
-``base`` is what they share, ``settings`` what users set, ``client`` all that knows the registry, ``wire`` the bytes
-around a message. A format is one class, such as ``avro.AvroConverter``.
+Start from:
 
-They are plain record-wise converters: Spark reads and writes none of these formats without jars that it does not come
-with, and the schema of a message is known by its id alone. Schemas are compiled once for each id, so that a message
-costs no look-up and no parsing.
+- ``RegistryConverter`` (``base``): what all of them share: which subject and id, what is remembered, what null means.
+- ``AvroConverter`` (``avro``), ``JsonSchemaConverter`` (``json_schema``), ``ProtobufConverter`` (``protobuf``): a class
+  for each format; modules that begin with its name are its parts.
+- ``RegistryClient`` (``client``): all that knows the registry; ``RegistryConfig`` (``settings``): what users set;
+  ``frame``, ``unframe`` (``wire``): the bytes around a message.
+
+They are plain converters, record by record: Spark reads and writes none of these formats without jars that it does not
+come with, and the schema of a message is known by its id alone. Schemas are compiled once for each id, so that a
+message costs no look-up and no parsing. The converters that are Spark columns are in ``penstock.converters``.
 
 Needs the extra ``penstock[registry]``; importing these modules does not.
 

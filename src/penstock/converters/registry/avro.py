@@ -15,7 +15,6 @@ import io
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from penstock.config import ConfigDef, ConfigType, Importance
 from penstock.converters.registry.avro_names import AvroOptions
 from penstock.converters.registry.avro_schema_reading import connect_schema
 from penstock.converters.registry.avro_schema_writing import avro_text
@@ -24,37 +23,13 @@ from penstock.converters.registry.avro_value_reading import Convert, reader
 from penstock.converters.registry.avro_value_writing import writer
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
-from penstock.converters.registry.settings import define_registry
+from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException
 
-_AVRO: Final = "Avro"
-CONFIG: Final = (
-    define_registry()
-    .define(
-        "enhanced.avro.schema.support",
-        ConfigType.BOOLEAN,
-        default=False,
-        doc="Write enums that were read as enums again, and call the parts of unions by their full names.",
-        group=_AVRO,
-    )
-    .define(
-        "connect.meta.data",
-        ConfigType.BOOLEAN,
-        default=True,
-        importance=Importance.LOW,
-        doc="Keep the name, version, documentation, parameters and default of Connect schemas in the Avro schema.",
-        group=_AVRO,
-    )
-    .define(
-        "ignore.default.for.nullables",
-        ConfigType.BOOLEAN,
-        default=False,
-        importance=Importance.LOW,
-        doc="Write null for an optional field that is null, and not its default.",
-        group=_AVRO,
-    )
-)
+
+class AvroConverterConfig(AvroOptions, RegistryConfig):
+    """The settings of ``AvroConverter``."""
 
 
 class AvroCodec:
@@ -161,18 +136,18 @@ def _compiled(found: AvroType) -> Any:
         raise DataException(f"The Avro schema {found.shown} cannot be used: {error}") from error
 
 
-class AvroConverter(RegistryConverter[AvroCodec]):
+class AvroConverter(RegistryConverter[AvroCodec, AvroConverterConfig]):
     """Avro, with schemas in a schema registry."""
 
     java_name: ClassVar[str] = "io.confluent.connect.avro.AvroConverter"
     format: ClassVar[str] = "AVRO"
-    definition: ClassVar[ConfigDef] = CONFIG
 
     def __init__(self) -> None:
-        super().__init__()
-        self._options = AvroOptions()
+        super().__init__(AvroConverterConfig)
+        self._options: AvroOptions = AvroOptions()
 
-    def open(self, values: Mapping[str, object]) -> None:
+    def open(self, settings: AvroConverterConfig) -> None:
+        """See ``RegistryConverter``. Raises ``ConfigException`` without the extra ``penstock[registry]``."""
         try:
             from fastavro import read
         except ImportError as error:
@@ -180,22 +155,22 @@ class AvroConverter(RegistryConverter[AvroCodec]):
         for kind in ("long", "double"):
             # Python has one whole number and one float: the wider of two in a union says that it is.
             read.LOGICAL_READERS[f"{kind}-{WIDE}"] = _TELLING[kind]
-        self._options = AvroOptions(
-            enhanced=bool(values["enhanced.avro.schema.support"]),
-            metadata=bool(values["connect.meta.data"]),
-            null_stays=bool(values["ignore.default.for.nullables"]),
-        )
+        self._options = settings
 
     def describe(self, schema: Schema | None) -> SchemaText:
+        """See ``RegistryConverter``."""
         return SchemaText(self.format, avro_text(schema, self._options))
 
     def parse(self, text: SchemaText, version: int | None) -> AvroCodec:
+        """See ``RegistryConverter``."""
         return AvroCodec(read_avro(text), self._options, version)
 
     def encode(self, codec: AvroCodec, schema: Schema | None, value: object) -> bytes:
+        """See ``RegistryConverter``."""
         return codec.encode(schema, value)
 
     def decode(self, codec: AvroCodec, payload: bytes, where: str) -> SchemaAndValue:
+        """See ``RegistryConverter``."""
         return codec.decode(payload, where)
 
 

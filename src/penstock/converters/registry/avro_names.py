@@ -7,8 +7,9 @@ Source: io.confluent.connect.avro.AvroData, AvroDataConfig.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from penstock.config import AbstractConfig, Importance, setting
 
 NAMESPACE: Final = "io.confluent.connect.avro"
 DEFAULT_NAME: Final = "ConnectDefault"
@@ -53,19 +54,29 @@ def anything() -> dict[str, Any]:
     return {"type": "record", "name": "Anything", "namespace": NAMESPACE, "fields": fields}
 
 
-@dataclass(frozen=True)
-class AvroOptions:
-    """How schemas are converted.
+class AvroOptions(AbstractConfig):
+    """How schemas are converted."""
 
-    Attributes:
-        enhanced: ``enhanced.avro.schema.support``: enums are written as enums, union fields have full names.
-        metadata: ``connect.meta.data``: docs, versions, parameters and defaults of Connect go into the Avro schema.
-        null_stays: ``ignore.default.for.nullables``: null is written, and not the default of its field.
-    """
-
-    enhanced: bool = False
-    metadata: bool = True
-    null_stays: bool = False
+    enhanced: bool = setting(
+        "enhanced.avro.schema.support",
+        default=False,
+        doc="Write enums that were read as enums again, and call the parts of unions by their full names.",
+        group="Avro",
+    )
+    metadata: bool = setting(
+        "connect.meta.data",
+        default=True,
+        importance=Importance.LOW,
+        doc="Keep the name, version, documentation, parameters and default of Connect schemas in the Avro schema.",
+        group="Avro",
+    )
+    null_stays: bool = setting(
+        "ignore.default.for.nullables",
+        default=False,
+        importance=Importance.LOW,
+        doc="Write null for an optional field that is null, and not its default.",
+        group="Avro",
+    )
 
 
 def short_name(full: str) -> str:

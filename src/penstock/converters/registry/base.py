@@ -19,12 +19,7 @@ from penstock.api import Converter
 from penstock.config import ConfigDef
 from penstock.converters.registry.client import RegistryClient, SchemaText, TextForm
 from penstock.converters.registry.memory import Memory
-from penstock.converters.registry.settings import (
-    RECORD_NAME,
-    TOPIC_NAME,
-    RegistrySettings,
-    read_settings,
-)
+from penstock.converters.registry.settings import RECORD_NAME, TOPIC_NAME, RegistryConfig
 from penstock.converters.registry.wire import frame, unframe
 from penstock.converters.settings import TYPE_CONFIG, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
@@ -40,6 +35,7 @@ class Codec(Protocol):
 
 
 C = TypeVar("C", bound=Codec)
+S = TypeVar("S", bound=RegistryConfig)
 
 
 @dataclass(frozen=True)
@@ -55,10 +51,13 @@ class _Writer(Generic[C]):
     codec: C
 
 
-class RegistryConverter(Converter, Generic[C]):
+class RegistryConverter(Converter, Generic[C, S]):
     """Base of the converters with a schema registry.
 
-    A format defines ``format``, ``definition`` and the hooks:
+    Args:
+        kind: The format's settings.
+
+    A format defines ``format`` and the hooks:
 
     - ``describe(schema)``: the text to register for a Connect schema (None = schemaless values);
     - ``parse(text, version)``: compiles a registered schema, once for each id;
@@ -74,19 +73,19 @@ class RegistryConverter(Converter, Generic[C]):
     format: ClassVar[str]
     #: The form that schemas are wanted in, where registries have several; None = as they are.
     text_form: ClassVar[TextForm | None] = None
-    #: All settings: those of ``define_registry`` and the format's own.
-    definition: ClassVar[ConfigDef]
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[S]) -> None:
+        self._kind = kind
         self._client: RegistryClient | None = None
-        self._settings: RegistrySettings | None = None
+        self._settings: S | None = None
         self._is_key = False
         self._side = "value"
+        self._latest_ttl_s: float | None = None
         self._remember(1, 0)
 
     # ------------------------------------------------------------------ hooks
-    def open(self, values: Mapping[str, object]) -> None:
-        """Takes the format's own settings; ``values`` are parsed.
+    def open(self, settings: S) -> None:
+        """Takes the format's own settings.
 
         Raises:
             ConfigException: They are wrong, or a package is missing.
@@ -127,17 +126,20 @@ class RegistryConverter(Converter, Generic[C]):
 
     # ------------------------------------------------------------------ Converter
     def config(self) -> ConfigDef:
-        return self.definition
+        """See ``Converter``. The settings of the registry, and the format's own."""
+        return self._kind.definition()
 
     def configure(self, configs: Mapping[str, object], is_key: bool) -> None:
-        values = self.definition.parse({**configs, TYPE_CONFIG: use_of(is_key)})
-        settings = read_settings(values)
-        self.open(values)
+        """See ``Converter``. Asks nothing of the registry; that waits for the first record."""
+        settings = self._kind.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        settings.warn_of_what_has_no_effect()
+        self.open(settings)
         self._client = RegistryClient(settings, self.text_form)
         self._settings = settings
         self._is_key = is_key
         self._side = "key" if is_key else "value"
-        self._remember(settings.cache_size, settings.missing_ttl_s)
+        self._latest_ttl_s = settings.latest_ttl_s
+        self._remember(settings.cache_size, settings.missing_id_cache_ttl_sec)
 
     def _remember(self, size: int, refusal_s: float) -> None:
         clock = time.monotonic
@@ -147,21 +149,23 @@ class RegistryConverter(Converter, Generic[C]):
         self._own: Memory[Schema | None, tuple[SchemaText, C]] = Memory(size, refusal_s, clock)
 
     def close(self) -> None:
+        """See ``Converter``. Closes the client of the registry."""
         if self._client is not None:
             self._client.close()
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
+        """See ``Converter``. An optional null is a tombstone, without a schema."""
         if value is None:
             if schema is None or schema.optional:
                 return None
             raise DataException(f"The {self._side} for topic {topic} is null, and its schema {schema} is not optional")
-        ttl_s = None if self._settings is None else self._settings.latest_ttl_s
-        writer = self._writers.get((topic, schema), lambda: self._writer(topic, schema), ttl_s)
+        writer = self._writers.get((topic, schema), lambda: self._writer(topic, schema), self._latest_ttl_s)
         return frame(writer.id, self.encode(writer.codec, schema, value))
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. The id in the message says which schema it has."""
         if data is None:
             return SchemaAndValue(None, None)
         where = f"the {self._side} of topic {topic}"
@@ -178,7 +182,7 @@ class RegistryConverter(Converter, Generic[C]):
                 f"Schema {schema_id} of {where} is a schema of format {text.format}, not {self.format}: set "
                 f"{self._side}.converter to the converter for {text.format}"
             )
-        name = None if settings.strategies[self._is_key] == TOPIC_NAME else self.parse(text, None).record_name
+        name = None if settings.strategy(self._is_key) == TOPIC_NAME else self.parse(text, None).record_name
         return self.parse(text, client.version_of(self._subject(topic, name), schema_id, where))
 
     def _writer(self, topic: str, schema: Schema | None) -> _Writer[C]:
@@ -191,7 +195,7 @@ class RegistryConverter(Converter, Generic[C]):
             return _Writer(settings.use_id, self.parse(text, None))
         own, codec = self._own.get(schema, lambda: self._described(schema))
         subject = self._subject(topic, codec.record_name)
-        if settings.auto_register:
+        if settings.auto_register_schemas:
             return _Writer(client.register(subject, own, where), codec)
         if not settings.use_latest:
             return _Writer(client.look_up(subject, own, where), codec)
@@ -204,7 +208,11 @@ class RegistryConverter(Converter, Generic[C]):
     def _latest_writer(self, subject: str, own: SchemaText, where: str) -> _Writer[C]:
         client, settings = self._configured()
         latest = client.latest(subject, where)
-        if settings.latest_strict and latest.schema != own and not client.is_compatible(subject, own, where):
+        if (
+            settings.latest_compatibility_strict
+            and latest.schema != own
+            and not client.is_compatible(subject, own, where)
+        ):
             raise DataException(
                 f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
                 f"{latest.version}. Register a newer one, or set {self._side}.converter.latest.compatibility.strict="
@@ -214,7 +222,7 @@ class RegistryConverter(Converter, Generic[C]):
 
     def _subject(self, topic: str, record_name: str | None) -> str:
         _, settings = self._configured()
-        strategy = settings.strategies[self._is_key]
+        strategy = settings.strategy(self._is_key)
         if strategy == TOPIC_NAME:
             return f"{topic}-{self._side}"
         if record_name is None:
@@ -224,7 +232,7 @@ class RegistryConverter(Converter, Generic[C]):
             )
         return record_name if strategy == RECORD_NAME else f"{topic}-{record_name}"
 
-    def _configured(self) -> tuple[RegistryClient, RegistrySettings]:
+    def _configured(self) -> tuple[RegistryClient, S]:
         if self._client is None or self._settings is None:
             raise ConfigException(f"{type(self).__name__} is used before it was configured")
         return self._client, self._settings

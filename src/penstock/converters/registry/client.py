@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.converters.registry.memory import LASTING, Memory
-from penstock.converters.registry.settings import RegistrySettings
+from penstock.converters.registry.settings import RegistryConfig
 from penstock.errors import ConfigException, DataException, RetriableException
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class RegistryClient:
 
     def __init__(
         self,
-        settings: RegistrySettings,
+        settings: RegistryConfig,
         form: TextForm | None = None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
@@ -150,7 +150,7 @@ class RegistryClient:
         self._jitter = jitter
         self._closed = threading.Event()
         self._outage: _Outage | None = None
-        size, refusal_s = settings.cache_size, settings.missing_ttl_s
+        size, refusal_s = settings.cache_size, settings.missing_id_cache_ttl_sec
         self._by_id: Memory[int, SchemaText] = Memory(size, refusal_s, clock)
         self._references: Memory[tuple[str, int], SchemaText] = Memory(size, refusal_s, clock)
         self._client = _connect(settings)
@@ -198,7 +198,7 @@ class RegistryClient:
             DataException: The registry refuses it, or its subject's rules do (also ConfigException, as in Java).
             RegistryUnavailableException: It does not answer.
         """
-        normalize = self._settings.normalize
+        normalize = self._settings.normalize_schemas
         wire = _to_wire(schema)
         return int(
             self._ask(
@@ -212,7 +212,7 @@ class RegistryClient:
         wire = _to_wire(schema)
         found = self._ask(
             f"the schema of {where} under subject {subject} (auto.register.schemas=false: register it first)",
-            lambda client: client.lookup_schema(subject, wire, self._settings.normalize),
+            lambda client: client.lookup_schema(subject, wire, self._settings.normalize_schemas),
         )
         return int(found.schema_id)
 
@@ -278,7 +278,7 @@ class RegistryClient:
         outage = self._outage
         if outage is not None and self._clock() < outage.asked_again_at:
             raise self._unavailable(what, outage.reason)
-        tries = self._settings.tries if outage is None else 1
+        tries = 1 + self._settings.max_retries if outage is None else 1
         for attempt in range(1, tries + 1):
             began = self._clock()
             try:
@@ -310,7 +310,7 @@ class RegistryClient:
 
     def _pause(self, attempt: int) -> bool:
         """Waits before the next try, for a random part of a time that doubles; False when the converter is closed."""
-        longest = min(self._settings.first_wait_s * 2 ** (attempt - 1), self._settings.longest_wait_s)
+        longest = min(self._settings.retries_wait_ms * 2 ** (attempt - 1), self._settings.retries_max_wait_ms) / 1000
         return not self._closed.wait(longest * self._jitter())
 
     def _unavailable(self, what: str, reason: str) -> RegistryUnavailableException:
@@ -347,8 +347,9 @@ def _to_wire(schema: SchemaText) -> WireSchema:
     return Schema(schema.text, schema.format, references)
 
 
-def _connect(settings: RegistrySettings) -> SchemaRegistryClient:
+def _connect(settings: RegistryConfig) -> SchemaRegistryClient:
     """The client, which tries each address once for each request; repetitions are ours, so that they can be ended."""
+    more = settings.client()
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
@@ -360,6 +361,6 @@ def _connect(settings: RegistrySettings) -> SchemaRegistryClient:
         # Nothing will be checked against the trusted certificates, and reading them takes longer than many requests.
         own["ssl.ca.location"] = False
     try:
-        return SchemaRegistryClient({**own, **settings.client})
+        return SchemaRegistryClient({**own, **more})
     except (ValueError, TypeError, OSError) as error:
         raise ConfigException(f"The schema registry's client cannot be made with its settings: {error}") from error

@@ -9,61 +9,37 @@ Source: io.confluent.connect.json.JsonSchemaConverter, JsonSchemaDataConfig.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from penstock.config import CaseInsensitiveValidString, ConfigDef, ConfigType, Importance
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_text import json_schema_text
-from penstock.converters.registry.settings import define_registry
+from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException
 
 if TYPE_CHECKING:
     from penstock.converters.registry.json_schema_codec import JsonSchemaCodec
 
-_GROUP: Final = "JSON Schema"
+
+class JsonSchemaConverterConfig(JsonSchemaOptions, RegistryConfig):
+    """The settings of ``JsonSchemaConverter``."""
 
 
-def _definition() -> ConfigDef:
-    definition = define_registry()
-    for name, default, doc in (
-        ("object.additional.properties", True, "Whether the schemas of objects allow properties that are not listed."),
-        ("use.optional.for.nonrequired", False, "Whether properties that a schema does not require are optional."),
-        ("flatten.singleton.unions", True, "Whether a oneOf, anyOf or allOf of one schema is read as that schema."),
-        ("generalized.sum.type.support", False, "Give enums and unions names that converters of all formats know."),
-        ("ignore.default.for.nullables", False, "Write a null as null although its field has a default."),
-        ("json.fail.invalid.schema", False, "Whether values that the JSON Schema does not allow (by length, pattern, "
-         "range and the like) are errors."),
-    ):  # fmt: skip
-        definition.define(name, ConfigType.BOOLEAN, default=default, doc=doc, group=_GROUP)
-    return definition.define(
-        "decimal.format",
-        ConfigType.STRING,
-        default="BASE64",
-        validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
-        importance=Importance.LOW,
-        doc="How decimals are written: BASE64 or NUMERIC, in any case. Both are read.",
-        group=_GROUP,
-    )
-
-
-class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec"]):
+class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec", JsonSchemaConverterConfig]):
     """JSON with its schema in the registry."""
 
     java_name: ClassVar[str] = "io.confluent.connect.json.JsonSchemaConverter"
     format: ClassVar[str] = "JSON"
-    definition: ClassVar[ConfigDef] = _definition()
 
     def __init__(self) -> None:
-        super().__init__()
-        self._options = JsonSchemaOptions()
-        self._strict = False
+        super().__init__(JsonSchemaConverterConfig)
+        self._options: JsonSchemaOptions = JsonSchemaOptions()
         self._codec: type[JsonSchemaCodec] | None = None
 
-    def open(self, values: Mapping[str, object]) -> None:
+    def open(self, settings: JsonSchemaConverterConfig) -> None:
+        """See ``RegistryConverter``. Raises ``ConfigException`` without the extra ``penstock[registry]``."""
         try:
             from penstock.converters.registry.json_schema_codec import JsonSchemaCodec
         except ImportError as error:
@@ -71,17 +47,10 @@ class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec"]):
                 f"JsonSchemaConverter needs more packages ({error}): pip install penstock[registry]"
             ) from error
         self._codec = JsonSchemaCodec
-        self._strict = bool(values["json.fail.invalid.schema"])
-        self._options = JsonSchemaOptions(
-            numeric_decimals=str(values["decimal.format"]).upper() == "NUMERIC",
-            additional_properties=bool(values["object.additional.properties"]),
-            optional_unless_required=bool(values["use.optional.for.nonrequired"]),
-            flatten_single_unions=bool(values["flatten.singleton.unions"]),
-            general_sums=bool(values["generalized.sum.type.support"]),
-            ignore_defaults=bool(values["ignore.default.for.nullables"]),
-        )
+        self._options = settings
 
     def describe(self, schema: Schema | None) -> SchemaText:
+        """See ``RegistryConverter``. Values need a schema."""
         if schema is None:
             raise DataException(
                 "JsonSchemaConverter writes values with a schema only, and this one has none; for values without use "
@@ -90,14 +59,17 @@ class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec"]):
         return SchemaText(self.format, json_schema_text(schema, self._options))
 
     def parse(self, text: SchemaText, version: int | None) -> JsonSchemaCodec:
+        """See ``RegistryConverter``."""
         if self._codec is None:
             raise ConfigException("JsonSchemaConverter is used before it was configured")
-        return self._codec(text.text, text.texts(), self._options, version, strict=self._strict)
+        return self._codec(text.text, text.texts(), self._options, version, strict=self._options.fail_invalid)
 
     def encode(self, codec: JsonSchemaCodec, schema: Schema | None, value: object) -> bytes:
+        """See ``RegistryConverter``."""
         if schema is None:
             raise DataException("JsonSchemaConverter writes values with a schema only")
         return codec.encode(schema, value)
 
     def decode(self, codec: JsonSchemaCodec, payload: bytes, where: str) -> SchemaAndValue:
+        """See ``RegistryConverter``."""
         return codec.decode(payload, where)

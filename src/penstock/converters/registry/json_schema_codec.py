@@ -12,12 +12,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from jsonschema import FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import Draft7Validator, validator_for
 
 from penstock.converters.registry.json_schema_criteria import parsed_schema, schemas_by_name
 from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_parsing import connect_schema
+from penstock.converters.registry.json_schema_patterns import with_limits
 from penstock.converters.registry.json_schema_reading import decode, has_decimals, value_reader
 from penstock.converters.registry.json_schema_writing import Convert, encode, value_writer
 from penstock.data import Schema, SchemaAndValue
@@ -48,7 +50,7 @@ class JsonSchemaCodec:
         root = parsed_schema(text, "the schema")
         title = root.get("title") if isinstance(root, dict) else None
         self._title = title if isinstance(title, str) else None
-        self._validator = _validator(root, references) if strict else None
+        self._validator = _validator(root, references, text) if strict else None
         self._writers: dict[Schema, Convert] = {}
         # A schema that Connect has no form of can be written with all the same.
         self._read: Convert | None = None
@@ -112,12 +114,19 @@ class JsonSchemaCodec:
             raise DataException(f"The value cannot be compared with its JSON Schema: {error}") from error
 
 
-def _validator(root: Any, references: Mapping[str, str]) -> Any:
+def _validator(root: Any, references: Mapping[str, str], text: str) -> Any:
     if not isinstance(root, dict | bool):
         raise DataException("The schema is no JSON Schema: it is neither an object nor a boolean")
     kind = validator_for(root, default=Draft7Validator)
     try:
-        kind.check_schema(root)
+        # Formats are left out: patterns are Java's, which Python may not know.
+        kind.check_schema(root, format_checker=FormatChecker(()))
     except SchemaError as error:
         raise DataException(f"The schema is no JSON Schema: {error.message}") from error
-    return kind(root, registry=schemas_by_name(references))
+    every = "".join((text, *references.values()))
+    if "unevaluatedProperties" in every and "patternProperties" in every:
+        raise DataException(
+            "json.fail.invalid.schema=true cannot be had for a JSON Schema with both unevaluatedProperties and "
+            "patternProperties: leave out one of them, or set json.fail.invalid.schema=false"
+        )
+    return with_limits(kind)(root, registry=schemas_by_name(references))

@@ -6,9 +6,10 @@ Source: io.confluent.connect.json.JsonSchemaData, JsonSchemaDataConfig.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, setting
 from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
@@ -31,25 +32,51 @@ GENERAL_UNION_PREFIX: Final = "connect_union_"
 NULL_SYMBOL: Final = "<NULL>"
 
 
-@dataclass(frozen=True)
-class JsonSchemaOptions:
-    """What the settings of a JSON Schema converter say about schemas and values.
+_option: Final = partial(setting, group="JSON Schema")
 
-    Attributes:
-        numeric_decimals: ``decimal.format=NUMERIC``.
-        additional_properties: ``object.additional.properties``: objects may have properties that are not listed.
-        optional_unless_required: ``use.optional.for.nonrequired``.
-        flatten_single_unions: ``flatten.singleton.unions``.
-        general_sums: ``generalized.sum.type.support``.
-        ignore_defaults: ``ignore.default.for.nullables``: a null is written as null whatever the default is.
-    """
 
-    numeric_decimals: bool = False
-    additional_properties: bool = True
-    optional_unless_required: bool = False
-    flatten_single_unions: bool = True
-    general_sums: bool = False
-    ignore_defaults: bool = False
+class JsonSchemaOptions(AbstractConfig):
+    """What the settings of a JSON Schema converter say about schemas and values."""
+
+    additional_properties: bool = _option(
+        "object.additional.properties",
+        default=True,
+        doc="Whether the schemas of objects allow properties that are not listed.",
+    )
+    optional_unless_required: bool = _option(
+        "use.optional.for.nonrequired",
+        default=False,
+        doc="Whether properties that a schema does not require are optional.",
+    )
+    flatten_single_unions: bool = _option(
+        "flatten.singleton.unions",
+        default=True,
+        doc="Whether a oneOf, anyOf or allOf of one schema is read as that schema.",
+    )
+    general_sums: bool = _option(
+        "generalized.sum.type.support",
+        default=False,
+        doc="Give enums and unions names that converters of all formats know.",
+    )
+    ignore_defaults: bool = _option(
+        "ignore.default.for.nullables", default=False, doc="Write a null as null although its field has a default."
+    )
+    fail_invalid: bool = _option(
+        "json.fail.invalid.schema",
+        default=False,
+        doc="Whether values that the JSON Schema does not allow (by length, pattern, range and the like) are errors.",
+    )
+    decimal_format: str = _option(
+        default="BASE64",
+        validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
+        importance=Importance.LOW,
+        doc="How decimals are written: BASE64 or NUMERIC, in any case. Both are read.",
+    )
+
+    @property
+    def numeric_decimals(self) -> bool:
+        """Whether decimals are written as numbers."""
+        return self.decimal_format.upper() == "NUMERIC"
 
     @property
     def enum_parameter(self) -> str:

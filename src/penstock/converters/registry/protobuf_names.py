@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
+from penstock.config import AbstractConfig, setting
 from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
@@ -68,37 +69,40 @@ _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
 
-@dataclass(frozen=True)
-class ProtobufOptions:
-    """What the settings of a Protobuf converter say about schemas and values.
+_off: Final = partial(setting, default=False, group="Protobuf")
+_on: Final = partial(setting, default=True, group="Protobuf")
 
-    Attributes:
-        full_names: ``enhanced.protobuf.schema.support``: names of schemas have their package.
-        scrub_names: ``scrub.invalid.names``.
-        int_for_enums: ``int.for.enums``.
-        optional_for_nullables: ``optional.for.nullables``.
-        optional_for_proto2: ``optional.for.proto2``.
-        wrapper_for_nullables: ``wrapper.for.nullables``.
-        wrapper_for_primitives: ``wrapper.for.raw.primitives``: a wrapper alone is read as what it holds.
-        struct_for_nulls: ``generate.struct.for.nulls``.
-        index_for_unions: ``generate.index.for.unions``.
-        flatten_unions: ``flatten.unions``.
-        general_sums: ``generalized.sum.type.support``.
-        ignore_defaults: ``ignore.default.for.nullables``.
-    """
 
-    full_names: bool = False
-    scrub_names: bool = False
-    int_for_enums: bool = False
-    optional_for_nullables: bool = False
-    optional_for_proto2: bool = True
-    wrapper_for_nullables: bool = False
-    wrapper_for_primitives: bool = True
-    struct_for_nulls: bool = False
-    index_for_unions: bool = True
-    flatten_unions: bool = False
-    general_sums: bool = False
-    ignore_defaults: bool = False
+class ProtobufOptions(AbstractConfig):
+    """What the settings of a Protobuf converter say about schemas and values."""
+
+    full_names: bool = _off("enhanced.protobuf.schema.support", doc="Whether names of schemas have their package.")
+    scrub_names: bool = _off("scrub.invalid.names", doc="Replace what Protobuf does not take in names.")
+    int_for_enums: bool = _off(doc="Whether enums are read as numbers instead of symbols.")
+    optional_for_nullables: bool = _off(
+        doc="Whether optional fields have the word optional, so that a null is told from a zero; fields without it are "
+        "required."
+    )
+    optional_for_proto2: bool = _on(doc="Whether optional counts in proto2 files too.")
+    wrapper_for_nullables: bool = _off(
+        doc="Whether optional fields are wrapper messages, such as google.protobuf.Int32Value."
+    )
+    wrapper_for_primitives: bool = _on(
+        "wrapper.for.raw.primitives", doc="Whether a wrapper message alone is read as the value it holds."
+    )
+    struct_for_nulls: bool = _off(
+        "generate.struct.for.nulls", doc="Whether messages that are not set are read as structs of defaults."
+    )
+    index_for_unions: bool = _on(
+        "generate.index.for.unions", doc="Whether the fields of oneofs have their index in their name."
+    )
+    flatten_unions: bool = _off(doc="Whether the members of oneofs are fields of the struct itself.")
+    general_sums: bool = _off(
+        "generalized.sum.type.support", doc="Give enums and unions names that converters of all formats know."
+    )
+    ignore_defaults: bool = _off(
+        "ignore.default.for.nullables", doc="Write a null as null although its field has a default."
+    )
 
     @property
     def enum_parameter(self) -> str:

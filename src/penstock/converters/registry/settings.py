@@ -1,21 +1,20 @@
 """The settings that all converters with a schema registry share, under Confluent's names.
 
-Main type: ``RegistrySettings``. Main functions: ``define_registry``, ``read_settings``.
+Main type: ``RegistryConfig``, with what follows of the settings for the converter and for its client.
 
-Thread: constants and pure functions.
+Thread: constants and frozen values.
 Source: io.confluent.kafka.serializers.AbstractKafkaSchemaSerDeConfig, SchemaRegistryClientConfig.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, cast
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from penstock.config import ConfigDef, ConfigType, Importance, LambdaValidator, Password, Range, Validator, ValidString
-from penstock.converters.settings import define_type
+from penstock.config import ConfigType, Importance, LambdaValidator, Password, Range, ValidString, setting
+from penstock.converters.settings import ConverterConfig
 from penstock.errors import ConfigException
 
 log = logging.getLogger(__name__)
@@ -25,50 +24,8 @@ RECORD_NAME: Final = "RecordNameStrategy"
 TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
 _STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
 _STRATEGY_PACKAGE: Final = "io.confluent.kafka.serializers.subject."
-_REGISTRY: Final = "Schema Registry"
-_SECURITY: Final = "Schema Registry Security"
-
-
-@dataclass(frozen=True)
-class RegistrySettings:
-    """What was set, as the converter and its client use it.
-
-    Attributes:
-        urls: Where the registry is; the next one is tried when one does not answer.
-        auto_register: Whether new schemas are registered.
-        use_latest: Whether messages are written with the subject's latest schema.
-        latest_strict: Whether the latest schema has to be compatible with that of the data.
-        latest_ttl_s: For how long the latest schema is written with before it is asked for again; None = for ever.
-        use_id: The id of the schema that messages are written with; None = that of the data.
-        normalize: Whether the registry normalizes schemas.
-        strategies: The name of the subject name strategy for keys (True) and for values (False).
-        cache_size: How many schemas are remembered for each use.
-        missing_ttl_s: For how long it is remembered that an id is not there, or that a schema was refused.
-        tries: How often a request is made before an outage is an error of the record.
-        first_wait_s: Longest pause before the second try; doubled for each further one.
-        longest_wait_s: Longest pause of all.
-        client: The security and network settings of the registry's client, by Confluent's names.
-    """
-
-    urls: tuple[str, ...]
-    auto_register: bool
-    use_latest: bool
-    latest_strict: bool
-    latest_ttl_s: float | None
-    use_id: int | None
-    normalize: bool
-    strategies: Mapping[bool, str]
-    cache_size: int
-    missing_ttl_s: float
-    tries: int
-    first_wait_s: float
-    longest_wait_s: float
-    client: Mapping[str, object]
-
-    @property
-    def shown_urls(self) -> str:
-        """The addresses for messages, without passwords."""
-        return ", ".join(without_password(url) for url in self.urls)
+_TLS: Final = "schema.registry.ssl."
+_PEM: Final = "A PEM file; Java key stores and PKCS12 files have to be converted."
 
 
 def without_password(url: str) -> str:
@@ -84,150 +41,10 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{place}"))
 
 
-def define_registry() -> ConfigDef:
-    """A new definition with the settings that are the same for every format."""
-    definition = define_type(ConfigDef())
-    _define_subjects(definition)
-    _define_requests(definition)
-    _define_security(definition)
-    return definition
-
-
-def _define_subjects(definition: ConfigDef) -> None:
-    where = definition.define(
-        "schema.registry.url",
-        ConfigType.LIST,
-        importance=Importance.HIGH,
-        validator=LambdaValidator(_check_urls, "http:// or https:// addresses"),
-        doc="Comma-separated addresses of the schema registry. When one does not answer, the next is asked.",
-        group=_REGISTRY,
-    )
-    for name, default, doc in (
-        ("auto.register.schemas", True, "Register the schema of written data when the subject has it not yet."),
-        ("use.latest.version", False, "Write with the latest schema of the subject instead of the data's own. Needs "
-         "auto.register.schemas=false."),
-        ("latest.compatibility.strict", True, "With use.latest.version: refuse data whose schema the registry finds "
-         "incompatible with the latest one."),
-        ("normalize.schemas", False, "Have the registry normalize schemas that are registered or looked up."),
-    ):  # fmt: skip
-        where.define(name, ConfigType.BOOLEAN, default=default, doc=doc, group=_REGISTRY)
-    where.define(
-        "latest.cache.ttl.sec",
-        ConfigType.LONG,
-        default=-1,
-        importance=Importance.LOW,
-        doc="With use.latest.version: seconds after which the latest schema is asked for again; -1 = never.",
-        group=_REGISTRY,
-    ).define(
-        "use.schema.id",
-        ConfigType.INT,
-        default=-1,
-        doc="Write with the schema of this id. Needs auto.register.schemas=false; -1 = the data's own schema.",
-        group=_REGISTRY,
-    )
-    for side in ("key", "value"):
-        where.define(
-            f"{side}.subject.name.strategy",
-            ConfigType.STRING,
-            default=TOPIC_NAME,
-            validator=LambdaValidator(_check_strategy, f"one of {', '.join(_STRATEGIES)}"),
-            doc=f"The subject that schemas of {side}s are kept under: the topic's name with -{side}, the name of the "
-            "record, or topic and record. Confluent's class names with their package are taken, too.",
-            group=_REGISTRY,
-        )
-    where.define(
-        "schemas.cache.config",
-        ConfigType.INT,
-        default=1000,
-        validator=Range.at_least(1),
-        importance=Importance.LOW,
-        doc="How many schemas are remembered for each direction.",
-        group=_REGISTRY,
-    ).define(
-        "max.schemas.per.subject",
-        ConfigType.INT,
-        default=1000,
-        validator=Range.at_least(1),
-        importance=Importance.LOW,
-        doc="The same under its older name; the smaller one counts.",
-        group=_REGISTRY,
-    )
-
-
-def _define_requests(definition: ConfigDef) -> None:
-    for name, kind, default, doc in (
-        ("missing.id.cache.ttl.sec", ConfigType.LONG, 10, "Seconds for which an unknown id, or a schema that "
-         "was refused, is not asked for again."),
-        ("max.retries", ConfigType.INT, 3, "How often a request is repeated while the registry cannot be reached or "
-         "answers with a server error. After that the record's error is a retriable one: errors.retry.timeout."),
-        ("retries.wait.ms", ConfigType.INT, 1000, "Longest pause before the first repetition; doubled for each one."),
-        ("retries.max.wait.ms", ConfigType.INT, 20000, "Longest pause before any repetition."),
-        ("http.connect.timeout.ms", ConfigType.INT, 10000, "Time for a connection to the registry."),
-        ("http.read.timeout.ms", ConfigType.INT, 10000, "Time for an answer of the registry."),
-    ):  # fmt: skip
-        least = Range.at_least(1 if "timeout" in name else 0)
-        definition.define(
-            name, kind, default=default, validator=least, importance=Importance.LOW, doc=doc, group=_REGISTRY
-        )
-    definition.define(
-        "proxy.host",
-        ConfigType.STRING,
-        default="",
-        importance=Importance.LOW,
-        doc="An HTTP proxy on the way to the registry.",
-        group=_REGISTRY,
-    ).define(
-        "proxy.port",
-        ConfigType.INT,
-        default=-1,
-        importance=Importance.LOW,
-        doc="The port of the proxy.",
-        group=_REGISTRY,
-    )
-
-
-def _define_security(definition: ConfigDef) -> None:
-    pem = "A PEM file; Java key stores and PKCS12 files have to be converted."
-    for name, kind, default, doc in (
-        ("basic.auth.credentials.source", ConfigType.STRING, "URL", "URL (user and password stand in the address) or "
-         "USER_INFO (they are in basic.auth.user.info)."),
-        ("basic.auth.user.info", ConfigType.PASSWORD, "", "user:password"),
-        ("schema.registry.basic.auth.user.info", ConfigType.PASSWORD, "", "The same under its older name."),
-        ("bearer.auth.credentials.source", ConfigType.STRING, "", "STATIC_TOKEN or OAUTHBEARER; empty: none."),
-        ("bearer.auth.token", ConfigType.PASSWORD, "", "The token of STATIC_TOKEN."),
-        ("bearer.auth.logical.cluster", ConfigType.STRING, "", "Sent with a token, for Confluent Cloud."),
-        ("bearer.auth.identity.pool.id", ConfigType.STRING, "", "Sent with a token, for Confluent Cloud."),
-        ("bearer.auth.issuer.endpoint.url", ConfigType.STRING, "", "Where OAUTHBEARER gets its tokens."),
-        ("bearer.auth.client.id", ConfigType.STRING, "", "The client id of OAUTHBEARER."),
-        ("bearer.auth.client.secret", ConfigType.PASSWORD, "", "The client secret of OAUTHBEARER."),
-        ("bearer.auth.scope", ConfigType.STRING, "", "The scope of OAUTHBEARER."),
-        ("schema.registry.ssl.truststore.location", ConfigType.STRING, "", "Certificates to trust. " + pem),
-        ("schema.registry.ssl.truststore.password", ConfigType.PASSWORD, "", "Not needed: PEM certificates have none."),
-        ("schema.registry.ssl.truststore.type", ConfigType.STRING, "PEM", "Not needed: it has to be PEM."),
-        ("schema.registry.ssl.keystore.location", ConfigType.STRING, "", "Key and certificate of this client. " + pem),
-        ("schema.registry.ssl.keystore.password", ConfigType.PASSWORD, "", "Password of the key."),
-        ("schema.registry.ssl.keystore.type", ConfigType.STRING, "PEM", "Not needed: it has to be PEM."),
-        ("schema.registry.ssl.key.password", ConfigType.PASSWORD, "", "Password of the key; wins over the store's."),
-        ("schema.registry.ssl.endpoint.identification.algorithm", ConfigType.STRING, "https", "The host name is always "
-         "compared with the certificate."),
-    ):  # fmt: skip
-        validator: Validator | None = None
-        if name == "basic.auth.credentials.source":
-            validator = LambdaValidator(_check_basic, "URL or USER_INFO")
-        elif name == "bearer.auth.credentials.source":
-            validator = ValidString("", "STATIC_TOKEN", "OAUTHBEARER")
-        elif name.endswith("algorithm"):
-            validator = LambdaValidator(_check_identification, "https")
-        definition.define(
-            name, kind, default=default, validator=validator, importance=Importance.LOW, doc=doc, group=_SECURITY
-        )
-
-
 def _check_urls(name: str, value: object) -> None:
-    urls = cast("list[str]", value)
-    if not urls:
+    if not isinstance(value, list) or not value:
         raise ConfigException(name, "", "The address of a schema registry is missing, such as http://localhost:8081")
-    for url in urls:
+    for url in value:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             shown = without_password(url)
@@ -261,96 +78,229 @@ def _check_identification(name: str, value: object) -> None:
         raise ConfigException(name, value, advice)
 
 
-def read_settings(values: Mapping[str, object]) -> RegistrySettings:
-    """Settings as they are used, from parsed values.
+_setting: Final = partial(setting, group="Schema Registry")
+_low: Final = partial(_setting, importance=Importance.LOW)
+_security: Final = partial(setting, importance=Importance.LOW, group="Schema Registry Security")
+_secret: Final = partial(_security, default=Password(""))
 
-    Raises:
-        ConfigException: A setting that another one needs is missing, or a file cannot be used.
-    """
-    auto = bool(values["auto.register.schemas"])
-    latest = bool(values["use.latest.version"])
-    use_id = cast("int", values["use.schema.id"])
-    for name, wanted in (("use.latest.version", latest), ("use.schema.id", use_id >= 0)):
-        if wanted and auto:
-            # As in Java, where registering wins; many files have both.
-            log.warning("%s has no effect: it needs auto.register.schemas=false, which is true by default", name)
-    ttl = cast("int", values["latest.cache.ttl.sec"])
-    return RegistrySettings(
-        urls=tuple(url.rstrip("/") for url in cast("list[str]", values["schema.registry.url"])),
-        auto_register=auto,
-        use_latest=latest and not auto,
-        latest_strict=bool(values["latest.compatibility.strict"]),
-        latest_ttl_s=float(ttl) if latest and not auto and ttl >= 0 else None,
-        use_id=None if use_id < 0 or auto else use_id,
-        normalize=bool(values["normalize.schemas"]),
-        strategies={
-            True: _strategy(str(values["key.subject.name.strategy"])) or TOPIC_NAME,
-            False: _strategy(str(values["value.subject.name.strategy"])) or TOPIC_NAME,
-        },
-        cache_size=min(cast("int", values["schemas.cache.config"]), cast("int", values["max.schemas.per.subject"])),
-        missing_ttl_s=float(cast("int", values["missing.id.cache.ttl.sec"])),
-        tries=1 + cast("int", values["max.retries"]),
-        first_wait_s=cast("int", values["retries.wait.ms"]) / 1000,
-        longest_wait_s=cast("int", values["retries.max.wait.ms"]) / 1000,
-        client={**_network(values), **_basic(values), **_bearer(values), **_tls(values)},
+
+def _strategy_setting(side: str) -> Any:
+    return _setting(
+        default=TOPIC_NAME,
+        validator=LambdaValidator(_check_strategy, f"one of {', '.join(_STRATEGIES)}"),
+        doc=f"The subject that schemas of {side}s are kept under: the topic's name with -{side}, the name of the "
+        "record, or topic and record. Confluent's class names with their package are taken, too.",
     )
 
 
-def _network(values: Mapping[str, object]) -> dict[str, object]:
-    connect = cast("int", values["http.connect.timeout.ms"]) / 1000
-    read = cast("int", values["http.read.timeout.ms"]) / 1000
+class RegistryConfig(ConverterConfig):
+    """The settings that are the same for every format."""
+
+    schema_registry_url: tuple[str, ...] = _setting(
+        importance=Importance.HIGH,
+        validator=LambdaValidator(_check_urls, "http:// or https:// addresses"),
+        doc="Comma-separated addresses of the schema registry. When one does not answer, the next is asked.",
+    )
+    auto_register_schemas: bool = _setting(
+        default=True, doc="Register the schema of written data when the subject has it not yet."
+    )
+    use_latest_version: bool = _setting(
+        default=False,
+        doc="Write with the latest schema of the subject instead of the data's own. Needs auto.register.schemas=false.",
+    )
+    latest_compatibility_strict: bool = _setting(
+        default=True,
+        doc="With use.latest.version: refuse data whose schema the registry finds incompatible with the latest one.",
+    )
+    normalize_schemas: bool = _setting(
+        default=False, doc="Have the registry normalize schemas that are registered or looked up."
+    )
+    latest_cache_ttl_sec: int = _low(
+        type=ConfigType.LONG,
+        default=-1,
+        doc="With use.latest.version: seconds after which the latest schema is asked for again; -1 = never.",
+    )
+    use_schema_id: int = _setting(
+        default=-1,
+        doc="Write with the schema of this id. Needs auto.register.schemas=false; -1 = the data's own schema.",
+    )
+    key_subject_name_strategy: str = _strategy_setting("key")
+    value_subject_name_strategy: str = _strategy_setting("value")
+    schemas_cache_config: int = _low(
+        default=1000, validator=Range.at_least(1), doc="How many schemas are remembered for each direction."
+    )
+    max_schemas_per_subject: int = _low(
+        default=1000,
+        validator=Range.at_least(1),
+        doc="The same under its older name; the smaller one counts.",
+    )
+    missing_id_cache_ttl_sec: int = _low(
+        type=ConfigType.LONG,
+        default=10,
+        validator=Range.at_least(0),
+        doc="Seconds for which an unknown id, or a schema that was refused, is not asked for again.",
+    )
+    max_retries: int = _low(
+        default=3,
+        validator=Range.at_least(0),
+        doc="How often a request is repeated while the registry cannot be reached or answers with a server error. "
+        "After that the record's error is a retriable one: errors.retry.timeout.",
+    )
+    retries_wait_ms: int = _low(
+        default=1000,
+        validator=Range.at_least(0),
+        doc="Longest pause before the first repetition; doubled for each one.",
+    )
+    retries_max_wait_ms: int = _low(
+        default=20000, validator=Range.at_least(0), doc="Longest pause before any repetition."
+    )
+    http_connect_timeout_ms: int = _low(
+        default=10000, validator=Range.at_least(1), doc="Time for a connection to the registry."
+    )
+    http_read_timeout_ms: int = _low(
+        default=10000, validator=Range.at_least(1), doc="Time for an answer of the registry."
+    )
+    proxy_host: str = _low(default="", doc="An HTTP proxy on the way to the registry.")
+    proxy_port: int = _low(default=-1, doc="The port of the proxy.")
+
+    credentials_source: str = _security(
+        "basic.auth.credentials.source",
+        default="URL",
+        validator=LambdaValidator(_check_basic, "URL or USER_INFO"),
+        doc="URL (user and password stand in the address) or USER_INFO (they are in basic.auth.user.info).",
+    )
+    user_info: Password = _secret("basic.auth.user.info", doc="user:password")
+    older_user_info: Password = _secret("schema.registry.basic.auth.user.info", doc="The same under its older name.")
+    bearer_auth_credentials_source: str = _security(
+        default="",
+        validator=ValidString("", "STATIC_TOKEN", "OAUTHBEARER"),
+        doc="STATIC_TOKEN or OAUTHBEARER; empty: none.",
+    )
+    bearer_auth_token: Password = _secret(doc="The token of STATIC_TOKEN.")
+    bearer_auth_logical_cluster: str = _security(default="", doc="Sent with a token, for Confluent Cloud.")
+    bearer_auth_identity_pool_id: str = _security(default="", doc="Sent with a token, for Confluent Cloud.")
+    bearer_auth_issuer_endpoint_url: str = _security(default="", doc="Where OAUTHBEARER gets its tokens.")
+    bearer_auth_client_id: str = _security(default="", doc="The client id of OAUTHBEARER.")
+    bearer_auth_client_secret: Password = _secret(doc="The client secret of OAUTHBEARER.")
+    bearer_auth_scope: str = _security(default="", doc="The scope of OAUTHBEARER.")
+    truststore_location: str = _security(f"{_TLS}truststore.location", default="", doc=f"Certificates to trust. {_PEM}")
+    truststore_password: Password = _secret(f"{_TLS}truststore.password", doc="Not needed: PEM certificates have none.")
+    truststore_type: str = _security(f"{_TLS}truststore.type", default="PEM", doc="Not needed: it has to be PEM.")
+    keystore_location: str = _security(
+        f"{_TLS}keystore.location", default="", doc=f"Key and certificate of this client. {_PEM}"
+    )
+    keystore_password: Password = _secret(f"{_TLS}keystore.password", doc="Password of the key.")
+    keystore_type: str = _security(f"{_TLS}keystore.type", default="PEM", doc="Not needed: it has to be PEM.")
+    key_password: Password = _secret(f"{_TLS}key.password", doc="Password of the key; wins over the store's.")
+    endpoint_identification_algorithm: str = _security(
+        f"{_TLS}endpoint.identification.algorithm",
+        default="https",
+        validator=LambdaValidator(_check_identification, "https"),
+        doc="The host name is always compared with the certificate.",
+    )
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where the registry is; the next one is tried when one does not answer."""
+        return tuple(url.rstrip("/") for url in self.schema_registry_url)
+
+    @property
+    def shown_urls(self) -> str:
+        """The addresses for messages, without passwords."""
+        return ", ".join(without_password(url) for url in self.urls)
+
+    @property
+    def use_latest(self) -> bool:
+        """Whether messages are written with the subject's latest schema."""
+        return self.use_latest_version and not self.auto_register_schemas
+
+    @property
+    def latest_ttl_s(self) -> float | None:
+        """For how long the latest schema is written with before it is asked for again; None = for ever."""
+        return float(self.latest_cache_ttl_sec) if self.use_latest and self.latest_cache_ttl_sec >= 0 else None
+
+    @property
+    def use_id(self) -> int | None:
+        """The id of the schema that messages are written with; None = that of the data."""
+        return None if self.use_schema_id < 0 or self.auto_register_schemas else self.use_schema_id
+
+    def strategy(self, is_key: bool) -> str:
+        """The name of the subject name strategy for keys or for values."""
+        return _strategy(self.key_subject_name_strategy if is_key else self.value_subject_name_strategy) or TOPIC_NAME
+
+    @property
+    def cache_size(self) -> int:
+        """How many schemas are remembered for each use."""
+        return min(self.schemas_cache_config, self.max_schemas_per_subject)
+
+    def warn_of_what_has_no_effect(self) -> None:
+        """Logs what another setting rules out; as in Java, where registering wins, and many files have both."""
+        for name, wanted in (
+            ("use.latest.version", self.use_latest_version),
+            ("use.schema.id", self.use_schema_id >= 0),
+        ):
+            if wanted and self.auto_register_schemas:
+                log.warning("%s has no effect: it needs auto.register.schemas=false, which is true by default", name)
+
+    def client(self) -> dict[str, object]:
+        """The security and network settings of the registry's client, by Confluent's names.
+
+        Raises:
+            ConfigException: A setting that another one needs is missing, or a file cannot be used.
+        """
+        return {**_network(self), **_basic(self), **_bearer(self), **_tls(self)}
+
+
+def _network(config: RegistryConfig) -> dict[str, object]:
+    connect, read = config.http_connect_timeout_ms / 1000, config.http_read_timeout_ms / 1000
     # Time for connecting, reading, writing, and for a free connection.
     found: dict[str, object] = {"timeout": (connect, read, read, connect)}
-    if values["proxy.host"]:
-        if cast("int", values["proxy.port"]) <= 0:
-            raise ConfigException("proxy.port", values["proxy.port"], "proxy.host needs it")
-        found["proxy"] = f"http://{values['proxy.host']}:{values['proxy.port']}"
+    if config.proxy_host:
+        if config.proxy_port <= 0:
+            raise ConfigException("proxy.port", config.proxy_port, "proxy.host needs it")
+        found["proxy"] = f"http://{config.proxy_host}:{config.proxy_port}"
     return found
 
 
-def _basic(values: Mapping[str, object]) -> dict[str, object]:
-    if values["basic.auth.credentials.source"] != "USER_INFO":
+def _basic(config: RegistryConfig) -> dict[str, object]:
+    if config.credentials_source != "USER_INFO":
         return {}
-    info = _secret(values, "basic.auth.user.info") or _secret(values, "schema.registry.basic.auth.user.info")
+    info = config.user_info.value or config.older_user_info.value
     if ":" not in info:
         raise ConfigException("basic.auth.user.info must be user:password when basic.auth.credentials.source=USER_INFO")
     return {"basic.auth.user.info": info}
 
 
-def _bearer(values: Mapping[str, object]) -> dict[str, object]:
-    source = str(values["bearer.auth.credentials.source"])
+def _bearer(config: RegistryConfig) -> dict[str, object]:
+    source = config.bearer_auth_credentials_source
     if not source:
         return {}
-    static = source == "STATIC_TOKEN"
-    needed = ["bearer.auth.token"] if static else [
-        "bearer.auth.issuer.endpoint.url", "bearer.auth.client.id", "bearer.auth.client.secret",
-    ]  # fmt: skip
-    found: dict[str, object] = {"bearer.auth.credentials.source": source}
-    for name in needed:
-        text = _secret(values, name)
+    needed = {"bearer.auth.token": config.bearer_auth_token.value} if source == "STATIC_TOKEN" else {
+        "bearer.auth.issuer.endpoint.url": config.bearer_auth_issuer_endpoint_url,
+        "bearer.auth.client.id": config.bearer_auth_client_id,
+        "bearer.auth.client.secret": config.bearer_auth_client_secret.value,
+    }  # fmt: skip
+    for name, text in needed.items():
         if not text:
             raise ConfigException(f"{name} is missing; bearer.auth.credentials.source={source} needs it")
-        found[name] = text
-    if not static:
-        found["bearer.auth.scope"] = str(values["bearer.auth.scope"])
+    found: dict[str, object] = {"bearer.auth.credentials.source": source, **needed}
+    if source == "OAUTHBEARER":
+        found["bearer.auth.scope"] = config.bearer_auth_scope
     # The client wants one, the registries of others than Confluent Cloud do not.
-    found["bearer.auth.logical.cluster"] = str(values["bearer.auth.logical.cluster"])
-    if values["bearer.auth.identity.pool.id"]:
-        found["bearer.auth.identity.pool.id"] = str(values["bearer.auth.identity.pool.id"])
+    found["bearer.auth.logical.cluster"] = config.bearer_auth_logical_cluster
+    if config.bearer_auth_identity_pool_id:
+        found["bearer.auth.identity.pool.id"] = config.bearer_auth_identity_pool_id
     return found
 
 
-def _tls(values: Mapping[str, object]) -> dict[str, object]:
-    prefix = "schema.registry.ssl."
+def _tls(config: RegistryConfig) -> dict[str, object]:
     found: dict[str, object] = {}
-    trust, store = values[prefix + "truststore.location"], values[prefix + "keystore.location"]
-    if trust:
-        found["ssl.ca.location"] = _pem_path(prefix + "truststore.location", str(trust))
-    if store:
-        found["ssl.certificate.location"] = _pem_path(prefix + "keystore.location", str(store))
-        password = _secret(values, prefix + "key.password") or _secret(values, prefix + "keystore.password")
+    if config.truststore_location:
+        found["ssl.ca.location"] = _pem_path(f"{_TLS}truststore.location", config.truststore_location)
+    if config.keystore_location:
+        found["ssl.certificate.location"] = _pem_path(f"{_TLS}keystore.location", config.keystore_location)
         # Always set: without one the library would ask for it on the terminal.
-        found["ssl.key.password"] = password
+        found["ssl.key.password"] = config.key_password.value or config.keystore_password.value
     return found
 
 
@@ -367,8 +317,3 @@ def _pem_path(name: str, path: str) -> str:
         )
         raise ConfigException(name, path, advice)
     return path
-
-
-def _secret(values: Mapping[str, object], name: str) -> str:
-    value = values[name]
-    return value.value if isinstance(value, Password) else str(value)

@@ -1,12 +1,16 @@
-"""The decisions of a group of workers: which worker runs which connector and task, and what a worker does about it.
+"""A herder as a member of a group of workers: rounds, the leader's duties, and what workers ask of each other.
 
-Everything here is a value or a pure function; clock, Kafka and threads are elsewhere. Start from:
+Start from:
 
-- ``Units`` (``units``): the connectors and tasks that a worker runs, or that are to be given or taken.
-- ``connect_protocol``: what members of the group tell each other, as bytes that Java Kafka Connect reads and writes.
-- ``assign_eagerly`` (``eager``) and ``assign`` (``incremental``): the two ways in which a leader deals out the work.
+- ``WorkerCluster`` (``worker_cluster``): what the herder asks and tells of its group; puts the other parts together.
+- ``WorkerGroup`` (``group``): the worker as a member, and what its place is now; ``plan_round`` (``rounds``) makes the
+  leader's answer.
+- ``LeaderDuties`` (``leader``): session keys, the right to write the config topic, statuses of workers that are gone.
+- ``FencingRounds`` (``fencing``): the producers of former tasks end before those of now begin (exactly-once sources).
+- ``Signer``, ``Verifier`` (``session_keys``): how workers prove that a request is one of theirs.
 
-What is configured is a ``ClusterConfig``, in ``penstock.model``.
+Which worker runs what is decided in ``penstock.assignors``; Kafka's side of the membership is in
+``penstock.kafka.group``.
 
-Source: KIP-415, KIP-507; internal-topics.md section 5, group-membership.md.
+Source: KIP-415, KIP-507, KIP-618.
 """

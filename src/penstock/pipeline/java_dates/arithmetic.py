@@ -103,19 +103,24 @@ class Columns(Plain):
     """Arithmetic on columns; numbers are ``bigint``."""
 
     def number(self, value: int) -> Value:
+        """See ``Plain``."""
         return F.lit(value).cast("bigint")
 
     def div(self, number: Value, divisor: int) -> Value:
+        """See ``Plain``."""
         n = F.lit(divisor)
         return F.call_function("div", number, n) - F.when(number % n < 0, F.lit(1)).otherwise(F.lit(0))
 
     def part(self, number: Value, divisor: int) -> Value:
+        """See ``Plain``."""
         return F.call_function("div", number, F.lit(divisor))
 
     def mod(self, number: Value, divisor: int) -> Value:
+        """See ``Plain``."""
         return F.pmod(number, F.lit(divisor))
 
     def civil(self, days: Value, body: Callable[[Named], Value]) -> Value:
+        """See ``Plain``. Spark is asked about the same day of a cycle that it knows."""
         # Both calendars repeat: Spark is asked about the same day of a cycle it knows, and years are added.
         old = days < CUTOVER
         cycle = F.when(old, F.lit(1_461)).otherwise(F.lit(146_097)).cast("bigint")
@@ -133,6 +138,7 @@ class Columns(Plain):
         return self.let({"date": same, "years": years}, parts)
 
     def first_of_month(self, year: Value, month: Value, *, gregorian: bool) -> Value:
+        """See ``Plain``."""
         # The years from 1970 on begin a cycle in both calendars, which were 13 days apart then.
         months = (year - 1970) * 12 + month
         size, days, apart = (4_800, 146_097, 0) if gregorian else (48, 1_461, 13)
@@ -140,29 +146,36 @@ class Columns(Plain):
         return F.unix_date(within).cast("bigint") + self.div(months, size) * days + apart
 
     def choose(self, condition: Value, yes: Value, no: Value) -> Value:
+        """See ``Plain``."""
         return F.when(condition, yes).otherwise(no)
 
     def let(self, values: Named, body: Callable[[Named], Value]) -> Value:
+        """See ``Plain``. The values are one struct."""
         struct = F.struct(*[F.lit(value).alias(name) for name, value in values.items()])
         return apart(struct, lambda made: body({name: made.getField(name) for name in values}))
 
     def digits(self, number: Value, width: int) -> Value:
+        """See ``Plain``."""
         text = number.cast("string")
         if width <= 1:
             return text
         return F.lpad(text, F.greatest(F.length(text), F.lit(width)), F.lit("0"))
 
     def signed(self, number: Value, width: int) -> Value:
+        """See ``Plain``."""
         digits = self.digits(F.abs(number), width)
         return F.when(number < 0, F.concat(F.lit("-"), digits)).otherwise(digits)
 
     def pick(self, texts: Sequence[str], index: Value) -> Value:
+        """See ``Plain``."""
         return F.get(F.array(*[F.lit(text) for text in texts]), index.cast("int"))
 
     def join(self, texts: Sequence[Value]) -> Value:
+        """See ``Plain``."""
         return F.concat(*[F.lit(text) for text in texts]) if texts else F.lit("")
 
     def moment(self, days: Value, clock: Value) -> Value:
+        """See ``Plain``. Null instead of what does not fit 64 bits."""
         # A day has 84,375 times 2**10 milliseconds, and a shift never overflows.
         return F.try_add(F.shiftleft(days * 84_375, 10), clock)
 

@@ -10,10 +10,12 @@ Source: java.text.SimpleDateFormat.format.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
+from penstock.data.temporal_text import civil
 from penstock.pipeline.expressions import apart
 from penstock.pipeline.java_dates.arithmetic import (
     COLUMNS,
@@ -41,9 +43,44 @@ def print_millis(tokens: Sequence[Token], millis: int) -> str:
     >>> print_millis(compile_pattern("yyyy-MM-dd HH:mm:ss.SSS z"), -62135769600000)
     '0001-01-01 00:00:00.000 UTC'
     """
+    numbers = _numbers(tuple(tokens))
+    if numbers is not None:
+        days, clock = divmod(millis, MILLIS_PER_DAY)
+        year, month, day = civil(days)
+        if year > 0:
+            minutes, rest = divmod(clock, 60_000)
+            fields = (year, month, day, minutes // 60, minutes % 60, rest // 1_000, rest % 1_000)
+            return numbers.form % numbers.chosen(fields)
     text = _text(PLAIN, tokens, millis)
     assert isinstance(text, str)
     return text
+
+
+class _Numbers(NamedTuple):
+    """A pattern of numbers alone: how they are printed, and which of year, month, day, ... milliseconds these are."""
+
+    form: str
+    places: tuple[int, ...]
+
+    def chosen(self, fields: Sequence[int]) -> tuple[int, ...]:
+        return tuple([fields[place] for place in self.places])
+
+
+@lru_cache(maxsize=512)
+def _numbers(tokens: tuple[Token, ...]) -> _Numbers | None:
+    """The pattern where it is one of numbers alone, as most are; else None."""
+    form, places = "", []
+    for token in tokens:
+        constant = constant_text(token)
+        if constant is not None:
+            form += constant.replace("%", "%%")
+            continue
+        word = token.letter == "M" and token.count >= 3
+        if word or token.letter not in "yMdHmsS" or (token.letter == "y" and token.count == 2):
+            return None
+        form += f"%0{token.count}d"
+        places.append("yMdHmsS".index(token.letter))
+    return _Numbers(form, tuple(places))
 
 
 def print_column(tokens: Sequence[Token], millis: Column, keep: Keep | None = None) -> Column:

@@ -19,6 +19,7 @@ from penstock.errors import NotFoundException
 from penstock.model.payloads import ConnectorView
 from penstock.rest.bodies import config_map, connector_name, create_request, read_json, same_name
 from penstock.rest.errors import json_response
+from penstock.rest.other_workers import with_other_workers
 from penstock.rest.routing import Entry
 from penstock.rest.services import flag, services
 
@@ -26,8 +27,9 @@ from penstock.rest.services import flag, services
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
-def _view(request: Request, message: str | None = None) -> ConnectorView:
+async def _view(request: Request, message: str | None = None) -> ConnectorView:
     name = request.path_params["name"]
+    await services(request).look_at([name])
     view = services(request).herder.connectors().get(name)
     if view is None:
         raise NotFoundException(message or f"Connector {name} not found")
@@ -61,6 +63,7 @@ async def list_connectors(request: Request) -> Response:
     expand = request.query_params.getlist("expand")
     if not expand:
         return json_response(list(views))
+    await services(request).look_at(views)
     body: dict[str, dict[str, object]] = {}
     for name, view in views.items():
         parts = body.setdefault(name, {})
@@ -84,7 +87,7 @@ async def create_connector(request: Request) -> Response:
 
 async def get_connector(request: Request) -> Response:
     """Configuration, type and tasks."""
-    return json_response(_view(request).info().to_json())
+    return json_response((await _view(request)).info().to_json())
 
 
 async def delete_connector(request: Request) -> Response:
@@ -96,7 +99,7 @@ async def delete_connector(request: Request) -> Response:
 
 async def get_config(request: Request) -> Response:
     """The configuration as given."""
-    return json_response(dict(_view(request).config))
+    return json_response(dict((await _view(request)).config))
 
 
 async def put_config(request: Request) -> Response:
@@ -122,7 +125,7 @@ async def patch_config(request: Request) -> Response:
 async def get_status(request: Request) -> Response:
     """State of the connector and its tasks."""
     missing = f"No status found for connector {request.path_params['name']}"
-    status = _view(request, missing).status_json()
+    status = (await _view(request, missing)).status_json()
     if status is None:
         raise NotFoundException(missing)
     return json_response(status)
@@ -132,22 +135,23 @@ async def explain(request: Request) -> Response:
     """Settings with their origin, offsets, and what connector and tasks wait for."""
     s, name = services(request), request.path_params["name"]
     found = await s.answer(s.herder.explain(name), name)
-    return json_response(found)
+    return json_response(await with_other_workers(request, name, found))
 
 
 async def list_tasks(request: Request) -> Response:
     """The tasks with their configurations."""
-    return json_response([task.to_json() for task in _view(request).task_infos()])
+    return json_response([task.to_json() for task in (await _view(request)).task_infos()])
 
 
 async def get_task_status(request: Request) -> Response:
     """State of one task."""
     name, number = request.path_params["name"], _task_number(request)
     missing = f"No status found for task {name}-{number}"
-    tasks = _view(request, missing).tasks
-    if not 0 <= number < len(tasks):
+    view = await _view(request, missing)
+    status = next((one for one in view.tasks if one.id.task == number), None)
+    if status is None:
         raise NotFoundException(missing)
-    return json_response(tasks[number].to_json())
+    return json_response(status.to_json())
 
 
 async def restart_task(request: Request) -> Response:

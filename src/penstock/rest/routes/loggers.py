@@ -49,7 +49,10 @@ async def set_level(request: Request) -> Response:
     scope = (request.query_params.get("scope") or "worker").strip().lower()
     if scope not in ("worker", "cluster"):
         log.warning("Unknown scope %r of a change of log levels; it is taken for worker", scope)
-    changed = services(request).loggers.set_level(request.path_params["logger"], level)
+    s, name = services(request), request.path_params["logger"]
+    if scope == "cluster" and await s.answer(s.herder.set_cluster_level(name, level)):
+        return Response(status_code=204)
+    changed = s.loggers.set_level(name, level)
     # A standalone worker is the whole cluster.
     return Response(status_code=204) if scope == "cluster" else json_response(changed)
 

@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.errors import BadRequestException
 from penstock.herder.offset_requests import AlterRequest, offsets_body
 from penstock.rest.bodies import offsets_request, read_json, timestamp_ms
 from penstock.rest.errors import json_response
@@ -63,11 +62,6 @@ async def reset_topics(request: Request) -> Response:
     return Response(status_code=202)
 
 
-async def internal(request: Request) -> Response:
-    """What only workers ask of each other."""
-    raise BadRequestException("Internal request missing required signature")
-
-
 _C = "/connectors/{name}"
 
 ENTRIES: list[Entry] = [
@@ -76,6 +70,4 @@ ENTRIES: list[Entry] = [
     ("DELETE", f"{_C}/offsets", reset_offsets),
     ("GET", f"{_C}/topics", get_topics),
     ("PUT", f"{_C}/topics/reset", reset_topics),
-    ("POST", f"{_C}/tasks", internal),
-    ("PUT", f"{_C}/fence", internal),
 ]

@@ -1,6 +1,12 @@
 """Faults that a worker has to survive, each beside a source and a sink that must not lose a line.
 
-`stage` has the worker and what is beside the fault, `troublemakers` the connectors that misbehave, `proxy` what stands
-between a worker and its broker. The other modules hold the cases, and `command` runs them (`bin/chaos`). The quick
-cases are tests too (`tests/real/chaos`).
+Start from:
+
+- ``QUICK``, ``LONG`` (``command``): the cases by name; ``bin/chaos`` runs them.
+- ``Stage`` (``stage``): the worker, and the lines that flow beside a fault.
+- ``Troublemaker`` (``troublemakers``): connectors that misbehave; ``KafkaProxy`` (``proxy``): wrong answers of a
+  broker.
+
+``task_cases``, ``data_cases``, ``rest_cases`` and ``surroundings_cases`` hold the cases. The quick ones are tests too
+(``tests/real/chaos``). Single faults of a producer are in ``penstock.testing.scripted_broker``.
 """

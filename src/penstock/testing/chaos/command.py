@@ -12,11 +12,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from penstock.broker import EmbeddedBroker
 from penstock.testing.chaos import data_cases, rest_cases, surroundings_cases, task_cases
+from penstock.testing.chaos.distributed import GroupChaos, plan
 from penstock.testing.chaos.stage import Stage
 
 Case = Callable[[Stage], None]
@@ -47,7 +49,6 @@ LONG: Final[Mapping[str, Case]] = _named(
     data_cases.thousand_partitions,
     data_cases.shrunken_topic,
     surroundings_cases.each_odd_answer,
-    surroundings_cases.odd_answers_to_librdkafka,
     surroundings_cases.full_broker_disk,
 )
 
@@ -58,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="name the cases and what they do, and run none")
     parser.add_argument("--only", action="append", metavar="NAME", help="run this case; may be given several times")
     parser.add_argument("--keep", type=Path, help="keep all files, logs too, in a new directory in this one")
+    parser.add_argument("--distributed", action="store_true", help="faults at random in a group of three workers")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of --distributed: how long there are faults")
+    parser.add_argument("--seed", type=int, default=1, help="of --distributed: which faults there are")
+    parser.add_argument("--lines", type=int, default=40, help="of --distributed: 50 times a second, for each source")
     options = parser.parse_args(arguments)
     cases = {**QUICK, **LONG}
     if unknown := sorted(set(options.only or ()) - set(cases)):
@@ -67,11 +72,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name:28} {'quick' if name in QUICK else 'long ':5}  {(case.__doc__ or '').splitlines()[0]}")
         return 0
     chosen = {name: case for name, case in cases.items() if not options.only or name in options.only}
-    if options.keep:
-        options.keep.mkdir(parents=True, exist_ok=True)
-        return run(chosen, Path(tempfile.mkdtemp(prefix="chaos-", dir=options.keep)))
-    with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as scratch:
+    with ExitStack() as opened:
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.mkdtemp(prefix="chaos-", dir=options.keep)
+        else:
+            scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="penstock-chaos-"))
+        if options.distributed:
+            return run_group(Path(scratch), options.seed, options.minutes, options.lines)
         return run(chosen, Path(scratch))
+
+
+def run_group(directory: Path, seed: int, minutes: float, lines_at_once: int) -> int:
+    """Runs the faults of a seed in a group of workers; 1 when something was lost or does not run again, else 0."""
+    with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
+        try:
+            GroupChaos(directory, broker, lines_at_once).run(plan(seed, minutes * 60))
+        except AssertionError:
+            print(f"FAILED with --seed {seed}\n{traceback.format_exc()}", flush=True)
+            return 1
+    return 0
 
 
 def run(cases: Mapping[str, Case], directory: Path) -> int:

@@ -66,12 +66,6 @@ def each_odd_answer(stage: Stage) -> None:
             raise AssertionError(f"{odd.name}: {error}") from error
 
 
-def odd_answers_to_librdkafka(stage: Stage) -> None:
-    """The same, with a worker whose producers are librdkafka's."""
-    with Stage(stage.directory / "librdkafka", stage.broker, {"penstock.kafka.producer": "librdkafka"}) as own:
-        each_odd_answer(own)
-
-
 def full_broker_disk(stage: Stage) -> None:
     """A broker's disk is full, which ends it; with room again it is started, and all goes on."""
     with EmbeddedBroker(stage.directory / "full-broker") as broker, Stage(stage.directory / "full", broker) as own:

@@ -53,6 +53,7 @@ _VOLATILE: Final = (
 _LOOKS: Final = re.compile(
     r"cat |tail |curl (?!.*-X)"
     r"|penstock connectors (?:-\S+ \S+ )*(?:list|get|status|explain|preview|validate|offsets get)\b"
+    r"|penstock cluster\b"
     r"|.* --dry-run\b"
 )
 _COMMAND_S: Final = 90.0
@@ -234,7 +235,7 @@ class Page:
         #: How many blocks there are up to the last that starts something.
         self.beginning = background[-1] + 1 if background else 0
 
-    def play(self, stage: Stage, todo: slice, patience_s: float = 20.0) -> Iterator[tuple[Block, Command, str]]:
+    def play(self, stage: Stage, todo: slice, patience_s: float = 45.0) -> Iterator[tuple[Block, Command, str]]:
         """Does what some of the blocks say.
 
         Args:
@@ -302,11 +303,15 @@ def _written(command: Command, printed: str) -> str:
 def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, list[tuple[Block, Command, str]]]]:
     """A stage with the broker and the worker that the tutorial starts, and what its commands printed."""
     kafka, rest, tls = free_port(), free_port(), free_port()
+    # Workers of a group are dealt their work in the order of their addresses.
+    group = sorted(free_port() for _ in range(3))
     here = {
         "penstock broker start": f"penstock broker start --port {kafka}",
         "9092": str(kafka),
         "8083": str(rest),
         "8443": str(tls),
+        **{str(8084 + number): str(port) for number, port in enumerate(group)},
+        "8087": str(free_port()),
         # Starts Spark sooner; nobody has to see it.
         "bootstrap.servers=localhost": "\n".join(f"{key}={text}" for key, text in QUICK_START.items())
         + "\nbootstrap.servers=localhost",
@@ -332,7 +337,11 @@ def main(arguments: Sequence[str]) -> int:
     ):
         for page in pages:
             first = page.path == TUTORIAL
-            outcomes = list(page.play(stage, slice(page.beginning if first else 0, None), patience_s=6.0))
+            try:
+                outcomes = list(page.play(stage, slice(page.beginning if first else 0, None), patience_s=6.0))
+            except Exception as error:
+                error.add_note(stage.outputs())
+                raise
             page.path.write_text(page.replaced([*(begun if first else []), *outcomes]), encoding="utf-8")
     return 0
 

@@ -25,10 +25,10 @@ def signatures() -> str:
 
 
 def members(cls: type) -> Iterator[tuple[str, object]]:
-    """The public members that a class itself defines, or takes from a private base; class methods as functions."""
+    """The public members of a class, its own and those of bases that are not public; class methods as functions."""
     own = dict(vars(cls))
     for base in cls.__mro__[1:]:
-        if base.__name__.startswith("_") and base.__module__.startswith("penstock."):
+        if base.__module__.startswith("penstock.") and not _is_public(base):
             own = {**vars(base), **own}
     for name, member in sorted(own.items()):
         if name.startswith("_") and name != "__init__":
@@ -39,6 +39,10 @@ def members(cls: type) -> Iterator[tuple[str, object]]:
             yield name, member.__func__
         elif inspect.isfunction(member):
             yield name, member
+
+
+def _is_public(cls: type) -> bool:
+    return any(getattr(importlib.import_module(module), cls.__name__, None) is cls for module in PUBLIC)
 
 
 def _of_module(module_name: str) -> Iterator[str]:
@@ -55,7 +59,7 @@ def _of_name(path: str, value: object) -> Iterator[str]:
         yield f"class {path}({bases})"
         if issubclass(value, Enum):
             yield f"  {path}: {', '.join(value.__members__)}"
-        if is_dataclass(value):
+        if is_dataclass(value) and fields(value):
             yield f"  {path}: {', '.join(f'{field.name}: {field.type}' for field in fields(value))}"
         if issubclass(value, tuple):
             yield f"  {path}: {', '.join(getattr(value, '_fields', ()))}"

@@ -18,8 +18,8 @@ from penstock.config import ConfigDef, ConfigKey
 from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
-from penstock.settings import CONNECTOR, ISOLATION, SINK, SOURCE, STANDALONE, WORKER
-from penstock.settings.topics import default_group_definition, group_definition
+from penstock.settings import CONNECTOR, DISTRIBUTED, ISOLATION, SINK, SOURCE, STANDALONE, WORKER
+from penstock.settings.topics import DEFAULT_GROUP_SETTINGS, group_definition
 from penstock.testing.reference.tables import cell, default_of, markdown, valid_values
 
 #: Settings that are read and checked and may change nothing, with the fields they are parsed to (None: never a field).
@@ -32,8 +32,8 @@ FIELDS: Final[dict[str, str | None]] = {
     "plugin.discovery": None,
     "metrics.recording.level": None,
     "metric.reporters": None,
-    "config.action.reload": "reload_on_expiry",
-    "exactly.once.support": "exactly_once_required",
+    "config.action.reload": "config_action_reload",
+    "exactly.once.support": "exactly_once_support",
     "transaction.boundary": "transaction_boundary",
     "transaction.boundary.interval.ms": "transaction_boundary_interval_ms",
     "offsets.storage.topic": "offsets_topic",
@@ -52,17 +52,25 @@ that a configuration of Java Connect is accepted, and then change nothing in thi
 Values may hold placeholders, `${{provider:path:key}}`; see [operations.md](operations.md#secrets).
 """
 
+_DISTRIBUTED: Final = """How to use them is in [distributed.md](distributed.md). Settings of Kafka's clients without a
+prefix, such as those for SASL and TLS, are for the worker's own way to Kafka: its group and its topics. Further
+settings of the three topics are given below `config.storage.`, `offset.storage.` and `status.storage.`, such as
+`offset.storage.min.insync.replicas`; they count when the topic is created.
+"""
+
 _CLIENTS: Final = """Settings of Kafka's Java clients, with the prefix `producer.`, `consumer.` or `admin.` in the
-worker's file and `producer.override.`, `consumer.override.` or `admin.override.` in a connector's. The client here is
-librdkafka. Each Java name is translated, not needed, or refused:
+worker's file and `producer.override.`, `consumer.override.` or `admin.override.` in a connector's. Consumers and
+admin clients are librdkafka's, the producer is the worker's own. Each Java name is used, not needed, or refused:
 
-- *translated*: librdkafka is given the converted value, under the names in the last column;
+- *used*: the client works with the value; librdkafka is given it under the names in the last column;
 - *not needed*: it changes nothing here; when it is set, a warning says why;
-- *refused*: going on without it would do something else than asked, so the task (or worker) fails and says what to do.
+- *refused*: going on without it would do something else than asked, so validation and the task (or worker) fail and say
+  what to do.
 
-A name that is no Java setting is passed on as it is when librdkafka has it, so all of librdkafka's own settings can be
-used too; other names are left out with a warning. Where Java's defaults and librdkafka's differ, Java's count, except
-for the producer's batch size. The worker itself sets `acks=all`, `enable.idempotence=true`,
+A name that is no Java setting is passed on to consumers and admin clients as it is when librdkafka has it; other names,
+and all of them for producers, are left out with a warning that says which Java setting may be meant. Java's defaults
+count, except for the producer's batch size, which is 1000000 bytes unless it is set. The worker itself sets
+`acks=all`, `enable.idempotence=true`,
 `max.in.flight.requests.per.connection=5` and `delivery.timeout.ms=2147483647` for producers, `enable.auto.commit=false`
 and `auto.offset.reset=earliest` for consumers. (Java Connect's producers are not idempotent and have one request under
 way. So have these when `acks`, `retries` or `max.in.flight.requests.per.connection` rule idempotence out.)
@@ -75,11 +83,16 @@ def page() -> str:
     own = ConfigDef()
     for name in ("batch.max.records", "batch.max.bytes"):
         own.define_key(WORKER.keys[name])
-    standard = [key for key in STANDALONE.keys.values() if key.name not in own.keys]
+    standard = [key for key in WORKER.keys.values() if key.name not in own.keys]
     parts = [
         _HEAD,
-        "## Worker\n",
+        "## Worker\n\nFor every worker:\n",
         _table(standard, unused),
+        "### Standalone workers\n",
+        _table(_of_mode(STANDALONE)),
+        "### Distributed workers\n",
+        _DISTRIBUTED,
+        _table(_of_mode(DISTRIBUTED)),
         "### Penstock's own worker settings\n",
         _table(own.keys.values()),
         "Every setting that begins with `spark.` goes to the Spark session; see\n"
@@ -90,7 +103,7 @@ def page() -> str:
         _table(_beyond(SOURCE), unused),
         "Topic creation, active as soon as a setting below `topic.creation.` is there. For the default group,\n"
         "`topic.creation.default.`:\n",
-        _table(default_group_definition().keys.values()),
+        _table(DEFAULT_GROUP_SETTINGS.keys.values()),
         "For each group named in `topic.creation.groups`, `topic.creation.<group>.` (further settings of a group are\n"
         "settings of the topic, such as `cleanup.policy`); partitions and replication factor default to the default\n"
         "group's:\n",
@@ -126,12 +139,21 @@ def without_effect() -> frozenset[str]:
     root = Path(__file__).parents[2]
     files = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in ("settings", "testing")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    return frozenset(name for name, field in FIELDS.items() if field is None or not re.search(rf"\.{field}\b", code))
+
+    def is_used(name: str, field: str | None) -> bool:
+        by_name = f'"{name}"' in code
+        return by_name or (field is not None and re.search(rf"\.{field}\b", code) is not None)
+
+    return frozenset(name for name, field in FIELDS.items() if not is_used(name, field))
 
 
 def _common() -> list[ConfigKey]:
     shared = [key for key in CONNECTOR.sorted_keys() if key.name in SOURCE.keys and key.name in SINK.keys]
     return [*shared, *ISOLATION.sorted_keys()]
+
+
+def _of_mode(definition: ConfigDef) -> list[ConfigKey]:
+    return [key for key in definition.keys.values() if key.name not in WORKER.keys]
 
 
 def _beyond(definition: ConfigDef) -> list[ConfigKey]:
@@ -182,18 +204,18 @@ def _table(keys: Iterable[ConfigKey], unused: Set[str] = frozenset()) -> str:
 
 
 def _client_table(kind: ClientKind) -> str:
-    rows = [_client_row(row) for row in sorted(SETTINGS, key=lambda row: row.name) if kind in row.clients]
-    return f"### {kind.value.title()}\n\n" + markdown(("Java setting", "here", "librdkafka's name, or why"), rows)
+    rows = [_client_row(kind, row) for row in sorted(SETTINGS, key=lambda row: row.name) if kind in row.clients]
+    last = "why" if kind is ClientKind.PRODUCER else "librdkafka's name, or why"
+    return f"### {kind.value.title()}\n\n" + markdown(("Java setting", "here", last), rows)
 
 
-def _client_row(row: Setting) -> tuple[str, ...]:
-    if row.treatment is not Treatment.TRANSLATED:
+def _client_row(kind: ClientKind, row: Setting) -> tuple[str, ...]:
+    if row.treatment is not Treatment.USED:
         return f"`{row.name}`", row.treatment.value, cell(row.reason)
     if row.family is not None:
-        return f"`{row.name}`", "translated", f"together with the other {row.family.value} settings"
-    if not row.targets:
-        return f"`{row.name}`", "translated", "decides the partitioner"
-    return f"`{row.name}`", "translated", ", ".join(f"`{target}`" for target in row.targets)
+        return f"`{row.name}`", "used", f"together with the other {row.family.value} settings"
+    names = () if kind is ClientKind.PRODUCER else row.targets
+    return f"`{row.name}`", "used", ", ".join(f"`{target}`" for target in names)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ from penstock.config import (
 )
 from penstock.config.parse import class_path
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
-from penstock.settings.connector import connector_values, sink_values, source_values, validate_connector
+from penstock.settings.connector import connector_values, validate_connector
 from penstock.settings.connector_definitions import CONNECTOR, SINK, SOURCE
 from penstock.settings.plugin_classes import InstalledPlugins, class_resolver
 from penstock.settings.sink_topics import check_topics, parse_topics_list, require_valid_topics
@@ -48,11 +48,6 @@ _JAVA_CLASSES: Final[Mapping[str, type]] = {
     "org.apache.kafka.connect.storage.Converter": api.Converter,
 }
 _BASES: Final = {"ConnectorConfig": CONNECTOR, "SourceConnectorConfig": SOURCE, "SinkConnectorConfig": SINK}
-_VALUES: Final = {
-    "ConnectorConfig": connector_values,
-    "SourceConnectorConfig": source_values,
-    "SinkConnectorConfig": sink_values,
-}
 _VALIDATORS: Final[Mapping[str, Callable[[Any], Validator]]] = {
     "atLeast": Range.at_least,
     "between": lambda bounds: Range.between(*bounds),
@@ -211,11 +206,11 @@ def _connector_config(vector: Vector, classes: RecordedClasses) -> dict[str, Any
             extra = sorted(set(definition.names()) - set(base.names()))
             return {**_errors(list(enriched.values()), classes), "extraKeys": extra}
         case _:
-            return _new(vector, config, classes)
+            return _new(vector, base, config, classes)
 
 
-def _new(vector: Vector, config: Mapping[str, Any], classes: RecordedClasses) -> dict[str, Any]:
-    values = _VALUES[vector.cls](config, classes)
+def _new(vector: Vector, base: ConfigDef, config: Mapping[str, Any], classes: RecordedClasses) -> dict[str, Any]:
+    values = connector_values(base, config, classes)
     result: dict[str, Any] = {"values": {name: classes.encode(values[name]) for name in vector.input["get"]}}
     if vector.input.get("topicCreation") and uses_topic_creation(config):
         creation = parse_topic_creation(config)

@@ -146,7 +146,7 @@ class Channel:
 
     # ------------------------------------------------------------------ calls
     def _own_lane(self) -> str:
-        """The lane that this thread serves just now, or else that of its own calls."""
+        """The lane that this thread serves at the moment; its own lane if it serves none."""
         return getattr(self._local, "lane", None) or f"{self._side}{threading.get_ident()}"
 
     def _answer(

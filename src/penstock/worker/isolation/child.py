@@ -113,8 +113,10 @@ class TaskHost:
 
     def initialize(self) -> None:
         """Gives the task its context."""
-        kind = ChildSourceTaskContext if isinstance(self._task, SourceTask) else ChildSinkTaskContext
-        self._context = kind(self.channel)
+        if isinstance(self._task, SourceTask):
+            self._context = ChildSourceTaskContext(self.channel, frames=isinstance(self._task, FrameSourceTask))
+        else:
+            self._context = ChildSinkTaskContext(self.channel)
         self._task.initialize(self._context)
 
     def wakeup(self) -> None:
@@ -134,15 +136,34 @@ class TaskHost:
 
     # ------------------------------------------------------------------ sources
     def poll(self, keep: bool, forgotten: Sequence[int]) -> Any:
-        """What the task has: a frame as ``("frame", ...)``, records as ``("records", ...)``, else its kind.
+        """What the task has, and where its transactions are to end.
 
         Args:
             keep: Whether the task is told later of what it has polled, so that it is kept.
             forgotten: Frames whose positions nobody will ask for.
+
+        Returns:
+            A frame as ``("frame", ...)``, records as ``("records", ...)``, else its kind, None for nothing; and for
+            each place where a transaction ends how many records are before it (0: it is behind all) and how it ends.
         """
         for number in forgotten:
             self._offsets.pop(number, None)
         polled = self._task.poll()
+        return self._answer(polled, keep), self._ends(polled)
+
+    def _ends(self, polled: Any) -> list[tuple[int, str]]:
+        assert isinstance(self._context, ChildSourceTaskContext)
+        is_known = polled is None or isinstance(polled, SourceFrame | Sequence)
+        if self._context.requests is None or not is_known:
+            return []
+        ends, count = [], 0
+        for piece, end in self._context.requests.pieces(polled or None):
+            count += 0 if isinstance(piece, SourceFrame) else len(piece)
+            if end.name in ("COMMIT", "ABORT"):
+                ends.append((count, end.name))
+        return ends
+
+    def _answer(self, polled: Any, keep: bool) -> Any:
         if polled is None:
             return None
         if isinstance(polled, SourceFrame):

@@ -28,12 +28,15 @@ from penstock.api import (
     SourceTaskContext,
     Stat,
     TopicPartition,
+    TransactionContext,
 )
 from penstock.errors import IllegalWorkerStateException
 from penstock.worker.isolation.channel import Channel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.worker.transaction_requests import TransactionRequests
 
 #: What the worker asks for by name when it has metrics measured. One process has one task.
 _measurables: Final[dict[MetricName, Callable[[], float]]] = {}
@@ -57,24 +60,47 @@ class _Offsets(OffsetStorageReader):
 
 
 class ChildSourceTaskContext(SourceTaskContext):
-    """The context of a source task."""
+    """The context of a source task.
 
-    def __init__(self, channel: Channel) -> None:
+    Args:
+        channel: To the worker.
+        frames: Whether the task returns frames.
+
+    Attributes:
+        requests: What the task says of its transactions, collected here until it returns from ``poll``; None as long as
+            it has not asked for a transaction context, or where it has no say.
+    """
+
+    def __init__(self, channel: Channel, *, frames: bool = False) -> None:
         self.stopping = threading.Event()
+        self.requests: TransactionRequests | None = None
+        self._frames = frames
         self._channel = channel
         self._metrics = _ChildMetrics(channel)
 
     def configs(self) -> dict[str, str]:
+        """See ``SourceTaskContext``."""
         found: dict[str, str] = self._channel.call("configs")
         return found
 
     def offset_storage_reader(self) -> OffsetStorageReader:
+        """See ``SourceTaskContext``."""
         return _Offsets(self._channel)
 
+    def transaction_context(self) -> TransactionContext | None:
+        """See ``SourceTaskContext``. None if the worker's context has none."""
+        if self.requests is None and self._channel.call("has_transactions"):
+            from penstock.worker.transaction_requests import TransactionRequests
+
+            self.requests = TransactionRequests("with task.isolation=process", frames=self._frames)
+        return self.requests
+
     def plugin_metrics(self) -> PluginMetrics:
+        """See ``SourceTaskContext``."""
         return self._metrics
 
     def spark(self) -> SparkSession:
+        """See ``SourceTaskContext``. Raises ``IllegalWorkerStateException``: the session is in the worker's process."""
         from penstock.worker.isolation.child import NO_SPARK
 
         raise IllegalWorkerStateException(NO_SPARK)
@@ -89,6 +115,7 @@ class ChildSinkTaskContext(SinkTaskContext):
         self._reporter = _Reporter(channel)
 
     def configs(self) -> dict[str, str]:
+        """See ``SinkTaskContext``."""
         found: dict[str, str] = self._channel.call("configs")
         return found
 
@@ -99,32 +126,41 @@ class ChildSinkTaskContext(SinkTaskContext):
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None: ...
 
     def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
+        """See ``SinkTaskContext``."""
         self._channel.call("offset", *((offsets, offset) if isinstance(offsets, TopicPartition) else (dict(offsets),)))
 
     def timeout(self, timeout_ms: int) -> None:
+        """See ``SinkTaskContext``."""
         self._channel.call("timeout", timeout_ms)
 
     def assignment(self) -> frozenset[TopicPartition]:
+        """See ``SinkTaskContext``."""
         found: frozenset[TopicPartition] = self._channel.call("assignment")
         return found
 
     def pause(self, *partitions: TopicPartition) -> None:
+        """See ``SinkTaskContext``."""
         self._channel.call("pause", *partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """See ``SinkTaskContext``."""
         self._channel.call("resume", *partitions)
 
     def request_commit(self) -> None:
+        """See ``SinkTaskContext``."""
         self._channel.call("request_commit")
 
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
+        """See ``SinkTaskContext``."""
         return self._reporter if self._channel.call("has_reporter") else None
 
     def plugin_metrics(self) -> PluginMetrics:
+        """See ``SinkTaskContext``."""
         return self._metrics
 
     @property
     def is_closing(self) -> Closing:
+        """See ``SinkTaskContext``."""
         return Closing(self._channel.call("is_closing"))
 
     def reported(self, number: int) -> None:

@@ -146,18 +146,31 @@ class _IsolatedSource(_Isolated, SourceTask):
 
     def poll(self) -> Sequence[SourceRecord] | SourceFrame | None:
         forgotten = [self._forgotten.popleft() for _ in range(len(self._forgotten))]
-        answer = self._process.call("poll", self._tells, forgotten)
+        answer, ends = self._process.call("poll", self._tells, forgotten)
+        polled: Any = self._polled(answer)
+        if ends:
+            self._end_transactions(polled, ends)
+        return polled  # type: ignore[no-any-return]
+
+    def _end_transactions(self, polled: Any, ends: Sequence[tuple[int, str]]) -> None:
+        """Passes the requests of the task in the process on to the worker's transaction context."""
+        context = self.context.transaction_context()
+        assert context is not None
+        for count, end in ends:
+            ask = context.commit_transaction if end == "COMMIT" else context.abort_transaction
+            ask(polled[count - 1] if count else None)
+
+    def _polled(self, answer: Any) -> Any:
         if answer is None:
             return None
         kind, content, *more = answer
         if kind == "strange":
             # The runner says what is wrong with it.
-            strange: Any = type(content, (), {})()
-            return strange  # type: ignore[no-any-return]
+            return type(content, (), {})()
         polled: Any = content if kind == "records" else self._frame(content, *more)
         if self._tells:
             self._handed.add(polled if kind == "records" else [polled])
-        return polled  # type: ignore[no-any-return]
+        return polled
 
     def _frame(self, rows: Any, about: tuple[Any, ...], rest: tuple[Any, ...], number: int | None) -> SourceFrame:
         key_schema, timestamp, partition, fields = rest
@@ -194,6 +207,8 @@ class _IsolatedSource(_Isolated, SourceTask):
     def _answer(self, context: SourceTaskContext, name: str, args: tuple[Any, ...]) -> Any:
         if name == "offsets":
             return context.offset_storage_reader().offsets(*args)
+        if name == "has_transactions":
+            return context.transaction_context() is not None
         return super()._answer(context, name, args)
 
 

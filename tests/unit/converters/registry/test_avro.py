@@ -19,8 +19,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.converters.registry.avro import AvroConverter
-from penstock.converters.registry.settings import define_registry
+from penstock.converters.registry.avro import AvroConverter, AvroConverterConfig
+from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
@@ -391,7 +391,7 @@ def test_damaged_avro_is_that_messages_error(converter: Make) -> None:
 @settings(max_examples=25, deadline=None)
 def test_any_bytes_are_a_value_or_a_data_exception(payload: bytes) -> None:
     made = AvroConverter()
-    made.open(AvroConverter.definition.parse({"schema.registry.url": "http://localhost", "converter.type": "value"}))
+    made.open(AvroConverterConfig.parse({"schema.registry.url": "http://localhost", "converter.type": "value"}))
     codec = made.parse(made.describe(EVERYTHING), None)
 
     try:
@@ -475,7 +475,7 @@ def test_a_java_key_store_is_refused_with_the_way_to_convert_it(tmp_path: Any) -
 
 
 def test_secrets_are_passwords() -> None:
-    keys = define_registry().keys
+    keys = RegistryConfig.definition().keys
 
     secret = {name for name in keys if any(word in name for word in ("password", "secret", "user.info", ".token"))}
 
@@ -551,7 +551,7 @@ def test_any_value_of_any_schema_comes_back(data: st.DataObject) -> None:
     schema, values = data.draw(schemas())
     value = data.draw(values)
     made = AvroConverter()
-    made.open(AvroConverter.definition.parse({"schema.registry.url": "http://localhost", "converter.type": "value"}))
+    made.open(AvroConverterConfig.parse({"schema.registry.url": "http://localhost", "converter.type": "value"}))
 
     text = made.describe(schema)
     codec = made.parse(text, None)

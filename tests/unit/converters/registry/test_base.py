@@ -14,7 +14,6 @@ from typing import ClassVar, Protocol
 
 import pytest
 
-from penstock.config import ConfigDef
 from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import (
@@ -26,7 +25,7 @@ from penstock.converters.registry.client import (
 )
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
-from penstock.converters.registry.settings import define_registry, read_settings
+from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException, RetriableException, stack_trace
 from penstock.testing.schema_registry import RegistryStandIn
@@ -46,14 +45,13 @@ class NamedCodec:
         return self.text.text if "." in self.text.text else None
 
 
-class NamesConverter(RegistryConverter[NamedCodec]):
+class NamesConverter(RegistryConverter[NamedCodec, RegistryConfig]):
     """Its schemas are texts such as ``string`` and ``app.Name``, its payloads are texts."""
 
     format: ClassVar[str] = "NAMES"
-    definition: ClassVar[ConfigDef] = define_registry()
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(RegistryConfig)
         self.described: list[Schema | None] = []
         self.parsed: list[SchemaText] = []
 
@@ -363,11 +361,11 @@ def test_a_registry_with_a_certificate_of_another_name_is_refused() -> None:
 
 def test_closing_a_converter_ends_its_pause(registry: RegistryStandIn) -> None:
     registry.status = 500
-    values = define_registry().parse(
+    settings = RegistryConfig.parse(
         {"schema.registry.url": registry.url, "retries.wait.ms": 60_000, "retries.max.wait.ms": 60_000,
          "converter.type": "value"}
     )  # fmt: skip
-    client = RegistryClient(read_settings(values), jitter=lambda: 1.0)
+    client = RegistryClient(settings, jitter=lambda: 1.0)
     errors: list[Exception] = []
 
     def ask() -> None:
@@ -412,10 +410,10 @@ def test_importing_the_converters_imports_nothing_of_the_extra() -> None:
 
 
 def test_addresses_are_shown_without_their_passwords(registry: RegistryStandIn) -> None:
-    values = define_registry().parse(
+    settings = RegistryConfig.parse(
         {"schema.registry.url": registry.url.replace("//", "//me:hush@"), "converter.type": "value", "max.retries": 0}
     )
-    client = RegistryClient(read_settings(values))
+    client = RegistryClient(settings)
     registry.stop()
 
     with pytest.raises(RegistryUnavailableException) as found:

@@ -36,7 +36,7 @@ from penstock.data import (
 from penstock.errors import DataException
 
 PLAIN = JsonSchemaOptions()
-NUMERIC = JsonSchemaOptions(numeric_decimals=True)
+NUMERIC = JsonSchemaOptions(decimal_format="NUMERIC")
 
 
 def text_of(schema: Schema, options: JsonSchemaOptions = PLAIN) -> Any:

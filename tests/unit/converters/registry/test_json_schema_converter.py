@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Protocol
@@ -168,6 +169,58 @@ def test_values_that_the_schema_does_not_allow_are_errors_if_wished(
     assert converter().to_connect_data("t", data).value is not None
     with pytest.raises(DataException, match=r"does not allow \$\.id: 3 is less than the minimum of 10"):
         converter({"json.fail.invalid.schema": "true"}).to_connect_data("t", data)
+
+
+#: Python's engine would be at it for years; what names its version, or refers to itself, is no way around.
+HOSTILE = {"type": "string", "pattern": "^(a+)+$"}
+INTEGER = {"type": "integer"}
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+LETTERS = "a" * 60
+HOSTILE_CASES: list[tuple[dict[str, object], dict[str, object]]] = [
+    ({"properties": {"s": HOSTILE}}, {"s": f"{LETTERS}b"}),
+    ({"properties": {"s": {"type": "string", "pattern": r"^(a|aa)+\b(?!b)c"}}}, {"s": LETTERS}),
+    ({"properties": {"s": {"$schema": DRAFT_7, "$id": "http://h/s", **HOSTILE}}}, {"s": f"{LETTERS}b"}),
+    (
+        {"properties": {"s": {"$ref": "#/definitions/s"}}, "definitions": {"s": {"$schema": DRAFT_7, **HOSTILE}}},
+        {"s": f"{LETTERS}b"},
+    ),
+    ({"patternProperties": {"^(a+)+$": {"type": "integer"}, "b$": False}}, {f"{LETTERS}b": 1}),
+    ({"properties": {"t": INTEGER}, "patternProperties": {"^(a+)+c": {}}, "additionalProperties": False}, {LETTERS: 1}),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), HOSTILE_CASES, ids=range(len(HOSTILE_CASES)))
+def test_a_pattern_of_a_schema_ends_and_so_does_the_check_of_its_values(
+    client: SchemaRegistryClient, converter: Make, schema: Mapping[str, object], value: object
+) -> None:
+    client.register_schema("t-value", WireSchema(json.dumps({"type": "object", **schema}), "JSON"))
+    strict = converter({"json.fail.invalid.schema": "true"})
+    begun = time.monotonic()
+
+    with pytest.raises(DataException, match=r"The JSON Schema does not allow|took longer than 50 ms"):
+        strict.to_connect_data("t", b"\0\0\0\0\1" + json.dumps(value).encode())
+
+    assert time.monotonic() - begun < 5
+
+
+def test_a_pattern_is_javas_and_a_wrong_one_is_told(client: SchemaRegistryClient, converter: Make) -> None:
+    strict = converter({"json.fail.invalid.schema": "true"})
+    client.register_schema("t-value", WireSchema('{"type": "string", "pattern": "^\\\\p{Lu}"}', "JSON"))
+    client.register_schema("u-value", WireSchema('{"type": "string", "pattern": "\\\\X"}', "JSON"))
+
+    assert strict.to_connect_data("t", b'\0\0\0\0\1"Z"').value == "Z"
+    with pytest.raises(DataException, match=r"does not allow \$: 'z' does not match '\^\\\\p\{Lu\}'"):
+        strict.to_connect_data("t", b'\0\0\0\0\1"z"')
+    with pytest.raises(DataException, match="Not supported here"):
+        strict.to_connect_data("u", b'\0\0\0\0\2"z"')
+
+
+def test_unevaluated_properties_beside_patterns_are_refused(client: SchemaRegistryClient, converter: Make) -> None:
+    schema = {"type": "object", "unevaluatedProperties": False, "patternProperties": {"(a+)+b": {}}}
+    client.register_schema("t-value", WireSchema(json.dumps(schema), "JSON"))
+
+    with pytest.raises(DataException, match="unevaluatedProperties and patternProperties"):
+        converter({"json.fail.invalid.schema": "true"}).to_connect_data("t", b"\0\0\0\0\1{}")
 
 
 def test_bad_messages_are_errors_of_their_own_and_the_next_one_passes(converter: Make) -> None:

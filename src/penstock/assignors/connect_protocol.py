@@ -1,0 +1,255 @@
+"""What the members of a group tell each other, as bytes: Kafka Connect's sub-protocols of the group protocol.
+
+Main types: ``Metadata``, what a member says when it joins; ``Assignment``, what the leader answers to a member.
+Functions: ``encode_metadata``, ``decode_metadata``, ``encode_assignment``, ``decode_assignment``, ``offered``.
+
+Numbers are big endian. A string is an int16 length and UTF-8, bytes are an int32 length and data (-1 for null), an
+array is an int32 count and its items (-1 for null). A connector instance is told as task -1 of its connector.
+Versions 1 and 2 have one layout; version 2 says that internal requests are signed.
+
+Values and pure functions; any thread.
+Source: org.apache.kafka.connect.runtime.distributed.ConnectProtocol, IncrementalCooperativeConnectProtocol; KIP-415,
+KIP-507.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from typing import Final
+
+from penstock.assignors.units import NOTHING, Units
+from penstock.errors import ConnectException
+from penstock.model import ConnectorTaskId
+
+#: Stands for the connector itself in a list of tasks.
+_CONNECTOR: Final = -1
+
+
+class BadProtocolException(ConnectException):
+    """The bytes of another member cannot be read: they are cut, or of another protocol."""
+
+
+class Subprotocol(Enum):
+    """A sub-protocol by the name that members offer; the broker picks the first one that all of them offer."""
+
+    EAGER = "default"
+    """Version 0: a member gives up everything before each round."""
+    COMPATIBLE = "compatible"
+    """Version 1: a member keeps what is not taken from it."""
+    SESSIONED = "sessioned"
+    """Version 2: as version 1, and internal requests between workers are signed."""
+    PENSTOCK = "penstock"
+    """Version 2, too. Only workers of this kind offer it: where it is picked, no other is in the group."""
+
+    @property
+    def version(self) -> int:
+        """The version in the header of its messages."""
+        return min(2, list(Subprotocol).index(self))
+
+
+def offered(connect_protocol: str) -> tuple[Subprotocol, ...]:
+    """The sub-protocols that a worker offers, the one it likes best first.
+
+    Args:
+        connect_protocol: The worker's ``connect.protocol``: ``eager``, ``compatible`` or ``sessioned``.
+
+    >>> [one.value for one in offered("compatible")], offered("sessioned")[0].value
+    (['compatible', 'default'], 'penstock')
+    """
+    best = Subprotocol[connect_protocol.upper()]
+    return tuple(one for one in reversed(Subprotocol) if one.version <= best.version)
+
+
+class AssignmentError(IntEnum):
+    """Whether an assignment is one."""
+
+    NONE = 0
+    CONFIG_MISMATCH = 1
+    """The leader has not read as far in the config topic as a member: all members join again."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the leader tells one member.
+
+    Attributes:
+        leader: Member id of the leader.
+        leader_url: Its advertised REST URL.
+        config_offset: The offset behind the last config record that this was decided with.
+        assigned: Version 0: all that the member runs. Later: what it runs in addition.
+        revoked: What it gives up; never in version 0.
+        delay_ms: After which time it joins again; 0 for never.
+        error: Whether the leader could decide at all.
+    """
+
+    leader: str
+    leader_url: str
+    config_offset: int
+    assigned: Units = NOTHING
+    revoked: Units = NOTHING
+    delay_ms: int = 0
+    error: AssignmentError = AssignmentError.NONE
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a member says when it joins.
+
+    Attributes:
+        url: Its advertised REST URL.
+        config_offset: The offset behind the last config record that it has read; -1 when it has read none.
+        current: All that it runs, under the leader who gave it; None when it runs nothing. Never in version 0.
+    """
+
+    url: str
+    config_offset: int
+    current: Assignment | None = None
+
+
+# ------------------------------------------------------------------ writing
+def encode_metadata(metadata: Metadata, version: int) -> bytes:
+    """Writes what a member says.
+
+    Args:
+        metadata: What it says.
+        version: 0, 1 or 2; version 0 leaves ``current`` out.
+    """
+    written = struct.pack(">h", version) + _string(metadata.url) + struct.pack(">q", metadata.config_offset)
+    if version == 0:
+        return written
+    if metadata.current is None:
+        return written + struct.pack(">i", -1)
+    current = encode_assignment(metadata.current, version)
+    return written + struct.pack(">i", len(current)) + current
+
+
+def encode_assignment(assignment: Assignment, version: int) -> bytes:
+    """Writes what the leader tells a member.
+
+    Args:
+        assignment: What it tells.
+        version: 0, 1 or 2; version 0 leaves ``revoked`` and ``delay_ms`` out.
+    """
+    written = (
+        struct.pack(">hh", version, assignment.error)
+        + _string(assignment.leader)
+        + _string(assignment.leader_url)
+        + struct.pack(">q", assignment.config_offset)
+        + _units(assignment.assigned)
+    )
+    if version == 0:
+        return written
+    return written + _units(assignment.revoked) + struct.pack(">i", assignment.delay_ms)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def _units(units: Units) -> bytes:
+    numbers: dict[str, list[int]] = {connector: [_CONNECTOR] for connector in units.connectors}
+    for task in units.tasks:
+        numbers.setdefault(task.connector, []).append(task.task)
+    written = [struct.pack(">i", len(numbers))]
+    for connector, tasks in numbers.items():
+        written.append(_string(connector) + struct.pack(f">i{len(tasks)}i", len(tasks), *tasks))
+    return b"".join(written)
+
+
+# ------------------------------------------------------------------ reading
+def decode_metadata(data: bytes) -> Metadata:
+    """Reads what a member says, of any version. What a newer version may have behind is passed over.
+
+    Raises:
+        BadProtocolException: it cannot be read.
+    """
+    reader = _Reader(data)
+    version = reader.version()
+    metadata = Metadata(reader.string(), reader.number(">q"))
+    if version == 0 or reader.ended:
+        return metadata
+    current = reader.nullable_bytes()
+    return metadata if current is None else replace(metadata, current=decode_assignment(current))
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """Reads what the leader tells, of any version; fields that are missing at the end have their defaults.
+
+    Raises:
+        BadProtocolException: it cannot be read.
+    """
+    reader = _Reader(data)
+    reader.version()
+    error = reader.number(">h")
+    return Assignment(
+        error=AssignmentError.NONE if error == 0 else AssignmentError.CONFIG_MISMATCH,
+        leader=reader.string(),
+        leader_url=reader.string(),
+        config_offset=reader.number(">q"),
+        assigned=NOTHING if reader.ended else reader.units(),
+        revoked=NOTHING if reader.ended else reader.units(),
+        delay_ms=0 if reader.ended else reader.number(">i"),
+    )
+
+
+class _Reader:
+    """Takes values from the front of some bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._at == len(self._data)
+
+    def version(self) -> int:
+        version = self.number(">h")
+        if version < 0:
+            raise BadProtocolException(f"A member of the group speaks version {version} of Kafka Connect's protocol")
+        return version
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack(form, self._take(struct.calcsize(form)))
+        return int(value)
+
+    def string(self) -> str:
+        try:
+            return self._take(self.number(">h")).decode()
+        except UnicodeDecodeError as error:
+            raise BadProtocolException(f"A member of the group sent text that is no UTF-8: {error}") from error
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.number(">i")
+        return None if length == -1 else self._take(length)
+
+    def units(self) -> Units:
+        connectors: list[str] = []
+        tasks: list[ConnectorTaskId] = []
+        for _ in range(self.number(">i")):
+            connector = self.string()
+            for number in self._numbers():
+                if number == _CONNECTOR:
+                    connectors.append(connector)
+                else:
+                    tasks.append(ConnectorTaskId(connector, number))
+        return Units.of(connectors, tasks)
+
+    def _numbers(self) -> Sequence[int]:
+        count = self.number(">i")
+        return struct.unpack(f">{count}i", self._take(4 * count)) if count > 0 else ()
+
+    def _take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise BadProtocolException(
+                f"A member of the group sent {len(self._data)} bytes that end in the middle of a value, at byte "
+                f"{self._at}: it does not speak Kafka Connect's protocol. Is group.id used by other clients, too?"
+            )
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken

@@ -1,0 +1,48 @@
+"""Where the installed commands begin: imports what they are made of, and ends quietly when that is interrupted.
+
+Importing takes some tenths of a second, in which Python's own answer to SIGINT is a trace.
+
+Main functions: ``connect_standalone``, ``connect_distributed``, ``penstock``. Thread: the main thread of the command.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from types import FrameType
+from typing import Any
+
+#: As a shell reports a command that SIGINT has ended.
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+def connect_standalone() -> None:
+    """``connect-standalone``."""
+    _imported("penstock.cli.standalone").main()
+
+
+def connect_distributed() -> None:
+    """``connect-distributed``."""
+    _imported("penstock.cli.distributed").main()
+
+
+def penstock() -> None:
+    """``penstock``."""
+    _imported("penstock.cli.main").main()
+
+
+def _imported(module: str) -> Any:
+    # Where it is ignored, as in the background of a script, it stays so.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return importlib.import_module(module)
+    signal.signal(signal.SIGINT, _end)
+    try:
+        return importlib.import_module(module)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    # Nothing has begun yet that would have to be ended.
+    os._exit(_INTERRUPTED)

@@ -1,0 +1,259 @@
+"""A configuration as a class: what settings there are, and what they were parsed to, are said once.
+
+Main types: `AbstractConfig`, the base of such classes; `setting`, which describes one of their fields; `TypedConfig`,
+for what is parsed together with something else. The class gives the `ConfigDef`, and its instances are the parsed
+values, typed. Frozen values; any thread.
+
+Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import Enum
+from typing import Any, Final, Self
+
+from penstock.config.definition import ConfigDef, Recommender
+from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
+from penstock.config.parse import ClassResolver
+from penstock.config.validators import Validator, ValidString
+from penstock.config.values import Password
+from penstock.errors import ConfigException
+
+_METADATA: Final = "setting"
+_TYPES: Final[Mapping[object, ConfigType]] = {
+    bool: ConfigType.BOOLEAN,
+    str: ConfigType.STRING,
+    int: ConfigType.INT,
+    float: ConfigType.DOUBLE,
+    tuple[str, ...]: ConfigType.LIST,
+    type: ConfigType.CLASS,
+    Password: ConfigType.PASSWORD,
+}
+
+
+class _Described(typing.NamedTuple):
+    """What `setting` was told: what the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
+
+    name: str | None
+    type: ConfigType | None
+    validator: Validator | None
+    more: Mapping[str, Any]
+
+
+def setting(
+    name: str | None = None,
+    type: ConfigType | None = None,  # noqa: A002 - the word of Kafka's API
+    *,
+    default: object = NO_DEFAULT,
+    validator: Validator | None = None,
+    importance: Importance = Importance.MEDIUM,
+    doc: str = "",
+    group: str | None = None,
+    order: int = -1,
+    width: Width = Width.NONE,
+    display_name: str | None = None,
+    dependents: Sequence[str] = (),
+    recommender: Recommender | None = None,
+) -> Any:
+    """Describes a field of an `AbstractConfig`; see `ConfigDef.define` for what is not said here.
+
+    Args:
+        name: The setting; left out: the field's name, with dots for underscores.
+        type: What its text is parsed to; left out: what the field's annotation says. An `int` is INT, unless this says
+            LONG or SHORT.
+        default: A value of the field's type; None is a real default. Left out: the setting is required.
+        validator: Checks the parsed value, and the default. A field whose type is an Enum takes the values of its
+            members without one.
+    """
+    more = {
+        "importance": importance,
+        "doc": doc,
+        "group": group,
+        "order": order,
+        "width": width,
+        "display_name": display_name,
+        "dependents": dependents,
+        "recommender": recommender,
+    }
+    metadata = {_METADATA: _Described(name, type, validator, more)}
+    return field(metadata=metadata) if default is NO_DEFAULT else field(default=default, metadata=metadata)
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting, field))
+class TypedConfig:
+    """A frozen dataclass with fields that are settings, see `AbstractConfig`, and others, which `of` is given.
+
+    It is for a configuration that is parsed together with something else, so that its own settings are not enough.
+    """
+
+    def __init_subclass__(cls) -> None:
+        try:
+            dataclass(frozen=True, kw_only=True)(cls)
+        except (TypeError, ValueError) as error:  # `setting()` without an annotation, or a default that can change
+            raise TypeError(
+                f"{cls.__module__}.{cls.__qualname__}: {error}. A setting is written `name: type = setting(...)`, with "
+                "a tuple as the default of a list"
+            ) from error
+
+    @classmethod
+    def definition(cls) -> ConfigDef:
+        """The settings that there are; always the same object, which must not be changed."""
+        return _defined(cls)[0]
+
+    @classmethod
+    def never_null(cls) -> tuple[str, ...]:
+        """The settings that refuse a null."""
+        return tuple(one.name for one in _defined(cls)[1] if not one.nullable)
+
+    @classmethod
+    def of(cls, values: Mapping[str, object], prefix: str = "", /, **others: Any) -> Self:
+        """An instance of values that were parsed and checked already.
+
+        Args:
+            values: By setting, at least those that the class defines.
+            prefix: What stands in front of its settings there.
+            others: The fields that are no settings.
+
+        Raises:
+            ConfigException: A value is null, or a text in place of a class, and its field may not be.
+        """
+        parsed = {one.attribute: one.value_of(prefix + one.name, values) for one in _defined(cls)[1]}
+        return typing.cast(Any, cls)(**parsed, **others)  # type: ignore[no-any-return]
+
+
+class AbstractConfig(TypedConfig):
+    """A configuration whose fields are its settings. Each subclass becomes a frozen dataclass by itself.
+
+    A field is a `bool`, `str`, `int`, `float`, `tuple[str, ...]`, `Password`, an Enum of texts, or a `type` (a class),
+    or one of these or None. The settings of a base class come first; one that a class describes anew keeps its place.
+
+    Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3; the fields are Penstock's own.
+
+    >>> class ReaderConfig(AbstractConfig):
+    ...     path: str = setting(doc="The file to read.")
+    ...     batch_rows: int = setting(default=500, doc="Rows of one poll.")
+    >>> ReaderConfig.parse({"path": "a.txt", "batch.rows": "20"})
+    ReaderConfig(path='a.txt', batch_rows=20)
+    >>> ReaderConfig.definition().names()
+    ['path', 'batch.rows']
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _check_all_are_settings(cls)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
+        """The values of all settings; those that are not defined are ignored.
+
+        Args:
+            properties: The configuration. A null counts as given: the default is not used.
+            resolve_class: Finds the classes of CLASS settings; without it they are text, and a field that is to be a
+                class refuses them.
+
+        Raises:
+            ConfigException: The first fault found, in the order of definition.
+        """
+        return cls.of(cls.definition().parse(properties, resolve_class=resolve_class))
+
+
+def _check_all_are_settings(cls: type) -> None:
+    for one in fields(cls):
+        if _METADATA not in one.metadata:
+            kind = one.type if isinstance(one.type, str) else inspect.formatannotation(one.type)
+            described = "" if one.default is MISSING else f"default={one.default!r}"
+            raise TypeError(
+                f"{cls.__module__}.{cls.__qualname__}: the field {one.name} has no setting(). Write `{one.name}: "
+                f"{kind} = setting({described})`; what is no setting has no annotation, or ClassVar[{kind}]"
+            )
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A field, as a setting."""
+
+    owner: str
+    attribute: str
+    name: str
+    kind: Any
+    nullable: bool
+    default: object
+    described: _Described
+
+    def define(self, definition: ConfigDef) -> None:
+        type_, validator, default = self.described.type, self.described.validator, self.default
+        if self._is_enum:
+            type_ = type_ or ConfigType.STRING
+            validator = validator or ValidString(*(member.value for member in self.kind))
+            default = default.value if isinstance(default, Enum) else default
+        type_ = type_ or _TYPES.get(self.kind)
+        if type_ is None:
+            raise TypeError(
+                f"{self.owner}: {self.attribute} is a {self.kind}, which no setting can be: see AbstractConfig"
+            )
+        if isinstance(default, tuple):
+            default = list(default)
+        definition.define(self.name, type_, default=default, validator=validator, **self.described.more)
+
+    def value_of(self, name: str, values: Mapping[str, object]) -> object:
+        """The field's value; the setting has this name in these values."""
+        parsed = values[name]
+        if parsed is None:
+            if not self.nullable:
+                raise ConfigException(name, None, "Value must be non-null")
+            return None
+        if self._is_enum:
+            return _member(self.kind, str(parsed))
+        if self.kind is type and not isinstance(parsed, type):
+            raise ConfigException(name, parsed, "Expected a class")
+        return tuple(parsed) if isinstance(parsed, list) else parsed
+
+    @property
+    def _is_enum(self) -> bool:
+        return isinstance(self.kind, type) and issubclass(self.kind, Enum)
+
+
+#: What was found in each class; made when it is first asked for, because annotations may name what comes later.
+_found: Final[dict[type, tuple[ConfigDef, tuple[_Setting, ...]]]] = {}
+
+
+def _defined(cls: type) -> tuple[ConfigDef, tuple[_Setting, ...]]:
+    if cls not in _found:
+        definition, settings = ConfigDef(), _settings_of(cls)
+        for one in settings:
+            one.define(definition)
+        _found[cls] = definition, settings
+    return _found[cls]
+
+
+def _settings_of(cls: type) -> tuple[_Setting, ...]:
+    hints = typing.get_type_hints(cls)
+    owner = f"{cls.__module__}.{cls.__qualname__}"
+    return tuple(_setting_of(owner, one, hints[one.name]) for one in fields(cls) if _METADATA in one.metadata)
+
+
+def _setting_of(owner: str, one: Field[Any], hint: object) -> _Setting:
+    described: _Described = one.metadata[_METADATA]
+    kind, nullable = _without_none(hint)
+    name = described.name or one.name.replace("_", ".")
+    default = NO_DEFAULT if one.default is MISSING else one.default
+    return _Setting(owner, one.name, name, kind, nullable, default, described)
+
+
+def _member(kind: type[Enum], text: str) -> Enum:
+    """The member with this value; in any letter case, as validators may take any, where no two differ by that alone."""
+    same = [one for one in kind if one.value.lower() == text.lower()]
+    return same[0] if len(same) == 1 else kind(text)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """The annotation without None, and whether that was in it."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint, False
+    rest = [one for one in typing.get_args(hint) if one is not types.NoneType]
+    return (rest[0] if len(rest) == 1 else hint), len(rest) < len(typing.get_args(hint))

@@ -1,0 +1,76 @@
+"""JSON texts as trees of Python values, and what Jackson calls the kinds of their nodes.
+
+Main functions: ``parse_json`` (one text, as JSON has it), ``first_json`` (as Jackson reads a message). ``MISSING``
+stands for JSON where there is none. Numbers with fraction or exponent are ``Decimal``, as Java's tree holds them.
+
+Thread: pure functions.
+Source: com.fasterxml.jackson.databind.JsonNode, org.apache.kafka.connect.json.JsonDeserializer.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import re
+from typing import Any, Final
+
+
+class _Missing:
+    """What stands for JSON where there is none."""
+
+
+MISSING: Final = _Missing()
+#: Java's kinds of JSON nodes, for messages.
+_NODE_KINDS: Final[dict[type, str]] = {
+    dict: "OBJECT",
+    list: "ARRAY",
+    str: "STRING",
+    bool: "BOOLEAN",
+    int: "NUMBER",
+    decimal.Decimal: "NUMBER",
+    type(None): "NULL",
+    _Missing: "MISSING",
+}
+_LEADING_ZEROS: Final = re.compile(r"(?<![\d.eE+\-])(-?)0+(?=\d)")
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^"]+|"')
+
+
+def parse_json(text: str) -> Any:
+    """One JSON value; numbers with fraction or exponent are ``Decimal``, as Java's tree holds them.
+
+    Raises:
+        ValueError: It is not JSON.
+    """
+    return json.loads(text, parse_float=decimal.Decimal, parse_constant=_no_constant)
+
+
+def first_json(data: bytes) -> Any:
+    """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros pass, blank is null.
+
+    Raises:
+        ValueError: They do not begin with a JSON value.
+    """
+    text = data.decode("utf-8").removeprefix("\ufeff").lstrip(" \t\r\n")
+    if not text:
+        return None
+    decoder = json.JSONDecoder(parse_float=decimal.Decimal, parse_constant=_no_constant)
+    pieces = (one if one[0] == '"' else _LEADING_ZEROS.sub(r"\1", one) for one in _STRINGS.findall(text))
+    cleaned = "".join(pieces)
+    node, end = decoder.raw_decode(cleaned)
+    if cleaned[end : end + 1] not in ("", " ", "\t", "\r", "\n") and cleaned[end - 1].isalnum():
+        raise ValueError(f"a number or word goes on with {cleaned[end]!r}")
+    return node
+
+
+def is_blank(data: bytes) -> bool:
+    """Whether there is no JSON value in the bytes."""
+    return not data.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def node_kind(node: Any) -> str:
+    """What Java calls this kind of JSON node."""
+    return _NODE_KINDS.get(type(node), "NULL")

@@ -1,0 +1,183 @@
+"""What the leader of a group does beside dealing out the work.
+
+Main type: ``LeaderDuties``. It makes and replaces the key with which workers sign, keeps the right to write the config
+topic, and forgets the statuses of what is not configured any more.
+
+Thread: the herder's.
+Source: DistributedHerder (tick, updateDeletedConnectorStatus, updateDeletedTaskStatus); KIP-507, KIP-618.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from penstock.assignors.connect_protocol import Subprotocol
+from penstock.errors import ConnectException, KafkaException
+from penstock.herder.cluster.group import WorkerGroup
+from penstock.herder.cluster.session_keys import key_due_ms, new_key
+from penstock.herder.control_plane import ControlPlane
+from penstock.model.cluster_config import SessionKey
+from penstock.model.config_records import session_key_entries
+from penstock.settings import DistributedSettings
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 0.25
+#: One that was read back, and some whose writes nobody has seen the end of.
+_KEPT_KEYS: Final = 8
+#: What ending a task may take beyond its deadline.
+_END_SLACK_S: Final = 5.0
+_SIGNED: Final = (Subprotocol.SESSIONED, Subprotocol.PENSTOCK)
+
+
+class LeaderDuties:
+    """The duties of a worker while it leads.
+
+    Args:
+        plane: What requests work with.
+        group: Knows whether it leads.
+        settings: Of the worker.
+        clock_ms: Milliseconds since the epoch.
+        random_bytes: So many bytes that nobody can guess.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        group: WorkerGroup,
+        settings: DistributedSettings,
+        *,
+        clock_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._plane = plane
+        self._group = group
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._random_bytes = random_bytes
+        self._leading: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._claimed = False
+        # The last keys that it has made while it leads.
+        self._own_keys: list[SessionKey] = []
+        self._foreign_key = False
+
+    @property
+    def foreign_key(self) -> bool:
+        """Whether somebody outside of the group has written a session key while this worker led. Thread: any."""
+        return self._foreign_key
+
+    def on_round(self, leads: bool) -> None:
+        """A round has come into force."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if leads:
+            self._sweeping = self._plane.loop.begin("Forgetting statuses", self._sweep())
+            if self._leading is None or self._leading.done():
+                self._leading = self._plane.loop.begin("Leading the group", self._lead())
+        else:
+            self._stop_leading()
+            self._claimed, self._own_keys, self._foreign_key = False, [], False
+
+    def on_session_key(self) -> None:
+        """A session key was read."""
+        key = self._plane.snapshot.session_key
+        if self._group.place.leads and self._own_keys and key not in self._own_keys and not self._foreign_key:
+            self._plane.loop.begin("Looking for another group", self._find_other_group())
+
+    def reclaim(self) -> None:
+        """Another writer has taken the right to write the config topic; it is taken back where this worker leads."""
+        self._claimed = False
+        self._stop_leading()
+        self.on_round(self._group.place.leads)
+
+    def _stop_leading(self) -> None:
+        if self._leading is not None:
+            self._leading.cancel()
+            self._leading = None
+
+    async def _find_other_group(self) -> None:
+        """Somebody else has made a key: the next leader, of which this worker hears soon, or that of another group."""
+        loop = asyncio.get_running_loop()
+        since_s = loop.time()
+        while not self._group.heard_since(since_s):
+            if not self._group.place.leads or loop.time() > since_s + self._group.session_timeout_s:
+                return
+            await asyncio.sleep(_PAUSE_S)
+        if not self._group.place.leads or self._foreign_key:
+            return
+        self._foreign_key = True
+        log.error(
+            "Another group of workers writes to the config topic %s: a session key in it is none of the group %s, "
+            "which this worker leads. What either group configures, both run: give each group.id topics of its own",
+            self._settings.config_topic,
+            self._settings.group_id,
+        )
+        # With a key of this group, the other one finds out, too.
+        self._stop_leading()
+        self._leading = self._plane.loop.begin("Leading the group", self._lead())
+
+    async def _lead(self) -> None:
+        while True:
+            try:
+                await self._claim()
+                due_ms = await self._keep_key()
+            except (ConnectException, KafkaException) as error:
+                log.warning("The leader could not do all of its duties, and tries again: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if due_ms is None:
+                return
+            await asyncio.sleep(due_ms / 1000)
+
+    async def _claim(self) -> None:
+        """Takes the right to write the config topic from former leaders."""
+        if not self._claimed:
+            await self._plane.loop.off_loop("claim", self._plane.parts.config.claim)
+            self._claimed = True
+
+    async def _keep_key(self) -> int | None:
+        """Makes a session key where one is due; in how many milliseconds the next one is.
+
+        A worker that begins to lead makes one in any case: who else leads by this config topic learns of it.
+        """
+        settings = self._settings.keys
+        if self._group.place.protocol not in _SIGNED:
+            return None
+        known = self._plane.snapshot.session_key
+        due_ms = key_due_ms(known, settings, self._clock_ms()) if known in self._own_keys else 0
+        if due_ms == 0:
+            key = new_key(settings, self._clock_ms(), self._random_bytes)
+            self._own_keys = [*self._own_keys[-_KEPT_KEYS:], key]
+            await self._plane.write(session_key_entries(key))
+            log.info("The group %s signs with another key from now on", self._settings.group_id)
+            due_ms = key_due_ms(key, settings, self._clock_ms())
+        return due_ms
+
+    async def _sweep(self) -> None:
+        """Forgets what is not configured any more: of workers that are gone at once, of others once it must have ended.
+
+        A worker forgets what it has ended itself.
+        """
+        there = {urlsplit(url).netloc for url in self._group.dealt.members.values()}
+        self._forget_statuses(lambda worker_id: worker_id not in there)
+        await asyncio.sleep(self._settings.task_shutdown_graceful_timeout_ms / 1000 + _END_SLACK_S)
+        self._forget_statuses(lambda worker_id: True)
+
+    def _forget_statuses(self, ended: Callable[[str], bool]) -> None:
+        statuses, snapshot = self._plane.parts.statuses, self._plane.snapshot
+        for name in statuses.names():
+            known = snapshot.connectors.get(name)
+            count = 0 if known is None else len(known.tasks)
+            gone = [task for task in statuses.tasks(name) if task.id.task >= count and ended(task.worker_id)]
+            for task in gone:
+                statuses.forget(task.id)
+            status = statuses.connector(name)
+            if known is None and (status is None or ended(status.worker_id)):
+                statuses.forget(name)
+                statuses.reset_topics(name)

@@ -1,0 +1,167 @@
+"""What the leader makes of one round of its group: metadata of the members in, assignments out, both as bytes.
+
+Main function: ``plan_round``; types: ``LedRound`` (what is known when it begins), ``PlannedRound`` (what comes of it),
+``Dealt`` (what of that the leader keeps).
+The highest config offset that a member has read decides whether the leader may assign at all; then the sub-protocol
+decides how. Codecs and assignors are those of ``connect_protocol``, ``eager`` and ``incremental``.
+
+Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``Memory``.
+
+Source: org.apache.kafka.connect.runtime.distributed.EagerAssignor, IncrementalCooperativeAssignor
+(performAssignment); internal-topics.md section 5.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from penstock.assignors.connect_protocol import (
+    Assignment,
+    AssignmentError,
+    BadProtocolException,
+    Metadata,
+    Subprotocol,
+    decode_metadata,
+    encode_assignment,
+)
+from penstock.assignors.eager import assign_eagerly
+from penstock.assignors.incremental import Memory, Round, assign
+from penstock.assignors.units import NOTHING, Units
+from penstock.herder.membership import all_units
+from penstock.herder.wanted import Unit
+from penstock.model.cluster_config import ClusterConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LedRound:
+    """What is known when a round begins.
+
+    Attributes:
+        protocol: The name of the sub-protocol that the broker has picked.
+        leader: The member id of this worker.
+        members: What each member has said, by member id; the leader is among them.
+        generation: That of this round.
+        last_completed: That of the last round whose assignment has reached this worker; -1 for none.
+        now_ms: The time.
+    """
+
+    protocol: str
+    leader: str
+    members: Mapping[str, bytes]
+    generation: int
+    last_completed: int
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """What comes of a round.
+
+    Attributes:
+        assignments: What each member is told.
+        memory: What the leader has to remember.
+        delay_ms: After which time the members join again; 0 for never.
+        urls: The REST address of each member, by id.
+        owners: The REST address of the member that runs each unit once the round is over.
+        behind_offset: Where it is not None, a member has read the config topic up to there and the leader has not: all
+            members are told to join again. A leader that can read that far within the time of a round does so, and
+            plans the round anew.
+    """
+
+    assignments: Mapping[str, bytes]
+    memory: Memory
+    delay_ms: int = 0
+    urls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    owners: Mapping[Unit, str] = field(default_factory=lambda: MappingProxyType({}))
+    behind_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """What the leader has dealt out.
+
+    Attributes:
+        task_counts: How many tasks each connector had.
+        members: The REST address of each member, by id.
+        owners: The REST address of the member that runs each unit.
+    """
+
+    task_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    members: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    owners: Mapping[Unit, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def plan_round(led: LedRound, config: ClusterConfig, memory: Memory, max_delay_ms: int) -> PlannedRound:
+    """Decides a round.
+
+    A member whose metadata cannot be read is taken for one that runs nothing. It is given nothing either: nobody knows
+    what it would make of it.
+
+    Args:
+        led: What is known of it.
+        config: What is configured, as far as the leader has read.
+        memory: What the leader remembers of earlier rounds.
+        max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``.
+    """
+    protocol = Subprotocol(led.protocol)
+    told = _readable(led.members)
+    leader_url = told[led.leader].url if led.leader in told else ""
+    highest = max((metadata.config_offset for metadata in told.values()), default=-1)
+
+    def encoded(assignments: Mapping[str, Assignment], otherwise: Assignment) -> dict[str, bytes]:
+        return {
+            member: encode_assignment(assignments.get(member, otherwise), protocol.version) for member in led.members
+        }
+
+    if highest > config.offset:
+        mismatch = Assignment(led.leader, leader_url, highest, error=AssignmentError.CONFIG_MISMATCH)
+        return PlannedRound(encoded({}, mismatch), memory, behind_offset=highest)
+
+    configured = all_units(config.task_counts)
+    urls = {member: metadata.url for member, metadata in told.items()}
+
+    def owners(given: Mapping[str, Units]) -> dict[Unit, str]:
+        return {unit: urls[member] for member, units in given.items() for unit in units}
+
+    nothing = Assignment(led.leader, leader_url, config.offset)
+    if protocol is Subprotocol.EAGER:
+        shares = assign_eagerly(told, configured) if told else {}
+        given = {member: Assignment(led.leader, leader_url, config.offset, units) for member, units in shares.items()}
+        return PlannedRound(encoded(given, nothing), memory, 0, urls, owners(shares))
+
+    running = {member: _running(metadata) for member, metadata in told.items()}
+    now = Round(configured, running, led.generation, led.last_completed, led.now_ms)
+    memory, plan = assign(memory, now, max_delay_ms)
+    given = {
+        member: Assignment(
+            led.leader,
+            leader_url,
+            config.offset,
+            plan.assigned[member],
+            plan.revoked.get(member, NOTHING),
+            plan.delay_ms,
+        )
+        for member in told
+    }
+    return PlannedRound(encoded(given, nothing), memory, plan.delay_ms, urls, owners(plan.owners))
+
+
+def _running(metadata: Metadata) -> Units:
+    return NOTHING if metadata.current is None else metadata.current.assigned
+
+
+def _readable(members: Mapping[str, bytes]) -> dict[str, Metadata]:
+    told: dict[str, Metadata] = {}
+    for member, data in members.items():
+        try:
+            told[member] = decode_metadata(data)
+        except BadProtocolException as error:
+            log.warning(
+                "The member %s of the group is given no work, what it says of itself cannot be read: %s", member, error
+            )
+    return told

@@ -1,0 +1,200 @@
+"""The keys with which workers of a group sign what they ask of each other, and the signatures.
+
+Main types: ``Signer`` (headers for a request to another worker), ``Verifier`` (checks them). Functions: ``new_key`` and
+``key_due_ms``, which say when the leader has to make another key.
+
+Java signs the body of a request alone, so that whoever has read one request can send it again, also to another path.
+Requests to workers of this kind have a second signature, over the method, the path, the time and a number that is used
+once, too. Where all members of the group make it, requests without it are refused; its headers are passed over by Java.
+
+Thread: ``Verifier`` any, it has a lock; the rest are pure functions and values.
+Source: KIP-507; org.apache.kafka.connect.runtime.rest.InternalRequestSignature; group-membership.md section 7.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.errors import BadRequestException, ForbiddenException, NotReadyException
+from penstock.model.cluster_config import SessionKey
+from penstock.settings.distributed import KeySettings, mac_of
+
+SIGNATURE: Final = "X-Connect-Authorization"
+ALGORITHM: Final = "X-Connect-Request-Signature-Algorithm"
+OWN_SIGNATURE: Final = "X-Penstock-Request-Signature"
+TIME: Final = "X-Penstock-Request-Time"
+NONCE: Final = "X-Penstock-Request-Nonce"
+
+#: Clocks of workers may be an hour apart, and one of them may have been set meanwhile.
+_WINDOW_MS: Final = 2 * 3600 * 1000
+#: Numbers that were used in that time: a group makes a few requests for each change of a connector.
+_REMEMBERED: Final = 100_000
+_DEFAULT_BITS: Final = 256
+
+
+def new_key(settings: KeySettings, now_ms: int, random_bytes: Callable[[int], bytes]) -> SessionKey:
+    """A key for the group.
+
+    Args:
+        settings: Its algorithm and size.
+        now_ms: Milliseconds since the epoch.
+        random_bytes: So many bytes that nobody can guess.
+    """
+    bits = settings.size_bits or _DEFAULT_BITS
+    return SessionKey(random_bytes((bits + 7) // 8), settings.algorithm, now_ms)
+
+
+def key_due_ms(key: SessionKey | None, settings: KeySettings, now_ms: int) -> int | None:
+    """In how many milliseconds the leader makes another key; 0 for at once, None for never.
+
+    One is due when there is none, when the one that is there is of another algorithm or size, and when it is too old.
+    """
+    if key is None or key.algorithm != settings.algorithm:
+        return 0
+    if settings.size_bits is not None and len(key.key) != (settings.size_bits + 7) // 8:
+        return 0
+    if settings.ttl_ms == 0:
+        return None
+    # A clock that was set back must not keep a key for ever.
+    return max(0, min(key.created_ms + settings.ttl_ms - now_ms, settings.ttl_ms))
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Signs requests.
+
+    Attributes:
+        algorithm: By Java's name.
+        now_ms: Milliseconds since the epoch.
+        nonce: A text that no other request has.
+    """
+
+    algorithm: str
+    now_ms: Callable[[], int]
+    nonce: Callable[[], str]
+
+    def headers(self, key: SessionKey, method: str, path: str, body: bytes) -> dict[str, str]:
+        """The headers that say that a worker of the group asks.
+
+        Args:
+            key: The group's.
+            method: Of the request.
+            path: Of the request, as it is sent, without the query.
+            body: Its bytes.
+        """
+        time, nonce = str(self.now_ms()), self.nonce()
+        return {
+            ALGORITHM: self.algorithm,
+            SIGNATURE: _base64(_mac(key.key, self.algorithm, body)),
+            TIME: time,
+            NONCE: nonce,
+            OWN_SIGNATURE: _base64(_mac(key.key, self.algorithm, _whole(method, path, time, nonce, body))),
+        }
+
+
+class Verifier:
+    """Checks that requests come from a worker of the group.
+
+    Args:
+        accepted: Algorithms, by Java's names.
+        now_ms: Milliseconds since the epoch.
+    """
+
+    def __init__(self, accepted: tuple[str, ...], now_ms: Callable[[], int]) -> None:
+        self._accepted = accepted
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._used: OrderedDict[str, int] = OrderedDict()
+
+    def check(
+        self,
+        key: SessionKey | None,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        body_alone: bool,
+    ) -> None:
+        """Lets a request pass that is signed. Invariant 8.
+
+        Args:
+            key: The group's; None while this worker has read none.
+            method, path, headers, body: The request.
+            body_alone: Whether a signature of the body is enough: a worker of another kind is in the group.
+
+        Raises:
+            BadRequestException: it is not signed, or in a way that this worker does not take.
+            ForbiddenException: the signature is wrong, or the request was made before.
+            NotReadyException: this worker has no key yet.
+        """
+        signature, algorithm = headers.get(SIGNATURE), headers.get(ALGORITHM)
+        if signature is None or algorithm is None:
+            raise BadRequestException("Internal request missing required signature")
+        if mac_of(algorithm) is None or algorithm not in self._accepted:
+            raise BadRequestException(
+                f"This worker does not support the '{algorithm[:40]}' key signing algorithm used by other workers. "
+                f"This worker is currently configured to use: {', '.join(self._accepted)}. Check that "
+                "inter.worker.signature.algorithm of each worker is among inter.worker.verification.algorithms of all"
+            )
+        if key is None:
+            raise NotReadyException(
+                "This worker is still starting up and has not been able to read a session key from the config topic yet"
+            )
+        if not hmac.compare_digest(_decoded(signature), _mac(key.key, algorithm, body)):
+            raise _wrong()
+        own = headers.get(OWN_SIGNATURE)
+        if own is None and body_alone:
+            return
+        time, nonce = headers.get(TIME, ""), headers.get(NONCE, "")
+        whole = _mac(key.key, algorithm, _whole(method, path, time, nonce, body))
+        if own is None or not hmac.compare_digest(_decoded(own), whole):
+            raise _wrong()
+        self._use(nonce, time)
+
+    def _use(self, nonce: str, time: str) -> None:
+        """Lets each number pass once."""
+        now = self._now_ms()
+        if not time.isdecimal() or abs(now - int(time)) > _WINDOW_MS:
+            raise ForbiddenException(
+                f"The internal request is of another time ({time} ms since 1970, here it is {now}): compare the "
+                "clocks of the workers"
+            )
+        with self._lock:
+            while self._used and (len(self._used) >= _REMEMBERED or next(iter(self._used.values())) < now - _WINDOW_MS):
+                self._used.popitem(last=False)
+            if nonce in self._used:
+                raise ForbiddenException("The internal request was made before, and counts once")
+            self._used[nonce] = max(now, int(time))
+
+
+def _wrong() -> ForbiddenException:
+    return ForbiddenException("Internal request contained invalid signature.")
+
+
+def _mac(key: bytes, algorithm: str, data: bytes) -> bytes:
+    digest = mac_of(algorithm)
+    assert digest is not None
+    return hmac.digest(key, data, digest)
+
+
+def _whole(method: str, path: str, time: str, nonce: str, body: bytes) -> bytes:
+    return "\n".join((method, path, time, nonce, "")).encode() + body
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequestException("The signature of the internal request is no base64") from None

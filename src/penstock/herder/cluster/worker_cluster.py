@@ -1,0 +1,326 @@
+"""What a worker does as one of the workers of a group: for the others, and with them.
+
+Main types: ``WorkerCluster`` (a ``Cluster``), and ``OtherWorkers``, what it asks of the others, which REST implements.
+
+Thread: the herder's, but for ``check_signature``.
+Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder; runtime.md sections 3 and 10.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from penstock.assignors.connect_protocol import Subprotocol
+from penstock.errors import (
+    BadRequestException,
+    ConflictException,
+    ConnectException,
+    ForbiddenException,
+    KafkaException,
+    KafkaRetriableException,
+)
+from penstock.herder.cluster.fencing import FencingRounds
+from penstock.herder.cluster.group import WorkerGroup
+from penstock.herder.cluster.leader import LeaderDuties
+from penstock.herder.cluster.session_keys import Verifier
+from penstock.herder.control_plane import ControlPlane
+from penstock.herder.membership import NotHereException, all_units
+from penstock.herder.wanted import TaskSpec, Unit
+from penstock.model import ConnectorTaskId, ConnectorType, TargetState
+from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged
+from penstock.model.config_records import task_entries
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 60.0
+#: How often who waits for a heartbeat looks whether it was answered.
+_LOOK_S: Final = 0.05
+
+
+class OtherWorkers(Protocol):
+    """Requests to workers. Every method blocks: any thread but the herder's.
+
+    Each raises ConnectException where the other worker cannot be reached or refuses.
+    """
+
+    def put_task_configs(self, url: str, connector: str, configs: Sequence[dict[str, str]]) -> None:
+        """Has the leader store the task configurations of a connector."""
+
+    def fence(self, url: str, connector: str) -> None:
+        """Has the leader end the producers of all former tasks of a source connector."""
+
+    def restart_task(self, url: str, task: ConnectorTaskId) -> None:
+        """Has a task restarted where it runs."""
+
+
+def wait_for(holds: Callable[[], bool], timeout_s: float) -> bool:
+    """Blocks until something is true, so many seconds at most; whether it is."""
+    pause, end = threading.Event(), time.monotonic() + timeout_s
+    while not (found := holds()) and time.monotonic() < end:
+        pause.wait(_LOOK_S)
+    return found
+
+
+class WorkerCluster:
+    """One worker of several.
+
+    Args:
+        plane: What requests work with.
+        group: Its place among them.
+        duties: What it does while it leads.
+        verifier: Checks signatures.
+        others: Reaches the others.
+        set_level: Sets the level of a logger of this worker.
+        fencing: Ends the producers of former tasks, while this worker leads; None where sources are not exactly-once.
+        wait_for: Blocks until something is true, so many seconds at most; whether it is.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        group: WorkerGroup,
+        duties: LeaderDuties,
+        verifier: Verifier,
+        others: OtherWorkers,
+        set_level: Callable[[str, str], object],
+        fencing: FencingRounds | None = None,
+        wait_for: Callable[[Callable[[], bool], float], bool] = wait_for,
+    ) -> None:
+        self._plane = plane
+        self._group = group
+        self._duties = duties
+        self._verifier = verifier
+        self._others = others
+        self._set_level = set_level
+        self._fencing = fencing
+        self._wait_for = wait_for
+
+    # ------------------------------------------------------------------ for the others
+    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        """See ``Cluster``."""
+        protocol = self._group.place.protocol
+        if protocol in (Subprotocol.EAGER, Subprotocol.COMPATIBLE):
+            # As the group has agreed: not every worker of it can sign.
+            return
+        key = self._plane.snapshot.session_key
+        body_alone = protocol is not Subprotocol.PENSTOCK
+        self._verifier.check(key, method, path, headers, body, body_alone=body_alone)
+
+    async def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> None:
+        """See ``Cluster``."""
+        await self._plane.ready()
+        await self._store(name, configs)
+
+    async def fence_zombies(self, name: str) -> None:
+        """See ``Cluster``."""
+        if self._fencing is None:
+            raise BadRequestException(
+                "exactly.once.source.support is disabled on this worker: there is nothing to fence"
+            )
+        await self._plane.ready()
+        await self._fencing.run(name)
+
+    async def describe(self) -> dict[str, object]:
+        """See ``Cluster``."""
+        group, place = self._group, self._group.place
+        body: dict[str, object] = {
+            "worker_id": self._plane.worker_id,
+            "group_id": group.settings.group_id,
+            "config_topic": group.settings.config_topic,
+            "obstacle": group.obstacle,
+            "member_id": place.member_id or None,
+            "generation": place.generation,
+            "protocol": None if place.protocol is None else place.protocol.value,
+            "leader": place.leader_url,
+            "is_leader": place.leads,
+            "config_offset": self._plane.snapshot.offset,
+            **_listed(place.assigned),
+            "next_rebalance_in_ms": group.delay_left_ms(),
+        }
+        if place.leads:
+            dealt = group.dealt
+            body["members"] = [
+                {"member_id": member, "url": url, **_listed(unit for unit, at in dealt.owners.items() if at == url)}
+                for member, url in sorted(dealt.members.items())
+            ]
+            body["waiting"] = _listed(set(all_units(dealt.task_counts)) - dealt.owners.keys())
+            if self._duties.foreign_key:
+                body["warning"] = "another group of workers writes to this config topic"
+        return body
+
+    # ------------------------------------------------------------------ with the others
+    async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
+        """See ``Cluster``. It is tried for as long as they count: no other worker brings them."""
+        pause = _FIRST_PAUSE_S
+        while counts():
+            try:
+                await self._once(name, configs, counts)
+                return
+            except (ConnectException, KafkaException) as error:
+                log.warning(
+                    "The task configurations of connector %s could not be stored, which is tried again in %.2f s: %s",
+                    name,
+                    pause,
+                    error,
+                )
+            await self._group.next_round(pause)
+            pause = min(_LONGEST_PAUSE_S, 2 * pause)
+
+    async def restart_elsewhere(self, task: ConnectorTaskId) -> None:
+        """See ``Cluster``."""
+        try:
+            self._group.require_owner(task)
+        except NotHereException as elsewhere:
+            url = elsewhere.url
+            if url is None:
+                raise
+            await self._plane.loop.off_loop("restart", lambda: self._others.restart_task(url, task))
+
+    async def _once(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
+        try:
+            self._group.require_leader()
+        except NotHereException as elsewhere:
+            url = elsewhere.url
+            if url is None:
+                raise
+            await self._plane.loop.off_loop("tasks", lambda: self._others.put_task_configs(url, name, configs))
+            return
+        if counts():
+            await self._store(name, configs)
+
+    async def _store(self, name: str, configs: Sequence[dict[str, str]]) -> None:
+        """Stores task configurations, as the leader.
+
+        Raises:
+            NotFoundException: there is no such connector.
+            BadRequestException: it is stopped, and has no tasks.
+        """
+        plane = self._plane
+        async with plane.storing:
+            self._group.require_leader()
+            await plane.read_all()
+            plane.connector(name, f"Connector {name} not found")
+            if configs and plane.snapshot.target(name) is TargetState.STOPPED:
+                raise BadRequestException(
+                    f"Cannot submit non-empty set of task configs for connector {name}: it is stopped, and has no tasks"
+                )
+            await plane.write(task_entries(name, configs))
+
+    def on_fenced(self) -> None:
+        """See ``Cluster``."""
+        self._duties.reclaim()
+
+    def on_change(self, change: Change) -> None:
+        """See ``Cluster``."""
+        match change:
+            case LoggerLevelAsked(logger, level):
+                self._set_level(logger, level)
+            case SessionKeyChanged():
+                self._duties.on_session_key()
+
+    # ------------------------------------------------------------------ exactly-once sources
+    def fences(self, connector: str) -> bool | None:
+        """See ``Cluster``."""
+        plane = self._plane
+        known = plane.snapshot.connectors.get(connector)
+        if self._fencing is None or known is None:
+            return False
+        if not plane.facts.looked_at(connector, known.config):
+            return None
+        return plane.facts.known(connector, known.config).type is ConnectorType.SOURCE
+
+    async def prepare(self, task: ConnectorTaskId, counts: Callable[[], bool]) -> bool:
+        """See ``Cluster``. It is tried for as long as the task counts, unless the leader says that it cannot be."""
+        pause, refused = _FIRST_PAUSE_S, False
+        while counts():
+            if not self.fences(task.connector):
+                return True
+            try:
+                await self._fence(task.connector)
+                return True
+            except ForbiddenException:
+                # The group may sign with another key by now, which this worker has not read yet.
+                if refused:
+                    raise
+                refused = True
+                await self._plane.read_all()
+                continue
+            except (ConflictException, NotHereException) as error:
+                log.warning("Task %s waits, and asks again in %.2f s: %s", task, pause, error)
+            await self._group.next_round(pause)
+            pause = min(_LONGEST_PAUSE_S, 2 * pause)
+        return False
+
+    async def _fence(self, connector: str) -> None:
+        """Has the leader end the producers of former tasks."""
+        assert self._fencing is not None
+        try:
+            self._group.require_leader()
+        except NotHereException as elsewhere:
+            if (url := elsewhere.url) is None:
+                raise
+            await self._plane.loop.off_loop("fence", lambda: self._others.fence(url, connector))
+        else:
+            await self._fencing.run(connector)
+
+    def confirm(self, task: ConnectorTaskId, spec: TaskSpec, counts: Callable[[], bool]) -> None:
+        """See ``Cluster``. A config topic that cannot be read is waited for, as long as the task counts."""
+        store = self._plane.parts.config
+
+        def read() -> bool:
+            try:
+                store.refresh(self._group.sync_timeout_s)
+            except (ConnectException, KafkaException) as error:
+                log.warning("Task %s waits, because the config topic cannot be read: %s", task, error)
+                return not counts()
+            return True
+
+        if not self._wait_for(read, math.inf):
+            raise KafkaRetriableException("The config topic cannot be read")
+        config = store.snapshot
+        known = config.connectors.get(task.connector)
+        if known is None or task.task >= len(known.tasks) or known.generation != spec.generation:
+            raise ConnectException(f"Task {task} has got another configuration while it was starting")
+        if task not in set(self._group.place.assigned):
+            raise ConnectException(f"Task {task} was given to another worker while it was starting")
+
+    def confirm_owner(self, task: ConnectorTaskId, since_s: float) -> bool:
+        """See ``Cluster``."""
+        group = self._group
+
+        def owns() -> bool:
+            return group.heard_since(since_s) and task in set(group.place.assigned)
+
+        return self._wait_for(owns, group.session_timeout_s)
+
+    async def fence_for_change(self, connector: str) -> str | None:
+        """See ``Cluster``."""
+        plane = self._plane
+        if self._fencing is None:
+            return None
+        known = plane.connector(connector, f"Connector {connector} not found")
+        # Of a connector that runs on another worker, this one may not have asked the class yet.
+        if (await plane.facts.find(connector, known.config)).type is not ConnectorType.SOURCE:
+            return None
+        return await self._fencing.run_for_change(connector)
+
+    def on_deleted(self, connector: str, known: ConfiguredConnector, fenced: int | None) -> None:
+        """See ``Cluster``."""
+        if self._fencing is not None and fenced is not None:
+            self._plane.loop.begin(f"Fencing the tasks of {connector}", self._fencing.forget(connector, known, fenced))
+
+
+def _listed(units: Iterable[Unit]) -> dict[str, object]:
+    """Connectors by name and tasks by connector and number, as JSON."""
+    found = list(units)
+    tasks = sorted(unit for unit in found if isinstance(unit, ConnectorTaskId))
+    return {
+        "connectors": sorted(unit for unit in found if isinstance(unit, str)),
+        "tasks": [task.to_json() for task in tasks],
+    }

@@ -1,0 +1,318 @@
+"""What all requests of a herder work with: what is configured, what runs, who leads, and which requests are under way.
+
+Main type: ``ControlPlane``. It is filled when the worker is there; requests wait for that with ``ready``.
+
+Thread: the herder's, unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from penstock.errors import ConflictException, NotFoundException, ProducerFencedException
+from penstock.herder.facts import ConnectorFacts
+from penstock.herder.loop import HerderLoop
+from penstock.herder.membership import Membership
+from penstock.herder.running import Running, TaskOwnership
+from penstock.herder.wanted import Unit, connector_of, spec_of
+from penstock.model import ConnectorTaskId
+from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Properties
+from penstock.model.config_records import Entry
+from penstock.model.payloads import ConnectorView
+from penstock.stores.interface import ConfigStore, StatusStore
+from penstock.validation.secrets import masked
+from penstock.validation.validator import Validator
+from penstock.worker.worker import Worker
+
+
+class Cluster(TaskOwnership, Protocol):
+    """What a worker does as one of the workers of a group."""
+
+    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Lets a request pass that a worker of the group has made. Thread: any."""
+
+    async def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> None:
+        """Stores task configurations that another worker has got from its connector."""
+
+    async def fence_zombies(self, name: str) -> None:
+        """Ends the producers of all former tasks of a source connector."""
+
+    async def describe(self) -> dict[str, object]:
+        """The members, who leads, and what this worker runs."""
+
+    async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
+        """Has the task configurations of a connector that runs here stored, as long as they count."""
+
+    async def restart_elsewhere(self, task: ConnectorTaskId) -> None:
+        """Has a task restarted that another worker runs."""
+
+    def on_fenced(self) -> None:
+        """Told that another worker has taken the right to write as the leader."""
+
+    def on_change(self, change: Change) -> None:
+        """Told of what else the store of configurations says: log levels, session keys."""
+
+    async def fence_for_change(self, connector: str) -> str | None:
+        """Called before the offsets of a stopped connector are changed.
+
+        Returns:
+            The transactional id with which they are changed, where tasks write them in transactions; else None.
+        """
+
+    def on_deleted(self, connector: str, known: ConfiguredConnector, fenced: int | None) -> None:
+        """Told on the leader that a connector was deleted, of which so many producers were recorded."""
+
+
+#: How long reading what is configured may take in front of a change.
+_READ_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class HerderParts:
+    """What a herder is given once the worker is there.
+
+    Attributes:
+        worker: Runs connectors and tasks.
+        validator: Checks configurations.
+        config: Keeps what is configured.
+        statuses: Keeps what everything is doing.
+        membership: The worker's place among others.
+        kafka_cluster_id: For readers.
+        on_deleted: Told the name of each connector that was deleted.
+        cluster: What this worker does as one of several; None for a standalone one.
+    """
+
+    worker: Worker
+    validator: Validator
+    config: ConfigStore
+    statuses: StatusStore
+    membership: Membership
+    kafka_cluster_id: str | None = None
+    on_deleted: Callable[[str], None] = lambda name: None
+    cluster: Cluster | None = None
+
+
+class ControlPlane:
+    """The herder's parts, and the locks and notes that its requests share.
+
+    Args:
+        loop: The herder's thread.
+        worker_id: ``host:port`` of the worker.
+
+    Attributes:
+        loop: The herder's thread.
+        worker_id: ``host:port`` of the worker.
+        snapshot: What is configured, as far as this worker acts on it.
+        stages: What requests about a connector wait for now.
+    """
+
+    def __init__(self, loop: HerderLoop, worker_id: str) -> None:
+        self.loop = loop
+        self.worker_id = worker_id
+        self.snapshot = ClusterConfig()
+        self.stages: dict[str, str] = {}
+        self._parts: HerderParts | None = None
+        self._served = asyncio.Event()
+        self._offsets: dict[str, asyncio.Lock] = {}
+        self._turns: dict[Unit, int] = {}
+        self._turn = count(1)
+        # Held while a change is decided and stored: what it was decided on must not change meanwhile.
+        self.storing = asyncio.Lock()
+
+    # ------------------------------------------------------------------ parts
+    def serve(self, parts: HerderParts, facts: ConnectorFacts, running: Running) -> None:
+        """Takes the worker's parts; requests that wait go on."""
+        self._parts, self.facts, self.running = parts, facts, running
+        self._served.set()
+
+    async def ready(self) -> HerderParts:
+        """Waits until the worker is there."""
+        await self._served.wait()
+        return self.parts
+
+    async def steady(self, *, dealt: bool = False) -> HerderParts:
+        """Waits until the worker is there and knows who leads.
+
+        Args:
+            dealt: Whether to wait until it also knows who runs what is configured now.
+        """
+        parts = await self.ready()
+        await parts.membership.steady(dealt=dealt)
+        return parts
+
+    @property
+    def serving(self) -> bool:
+        """Whether the worker is there. Thread: any."""
+        return self._parts is not None
+
+    @property
+    def parts(self) -> HerderParts:
+        """What was given to ``serve``."""
+        assert self._parts is not None
+        return self._parts
+
+    @property
+    def worker(self) -> Worker:
+        """Runs connectors and tasks."""
+        return self.parts.worker
+
+    # ------------------------------------------------------------------ what is configured
+    async def write(self, entries: Sequence[Entry], *, leading: bool = True) -> None:
+        """Stores records of the configuration; this worker acts on them when it returns.
+
+        Args:
+            entries: Keys and values, in order.
+            leading: Whether they are the leader's alone to write.
+
+        Raises:
+            ConflictException: another worker leads by now.
+            ConnectException, KafkaException: they could not be stored.
+        """
+        store = self.parts.config
+        try:
+            await self.loop.off_loop("store", lambda: store.write(entries, leading=leading))
+        except ProducerFencedException as error:
+            if self.parts.cluster is not None:
+                self.parts.cluster.on_fenced()
+            raise ConflictException(f"Another worker has begun to lead the group; try again: {error}") from error
+
+    def connector(self, name: str, message: str) -> ConfiguredConnector:
+        """What is configured of a connector.
+
+        Raises:
+            NotFoundException: there is none of that name; with this message.
+        """
+        found = self.snapshot.connectors.get(name)
+        if found is None:
+            raise NotFoundException(message)
+        return found
+
+    # ------------------------------------------------------------------ what runs here
+    def reconcile(self, connectors: Collection[str] | None = None) -> None:
+        """Brings what runs here to what is wanted; returns at once.
+
+        Args:
+            connectors: Those that may have changed; None for all.
+        """
+        cluster, running = self.parts.cluster, self.running.units
+        assigned = self.parts.membership.assigned(self.snapshot)
+        if connectors is not None:
+            assigned, running = assigned.of_connectors(connectors), running.of_connectors(connectors)
+        mine = set(assigned)
+        for unit in dict.fromkeys((*running, *assigned)):
+            name = connector_of(unit)
+            turn = self._turns.get(unit, 0)
+            fenced = False if cluster is None or unit not in mine else cluster.fences(name)
+            if fenced is None and not isinstance(unit, str):
+                # Once its class was asked, this is done again.
+                continue
+            spec = spec_of(self.snapshot, unit, turn, fenced=fenced is True) if unit in mine else None
+            self.running.want(unit, spec, self.snapshot.target(name))
+
+    def begin_anew(self, units: Iterable[Unit]) -> None:
+        """Replaces instances that run here by new ones with the same settings; returns at once."""
+        chosen = list(units)
+        self.take_turn(chosen)
+        self.reconcile({connector_of(unit) for unit in chosen})
+
+    def take_turn(self, units: Iterable[Unit]) -> None:
+        """Has these units replaced by new instances, even if their settings are the same."""
+        for unit in units:
+            self._turns[unit] = next(self._turn)
+
+    def ended(self, unit: Unit) -> None:
+        """Notes that a unit does not run here any more."""
+        self._turns.pop(unit, None)
+
+    # ------------------------------------------------------------------ who waits for whom
+    @contextmanager
+    def stage(self, name: str, doing: str) -> Iterator[None]:
+        """Notes what a request about a connector waits for, for answers that time out."""
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        text = f"{doing} of connector {name}, which began at {since}"
+        self.stages[name] = text
+        try:
+            yield
+        finally:
+            if self.stages.get(name) == text:
+                del self.stages[name]
+
+    def offsets_lock(self, name: str) -> asyncio.Lock:
+        """Held while the offsets of a connector are changed; taken before any other lock."""
+        return self._offsets.setdefault(name, asyncio.Lock())
+
+    @asynccontextmanager
+    async def deciding(self, name: str) -> AsyncIterator[None]:
+        """A lock for a change of a connector; it waits for changes of its offsets, and for changes being stored.
+
+        What it is decided on is all that is stored: a worker that does not know yet that another one leads finds what
+        that one has written.
+        """
+        async with self.offsets_lock(name), self.storing:
+            await self.read_all()
+            yield
+
+    async def read_all(self) -> None:
+        """Waits until this worker acts on all that is stored now.
+
+        Raises:
+            ConnectException: it cannot be read.
+        """
+        if not self.parts.membership.sole:
+            store = self.parts.config
+            await self.loop.off_loop("read-configs", lambda: store.refresh(_READ_S))
+
+    # ------------------------------------------------------------------ for readers, any thread
+    def view(self, name: str) -> ConnectorView | None:
+        """All that readers may know of a connector, without secrets; None when there is none of that name."""
+        snapshot = self.snapshot
+        known = snapshot.connectors.get(name)
+        if known is None or not self.serving:
+            return None
+        checked = self.facts.known(name, known.config)
+        statuses = self.parts.statuses
+        return ConnectorView(
+            name,
+            MappingProxyType(masked(plain(known.config), checked.secrets)),
+            checked.type,
+            snapshot.target(name),
+            statuses.connector(name),
+            tuple(masked(plain(config), checked.secrets) for config in known.tasks),
+            tuple(statuses.tasks(name)),
+        )
+
+
+class Views(Mapping[str, ConnectorView]):
+    """All connectors of a moment, each as it is when it is looked at. Thread: any.
+
+    Args:
+        plane: Knows them.
+    """
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._names = tuple(plane.snapshot.connectors) if plane.serving else ()
+
+    def __getitem__(self, name: str) -> ConnectorView:
+        found = self._plane.view(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def plain(config: Properties) -> dict[str, str]:
+    """The settings that have a value."""
+    return {key: value for key, value in config.items() if value is not None}

@@ -1,0 +1,117 @@
+"""What the classes that connectors name say about them: source or sink, how many tasks, which settings are secrets.
+
+Main type: ``ConnectorFacts``. A configuration comes from a user of this worker, who has it checked, or from a store,
+unchecked. What it takes to find out runs users' code, so it runs on threads of its own, once for each configuration;
+until it is known, and where a class is missing, every setting is hidden that is not Connect's own.
+
+Thread: ``find`` and ``learn`` are called on the herder's thread; ``known`` from any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.errors import ConnectException, KafkaException
+from penstock.herder.loop import HerderLoop
+from penstock.model import ConnectorType
+from penstock.model.cluster_config import Properties
+from penstock.settings import CONNECTOR, SINK, SOURCE
+from penstock.validation.validator import Checked, Validator
+
+#: Settings of Connect itself, none of which is a secret.
+_OPEN: Final = CONNECTOR.keys.keys() | SOURCE.keys.keys() | SINK.keys.keys()
+
+#: How many configurations are looked at together: each takes a thread.
+_AT_ONCE: Final = 4
+#: Of how many configurations of one connector the answers are kept.
+_REMEMBERED: Final = 4
+
+
+def unknown(config: Mapping[str, str | None]) -> Checked:
+    """What is known of a configuration without its class.
+
+    >>> sorted(unknown({"name": "a", "connector.class": "Gone", "url": "x"}).secrets)
+    ['url']
+    """
+    return Checked(ConnectorType.UNKNOWN, secrets=frozenset(config.keys() - _OPEN))
+
+
+class ConnectorFacts:
+    """What is known of each connector.
+
+    Args:
+        loop: The herder's thread.
+        validator: Knows the classes.
+        resolve: Resolves the placeholders of a configuration, as far as they have values; may read files.
+    """
+
+    def __init__(
+        self, loop: HerderLoop, validator: Validator, resolve: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> None:
+        self._loop = loop
+        self._validator = validator
+        self._resolve = resolve
+        # By name the last configurations and what their classes said; None where they could not be asked. There are
+        # several, because the newest one may never be stored, or an older one may be answered for last.
+        self._known: dict[str, tuple[tuple[Properties, Checked | None], ...]] = {}
+        self._asked: dict[str, tuple[Properties, asyncio.Future[Checked]]] = {}
+        self._asking = asyncio.Semaphore(_AT_ONCE)
+
+    def known(self, name: str, config: Properties) -> Checked:
+        """What is known of a configuration now; never waits. Thread: any."""
+        return self._found(name, config) or unknown(config)
+
+    def looked_at(self, name: str, config: Properties) -> bool:
+        """Whether the class of a configuration was asked, also where it could not answer. Thread: any."""
+        return any(one == config for one, _ in self._known.get(name, ()))
+
+    def learn(self, name: str, config: Properties, checked: Checked | None) -> None:
+        """Takes over the facts that a check has found; None if the class could not be asked."""
+        others = [entry for entry in self._known.get(name, ()) if entry[0] != config]
+        self._known[name] = (*others[1 - _REMEMBERED :], (config, checked))
+
+    def _found(self, name: str, config: Properties) -> Checked | None:
+        return next((checked for one, checked in self._known.get(name, ()) if one == config), None)
+
+    def forget(self, name: str) -> None:
+        """The connector is not configured any more."""
+        self._known.pop(name, None)
+
+    async def find(self, name: str, config: Properties) -> Checked:
+        """The facts of a configuration; asks its class if they are not known yet.
+
+        Raises:
+            BadRequestException: its class is missing, cannot be made, or its number of tasks is wrong.
+        """
+        found = self._found(name, config)
+        if found is not None:
+            return found
+        asked = self._asked.get(name)
+        if asked is None or asked[0] != config:
+            given = {key: value for key, value in config.items() if value is not None}
+
+            def ask() -> Checked:
+                try:
+                    resolved = self._resolve(given)
+                except (ConnectException, KafkaException):
+                    # Its class, and what it says of its settings, rarely hang on a secret that cannot be read.
+                    resolved = given
+                return self._validator.facts(resolved)
+
+            asked = self._asked[name] = (config, asyncio.ensure_future(self._ask(name, ask)))
+        try:
+            checked = await asyncio.shield(asked[1])
+        except Exception:
+            self.learn(name, config, None)
+            raise
+        finally:
+            if self._asked.get(name) is asked:
+                del self._asked[name]
+        self.learn(name, config, checked)
+        return checked
+
+    async def _ask(self, name: str, ask: Callable[[], Checked]) -> Checked:
+        async with self._asking:
+            return await self._loop.off_loop(f"facts-{name}", ask)

@@ -1,0 +1,440 @@
+"""The herder of a worker: what should run, in a group of workers or alone.
+
+Main type: ``Herder``. Requests are queued to its thread and run there as coroutines, reads are answered from the
+snapshot of the moment. What is configured comes from a store, what this worker is to run from its membership in a
+group; a standalone worker is a group of one over a store of its own.
+
+Thread: ``herder``, owned by its ``HerderLoop``, owns the state; the public methods are for any thread.
+Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder; runtime.md sections 10 to
+12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
+from penstock.herder.changes import Changes
+from penstock.herder.control_plane import Cluster, ControlPlane, HerderParts, Views
+from penstock.herder.facts import ConnectorFacts
+from penstock.herder.interface import Created, Health
+from penstock.herder.loop import HerderLoop
+from penstock.herder.offset_changes import OffsetChanges
+from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.questions import Questions
+from penstock.herder.reconfiguration import Reconfiguration
+from penstock.herder.restarts import Restarts
+from penstock.herder.running import Running, RunningParts
+from penstock.herder.wanted import Unit, connector_of
+from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
+from penstock.model.cluster_config import (
+    Change,
+    ClusterConfig,
+    ConnectorChanged,
+    RecordSkipped,
+    RestartAsked,
+    TargetChanged,
+    TasksCommitted,
+)
+from penstock.model.config_records import logger_entries
+from penstock.model.payloads import ConnectorView
+from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.validation.config_infos import ConfigInfos
+
+log = logging.getLogger(__name__)
+
+#: What a worker writes of a unit that it may have lost meanwhile: another worker's newer word counts more.
+_SAFE = (State.FAILED, State.UNASSIGNED)
+
+
+class Herder:
+    """Creates, changes, restarts and deletes connectors, and runs what this worker was given.
+
+    Args:
+        worker_id: ``host:port`` of the worker.
+        loop: Its thread; a simulation brings its own.
+
+    Requests made before ``serve`` wait for it; reads are answered from the first moment.
+    """
+
+    def __init__(self, worker_id: str, loop: HerderLoop | None = None) -> None:
+        self._loop = loop or HerderLoop("herder")
+        self._plane = ControlPlane(self._loop, worker_id)
+        self._changes = Changes(self._plane)
+        self._restarts = Restarts(self._plane)
+        self._reconfiguration = Reconfiguration(self._plane)
+        self._questions = Questions(self._plane)
+        self._health = (Health.STARTING, "Worker is starting up.")
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> None:
+        """Starts the thread."""
+        self._loop.start()
+
+    def serve(self, parts: HerderParts) -> None:
+        """Begins to serve requests with this worker, and runs what is configured already.
+
+        Args:
+            parts: What it works with; the store of configurations is started here.
+
+        Raises:
+            ConnectException: what is configured cannot be read.
+        """
+        parts.config.start(lambda config, changes: self._loop.post(lambda: self._configured(config, changes)))
+        self._loop.post(lambda: self._begin(parts))
+
+    def say(self, health: Health, message: str) -> None:
+        """What the health endpoint answers from now on."""
+        self._health = (health, message)
+
+    def stop(self, timeout_s: float = 30.0) -> bool:
+        """Stops every task and connector (each with its own deadline), then the thread.
+
+        Returns:
+            False when something had to be left behind.
+        """
+        return self._loop.stop(self.shut_down, timeout_s)
+
+    # ------------------------------------------------------------------ reads
+    @property
+    def worker_id(self) -> str:
+        """``host:port`` of the worker."""
+        return self._plane.worker_id
+
+    @property
+    def plane(self) -> ControlPlane:
+        """What requests work with; belongs to the herder's thread."""
+        return self._plane
+
+    @property
+    def kafka_cluster_id(self) -> str | None:
+        """The id of the Kafka cluster; None while it is not known."""
+        return self._plane.parts.kafka_cluster_id if self._plane.serving else None
+
+    def health(self) -> tuple[Health, str]:
+        """How the worker is, with a message."""
+        if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
+            return Health.STARTING, obstacle
+        return self._health
+
+    def connectors(self) -> Mapping[str, ConnectorView]:
+        """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""
+        return Views(self._plane)
+
+    def look_at(self, names: Iterable[str]) -> Future[None] | None:
+        """Has the classes of connectors say what readers may see of them; None where they have."""
+        plane = self._plane
+        if not plane.serving:
+            return None
+        known = plane.snapshot.connectors
+        asked = [name for name in names if name in known and not plane.facts.looked_at(name, known[name].config)]
+        return self._loop.submit(lambda: self._look_at_all(asked)) if asked else None
+
+    def active_topics(self, name: str) -> list[str]:
+        """The topics that a connector has used since they were reset; never waits."""
+        return self._plane.parts.statuses.topics(name) if self._plane.serving else []
+
+    def reset_active_topics(self, name: str) -> None:
+        """Forgets them."""
+        if self._plane.serving:
+            self._plane.parts.statuses.reset_topics(name)
+
+    def busy_with(self, name: str) -> str | None:
+        """What a request about this connector waits for now, with the time it began; None when nothing."""
+        return self._plane.stages.get(name)
+
+    # ------------------------------------------------------------------ requests
+    def put_connector(
+        self,
+        name: str,
+        config: Mapping[str, str | None],
+        *,
+        target: TargetState | None = None,
+        replace: bool = False,
+    ) -> Future[Created]:
+        """Creates a connector, or with ``replace`` changes one that is there.
+
+        Args:
+            name: Its name.
+            config: Its settings.
+            target: The state to bring it to; None for the one that it has, or STARTED.
+            replace: Whether it may be there already.
+
+        Returns:
+            Done when it is stored; on a standalone worker when it has started and its tasks are configured.
+        """
+        return self._loop.submit(lambda: self._changes.put(name, dict(config), target, replace))
+
+    def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Future[Created]:
+        """Changes some settings of a connector; None removes one."""
+        return self._loop.submit(lambda: self._changes.patch(name, dict(patch)))
+
+    def delete_connector(self, name: str) -> Future[None]:
+        """Ends a connector and forgets it; its offsets stay."""
+        return self._loop.submit(lambda: self._changes.delete(name))
+
+    def pause_connector(self, name: str) -> Future[None]:
+        """Makes PAUSED the target; done when that is noted, not when it is reached."""
+        return self._loop.submit(lambda: self._changes.set_target(name, TargetState.PAUSED))
+
+    def resume_connector(self, name: str) -> Future[None]:
+        """Makes STARTED the target; done when that is noted, not when it is reached."""
+        return self._loop.submit(lambda: self._changes.set_target(name, TargetState.STARTED))
+
+    def stop_connector(self, name: str) -> Future[None]:
+        """Makes STOPPED the target; done when that is noted and the tasks that run here have ended."""
+        return self._loop.submit(lambda: self._changes.set_target(name, TargetState.STOPPED))
+
+    def restart_connector(self, name: str) -> Future[None]:
+        """Replaces the connector's instance; its tasks go on unless their configurations change."""
+        return self._loop.submit(lambda: self._restarts.connector(name))
+
+    def restart_connector_and_tasks(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> Future[dict[str, object]]:
+        """Restarts what matches; answers the status with RESTARTING for that, before it is done."""
+        return self._loop.submit(lambda: self._restarts.plan(name, include_tasks, only_failed))
+
+    def restart_task(self, name: str, task: int) -> Future[None]:
+        """Replaces one task."""
+        return self._loop.submit(lambda: self._restarts.task(name, task))
+
+    def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
+        """Checks a configuration without creating anything."""
+        return self._loop.submit(lambda: self._questions.validate(dict(config)))
+
+    def preview(
+        self, config: Mapping[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
+    ) -> Future[dict[str, object]]:
+        """Shows what a configuration would do to some records; creates and commits nothing."""
+        return self._loop.submit(lambda: self._questions.preview(dict(config), records, limits))
+
+    def explain(self, name: str) -> Future[dict[str, object]]:
+        """Settings with their origin, offsets, and what connector and tasks wait for."""
+        return self._loop.submit(lambda: self._questions.explain(name))
+
+    def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
+        """The committed offsets of a connector."""
+        return self._loop.submit(lambda: self._questions.read_offsets(name))
+
+    def alter_offsets(self, name: str, request: AlterRequest) -> Future[dict[str, object]]:
+        """Changes the offsets of a stopped connector; done when every reader sees them."""
+        if request.dry_run:
+            return self._loop.submit(
+                lambda: self._questions.plan_offsets(name, lambda changes: changes.plan_alter(request))
+            )
+        return self._loop.submit(
+            lambda: self._questions.change_offsets(name, "altered", lambda changes: changes.prepare_alter(request))
+        )
+
+    def reset_offsets(self, name: str, *, dry_run: bool) -> Future[dict[str, object]]:
+        """Removes the offsets of a stopped connector; done when no reader sees them."""
+        if dry_run:
+            return self._loop.submit(lambda: self._questions.plan_offsets(name, OffsetChanges.plan_reset))
+        return self._loop.submit(lambda: self._questions.change_offsets(name, "reset", OffsetChanges.prepare_reset))
+
+    def set_cluster_level(self, logger: str, level: str) -> Future[bool]:
+        """Asks every worker of the group for a level of a logger.
+
+        Returns:
+            False where there is no group: the caller sets it itself.
+        """
+        return self._loop.submit(lambda: self._set_cluster_level(logger, level))
+
+    # ------------------------------------------------------------------ from other workers of the group
+    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Lets a request pass that a worker of the group has made.
+
+        Raises:
+            ConnectException: it is not signed, or not by such a worker; the class says which.
+        """
+        cluster = self._plane.parts.cluster if self._plane.serving else None
+        if cluster is None:
+            raise BadRequestException("Internal request missing required signature")
+        cluster.check_signature(method, path, headers, body)
+
+    def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> Future[None]:
+        """Stores task configurations that another worker has got from its connector."""
+        return self._loop.submit(lambda: self._cluster().put_task_configs(name, configs))
+
+    def fence_zombies(self, name: str) -> Future[None]:
+        """Ends the producers of all former tasks of a source connector."""
+        return self._loop.submit(lambda: self._cluster().fence_zombies(name))
+
+    def cluster(self) -> Future[dict[str, object]]:
+        """The members of the group, who leads, and what this worker runs."""
+        return self._loop.submit(self._describe_cluster)
+
+    # ------------------------------------------------------------------ from connectors and tasks, any thread
+    def request_task_reconfiguration(self, connector: str) -> None:
+        """Queues that the connector is asked for its task configurations again."""
+        self._loop.spawn(f"Reconfiguring the tasks of {connector}", lambda: self._reconfiguration.on_request(connector))
+
+    def restart_tasks(self, connector: str, task_ids: Sequence[int] | None) -> None:
+        """Queues restarts of these tasks, or all."""
+        self._loop.spawn(f"Restarting tasks of {connector}", lambda: self._restarts.some_tasks(connector, task_ids))
+
+    def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
+        """A connector says what it is doing."""
+        known = self._plane.snapshot.connectors.get(connector)
+        if known is not None:
+            version = self._plane.facts.known(connector, known.config).version
+            status = ConnectorStatus(connector, state, self.worker_id, trace, version, self._generation)
+            self._plane.parts.statuses.put(status, safe=state in _SAFE)
+
+    def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
+        """A task says what it is doing."""
+        known = self._plane.snapshot.connectors.get(task.connector)
+        if known is not None and task.task < len(known.tasks):
+            version = self._plane.facts.known(task.connector, known.config).version
+            status = TaskStatus(task, state, self.worker_id, trace, version, self._generation)
+            self._plane.parts.statuses.put(status, safe=state in _SAFE)
+
+    # ------------------------------------------------------------------ the herder's thread
+    def _begin(self, parts: HerderParts) -> None:
+        plane = self._plane
+        facts = ConnectorFacts(self._loop, parts.validator, lambda config: parts.worker.resolvable(config).data)
+        running = Running(
+            RunningParts(
+                loop=self._loop,
+                worker=parts.worker,
+                facts=facts,
+                beginning=self._beginning,
+                note=self._note,
+                stage=plane.stage,
+                started=self._reconfiguration.run,
+                cluster=parts.cluster,
+                ended=self._ended,
+            )
+        )
+        plane.serve(parts, facts, running)
+        parts.membership.begin()
+        self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
+        first = parts.config.snapshot
+        self._configured(first, [ConnectorChanged(name, None, one.config) for name, one in first.connectors.items()])
+
+    def _configured(self, config: ClusterConfig, changes: Sequence[Change]) -> None:
+        """What is configured has changed: it comes into force here."""
+        plane = self._plane
+        if not plane.serving:
+            # What was read before the worker was there is in its first snapshot.
+            return
+        before, plane.snapshot = plane.snapshot, config
+        touched: set[str] = set()
+        for change in changes:
+            match change:
+                case ConnectorChanged(name, was, now):
+                    touched.add(name)
+                    self._connector_changed(name, was, now)
+                case RestartAsked(name, include_tasks, only_failed):
+                    asked = (name, include_tasks, only_failed)
+                    self._loop.begin(f"Restarting {name}", self._restarts.asked(*asked))
+                case RecordSkipped(offset, key, reason):
+                    log.warning("The config topic's record %s at offset %d is passed over: %s", key, offset, reason)
+                case TasksCommitted(name):
+                    touched.add(name)
+                    self._loop.begin(f"Looking at the tasks of {name}", self._reconfiguration.on_commit(name))
+                case TargetChanged(name, target):
+                    touched.add(name)
+                    if target is TargetState.STARTED and plane.running.target(name) is target:
+                        # It was stopped and resumed in one go. That has no effect on the connector, but on its tasks.
+                        self.request_task_reconfiguration(name)
+                case _ if plane.parts.cluster is not None:
+                    plane.parts.cluster.on_change(change)
+        plane.parts.membership.configured(before, config)
+        plane.reconcile(touched)
+        for name in before.connectors.keys() - config.connectors.keys():
+            self._let_go_if_ended(name)
+
+    def _connector_changed(self, name: str, was: Mapping[str, str | None] | None, now: object) -> None:
+        plane = self._plane
+        if now is None:
+            plane.facts.forget(name)
+            # One that is created again at once is another one.
+            plane.take_turn(unit for unit in plane.running.units if connector_of(unit) == name)
+        elif now == was:
+            plane.take_turn([name])
+        else:
+            self._loop.begin(f"Looking at connector {name}", self._look_at(name))
+
+    async def _look_at_all(self, names: Iterable[str]) -> None:
+        await asyncio.gather(*map(self._look_at, names))
+
+    async def _look_at(self, name: str) -> None:
+        """Finds out what readers are shown of a connector."""
+        known = self._plane.snapshot.connectors.get(name)
+        if known is not None:
+            try:
+                await self._plane.facts.find(name, known.config)
+            except Exception as error:
+                # Whoever starts it says so; readers are shown an unknown type and no values.
+                log.debug("Connector %s cannot be looked at: %s", name, error)
+            # How its tasks run may hang on what it is.
+            self._plane.reconcile([name])
+
+    def _beginning(self, unit: Unit) -> None:
+        """Reports UNASSIGNED for a unit without a status, or whose last status is another worker's."""
+        statuses = self._plane.parts.statuses
+        if isinstance(unit, str):
+            status: ConnectorStatus | TaskStatus | None = statuses.connector(unit)
+        else:
+            status = next((one for one in statuses.tasks(unit.connector) if one.id == unit), None)
+        if status is None or status.worker_id != self.worker_id:
+            self._note(unit, State.UNASSIGNED, None)
+
+    def _note(self, unit: Unit, state: State, error: BaseException | None) -> None:
+        trace = None if error is None else stack_trace(error)
+        if isinstance(unit, str):
+            self.on_connector_state(unit, state, trace)
+        else:
+            self.on_task_state(unit, state, trace)
+
+    def _ended(self, unit: Unit) -> None:
+        """A unit does not run here any more: of one that is not configured its status goes, by whoever ran it."""
+        plane, name = self._plane, connector_of(unit)
+        plane.ended(unit)
+        known = plane.snapshot.connectors.get(name)
+        if known is None or (isinstance(unit, ConnectorTaskId) and unit.task >= len(known.tasks)):
+            plane.parts.statuses.forget(unit)
+        if known is None and self._let_go_if_ended(name):
+            plane.parts.statuses.reset_topics(name)
+
+    def _let_go_if_ended(self, name: str) -> bool:
+        """Drops everything about a deleted connector; False while something of it runs here."""
+        plane = self._plane
+        if any(connector_of(unit) == name for unit in plane.running.units):
+            return False
+        plane.parts.on_deleted(name)
+        return True
+
+    def _cluster(self) -> Cluster:
+        cluster = self._plane.parts.cluster
+        if cluster is None:
+            raise NotFoundException("This worker is standalone: no other workers share its work")
+        return cluster
+
+    async def _set_cluster_level(self, logger: str, level: str) -> bool:
+        parts = await self._plane.ready()
+        if parts.cluster is None:
+            return False
+        await self._plane.write(logger_entries(logger, level), leading=False)
+        return True
+
+    async def _describe_cluster(self) -> dict[str, object]:
+        if not self._plane.serving:
+            raise NotReadyException(self._health[1])
+        return await self._cluster().describe()
+
+    @property
+    def _generation(self) -> int:
+        return self._plane.parts.membership.generation
+
+    async def shut_down(self) -> None:
+        """Ends everything that runs here, and leaves the group. Thread: the herder's."""
+        self._health = (Health.UNHEALTHY, "Worker is shutting down.")
+        if self._plane.serving:
+            await self._plane.running.end_all()
+            await self._plane.parts.membership.close()

@@ -1,0 +1,445 @@
+"""The connectors and tasks that run on this worker: brings what runs to what is wanted.
+
+Main type: ``Running``. For each connector and task it has one runner of steps, so that an instance ends before the next
+one of the same name begins, and nothing waits for the instances of others. A newer wish replaces one that has not been
+fulfilled yet.
+
+Thread: the herder's, for everything. It never waits for a user's code without a deadline: instances that miss theirs
+are abandoned by the worker.
+Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder (processConnectorConfigUpdates, startAndStop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Final, Generic, Protocol, TypeVar
+
+from penstock.assignors.units import Units
+from penstock.errors import NotFoundException
+from penstock.herder.facts import ConnectorFacts
+from penstock.herder.loop import HerderLoop
+from penstock.herder.wanted import ConnectorSpec, Spec, TaskSpec, Unit, connector_of
+from penstock.model import ConnectorTaskId, State, TargetState
+from penstock.model.cluster_config import Properties
+from penstock.worker.connector_runner import PreemptedException
+from penstock.worker.worker import TaskRequest, Worker
+
+S = TypeVar("S", bound=Spec)
+log = logging.getLogger(__name__)
+
+#: How many instances may be prepared at once: each has its placeholders resolved on a thread.
+_AT_ONCE: Final = 16
+
+
+class TaskOwnership(Protocol):
+    """Which worker a task belongs to, where several can run it."""
+
+    def fences(self, connector: str) -> bool | None:
+        """Whether each commit of a connector's tasks ends all tasks before it (exactly-once sources).
+
+        Returns:
+            None while that is not known: its class was not asked yet.
+        """
+
+    async def prepare(self, task: ConnectorTaskId, counts: Callable[[], bool]) -> bool:
+        """Called before a task is built, for which former ones may have to be ended.
+
+        Args:
+            task: The task.
+            counts: Whether it is still wanted.
+
+        Returns:
+            Whether it may begin; False only where it is not wanted any more.
+
+        Raises:
+            ConnectException: what it fails with.
+        """
+
+    def confirm(self, task: ConnectorTaskId, spec: TaskSpec, counts: Callable[[], bool]) -> None:
+        """Raises unless a task is still to run here, from the same settings. Blocks; thread: any but the herder's.
+
+        Raises:
+            ConnectException: it is not.
+        """
+
+    def confirm_owner(self, task: ConnectorTaskId, since_s: float) -> bool:
+        """Whether the group has said after this monotonic time that a task is this worker's. Blocks, as above."""
+
+
+@dataclass(frozen=True)
+class RunningParts:
+    """What ``Running`` works with.
+
+    Attributes:
+        loop: The herder's thread.
+        worker: Runs the instances.
+        facts: Knows what a connector's class is.
+        beginning: Told of each unit before an instance of it is made.
+        note: Notes the state of a unit, with an error where it has failed.
+        stage: Says what is being done about a connector.
+        started: Called when an instance of a connector has reached STARTED, with whether it is still the present one.
+        ended: Told of each unit that does not run here any more.
+        cluster: Knows which worker a task belongs to; None on a standalone one.
+    """
+
+    loop: HerderLoop
+    worker: Worker
+    facts: ConnectorFacts
+    beginning: Callable[[Unit], None]
+    note: Callable[[Unit, State, BaseException | None], None]
+    stage: Callable[[str, str], AbstractContextManager[None]]
+    started: Callable[[str, Callable[[], bool]], Awaitable[None]]
+    ended: Callable[[Unit], None]
+    cluster: TaskOwnership | None = None
+
+
+class Running:
+    """All units of this worker, by name.
+
+    Args:
+        parts: What it works with.
+    """
+
+    def __init__(self, parts: RunningParts) -> None:
+        self._parts = parts
+        self._instances: dict[Unit, _Instance[ConnectorSpec] | _Instance[TaskSpec]] = {}
+        self._begins = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def units(self) -> Units:
+        """What runs, is about to, or has not ended yet."""
+        connectors = [unit for unit in self._instances if isinstance(unit, str)]
+        return Units.of(connectors, [unit for unit in self._instances if not isinstance(unit, str)])
+
+    def want(self, unit: Unit, spec: Spec | None, target: TargetState) -> None:
+        """Says what a unit is to be made of, or that it is not to run here; returns at once.
+
+        Args:
+            unit: The connector or task.
+            spec: What of; None to end it.
+            target: What a user asked of its connector.
+        """
+        instance = self._instances.get(unit)
+        if instance is None:
+            if spec is None:
+                return
+            instance = self._instances[unit] = self._made(unit)
+        # What is to end keeps its state until then.
+        if spec is not None:
+            instance.retarget(target)
+        instance.want(spec)  # type: ignore[arg-type]
+
+    def runs(self, unit: Unit) -> bool:
+        """Whether a unit runs here, or is about to."""
+        instance = self._instances.get(unit)
+        return instance is not None and instance.wanted is not None
+
+    def target(self, unit: Unit) -> TargetState | None:
+        """The target state that was asked of a unit last; None where it does not run here."""
+        instance = self._instances.get(unit)
+        return None if instance is None or instance.wanted is None else instance.target
+
+    def resolved(self, connector: str) -> Mapping[str, str]:
+        """The settings of a connector's present instance, placeholders resolved; none where it does not run here."""
+        instance = self._instances.get(connector)
+        return instance.resolved if isinstance(instance, _ConnectorInstance) else {}
+
+    async def settled(self, units: Iterable[Unit]) -> None:
+        """Waits until each of these runs as wanted, or has ended if it is not wanted."""
+        for unit in list(units):
+            while (instance := self._instances.get(unit)) is not None and instance.follower is not None:
+                await asyncio.wait({instance.follower})
+
+    async def outcome(self, connector: str) -> None:
+        """Waits until the newest instance of a connector has started and its tasks are configured.
+
+        Returns at once where it does not run here. One that a newer instance has taken the place of counts as started.
+
+        Raises:
+            Exception: what it failed with.
+        """
+        instance = self._instances.get(connector)
+        if isinstance(instance, _ConnectorInstance):
+            await asyncio.shield(instance.outcome)
+
+    async def end_all(self) -> None:
+        """Ends everything; each instance has its own deadline."""
+        units = list(self._instances)
+        for unit in units:
+            self._instances[unit].want(None)
+        await self.settled(units)
+
+    def _made(self, unit: Unit) -> _Instance[ConnectorSpec] | _Instance[TaskSpec]:
+        if isinstance(unit, str):
+            return _ConnectorInstance(unit, self._parts, self._begins, self._gone)
+        return _TaskInstance(unit, self._parts, self._begins, self._gone)
+
+    def _gone(self, unit: Unit) -> None:
+        """Called when a unit has ended and nothing else was asked of it meanwhile."""
+        del self._instances[unit]
+        self._parts.ended(unit)
+
+
+class _Instance(ABC, Generic[S]):
+    """One unit: what it runs as, and what is wanted of it."""
+
+    def __init__(
+        self, unit: Unit, parts: RunningParts, begins: asyncio.Semaphore, gone: Callable[[Unit], None]
+    ) -> None:
+        self.unit = unit
+        self.parts = parts
+        self.begins = begins
+        self.gone = gone
+        self.wanted: S | None = None
+        self.present: S | None = None
+        self.target = TargetState.STARTED
+        self.follower: asyncio.Task[None] | None = None
+
+    def want(self, spec: S | None) -> None:
+        if spec == self.wanted:
+            return
+        self.replaced(spec)
+        self.wanted = spec
+        if self.follower is None and self.present != spec:
+            self.follower = self.parts.loop.begin(f"Following what is wanted of {self.unit}", self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            while self.present != self.wanted:
+                if self.present is not None:
+                    await self.end()
+                    self.present = None
+                elif self.wanted is not None:
+                    self.present = self.wanted
+                    self.parts.beginning(self.unit)
+                    if not await self.begin(self.present):
+                        self.present = None
+        finally:
+            self.follower = None
+            if self.present is None:
+                self.gone(self.unit)
+
+    def superseded(self, spec: S) -> bool:
+        """Whether something else is wanted than what is about to begin."""
+        return self.wanted != spec
+
+    def replaced(self, spec: S | None) -> None:
+        """Told of each new wish before it counts."""
+
+    @abstractmethod
+    def retarget(self, target: TargetState) -> None:
+        """Brings the instance to another target state."""
+
+    @abstractmethod
+    async def begin(self, spec: S) -> bool:
+        """Starts an instance; what goes wrong is noted, not raised.
+
+        Returns:
+            False where something else was wanted meanwhile, and nothing was started.
+        """
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Ends the instance, within its deadline."""
+
+
+class _ConnectorInstance(_Instance[ConnectorSpec]):
+    """A connector."""
+
+    def __init__(
+        self, unit: Unit, parts: RunningParts, begins: asyncio.Semaphore, gone: Callable[[Unit], None]
+    ) -> None:
+        super().__init__(unit, parts, begins, gone)
+        self.name = connector_of(unit)
+        self.outcome: asyncio.Future[None] = self._future()
+        self.resolved: Mapping[str, str] = {}
+        # Whether the worker has an instance: one whose class is missing never came to that.
+        self._made = False
+
+    def _future(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Nobody may be waiting for it.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
+
+    def replaced(self, spec: ConnectorSpec | None) -> None:
+        if spec is None:
+            return
+        _succeed(self.outcome)
+        self.outcome = self._future()
+
+    async def begin(self, spec: ConnectorSpec) -> bool:
+        worker, outcome = self.parts.worker, self.outcome
+        try:
+            async with self.begins:
+                config = _without_nulls(spec.config)
+                resolved = await self.parts.loop.off_loop(f"resolve-{self.name}", lambda: worker.resolve(config))
+                await self.parts.facts.find(self.name, spec.config)
+        except Exception as error:
+            worker.startups.connector().reached(State.FAILED)
+            self._failed(outcome, error)
+            return True
+        if self.superseded(spec):
+            return False
+        target = self.target
+        try:
+            started = worker.start_connector(self.name, resolved, target)
+        except Exception as error:
+            self._failed(outcome, error)
+            return True
+        self.resolved, self._made = resolved, True
+        self.parts.loop.begin(
+            f"Starting {self.name}", self._started(spec, asyncio.wrap_future(started), target, outcome)
+        )
+        return True
+
+    def _failed(self, outcome: asyncio.Future[None], error: Exception) -> None:
+        log.error("Connector %s cannot be started", self.name, exc_info=error)
+        self.parts.note(self.unit, State.FAILED, error)
+        _fail(outcome, error)
+
+    async def _started(
+        self,
+        spec: ConnectorSpec,
+        started: asyncio.Future[TargetState],
+        target: TargetState,
+        outcome: asyncio.Future[None],
+    ) -> None:
+        try:
+            with self.parts.stage(self.name, "calling start()"):
+                await started
+            if self.target is TargetState.STARTED:
+                await self.parts.started(self.name, lambda: self.wanted is spec)
+        except Exception as error:
+            # A change of its settings or state that came while it started decides on its own.
+            if (self.wanted is None or self.wanted is spec) and self.target is target:
+                _fail(outcome, error)
+            else:
+                _succeed(outcome)
+        else:
+            _succeed(outcome)
+
+    def retarget(self, target: TargetState) -> None:
+        if target is self.target:
+            return
+        self.target = target
+        if self._made:
+            reached = self.parts.worker.transition_connector(self.name, target)
+            self.parts.loop.begin(
+                f"Changing the state of {self.name} to {target.value}",
+                self._reached(self.present, asyncio.wrap_future(reached), target),
+            )
+        elif self.present is not None and self.follower is None:
+            # It could not be made. Resting needs no instance; to run it, it is tried again.
+            if target is TargetState.STARTED:
+                self.present, wanted, self.wanted = None, self.wanted, None
+                self.want(wanted)
+            else:
+                self.parts.note(self.unit, State(target.value), None)
+
+    async def _reached(
+        self, spec: ConnectorSpec | None, reached: asyncio.Future[TargetState], target: TargetState
+    ) -> None:
+        try:
+            await reached
+        except PreemptedException as error:
+            log.info("%s", error)
+            return
+        if target is TargetState.STARTED:
+            await self.parts.started(self.name, lambda: self.wanted is spec)
+
+    async def end(self) -> None:
+        worker = self.parts.worker
+        if self._made:
+            self._made = False
+            ended = asyncio.wrap_future(worker.stop_connector(self.name))
+            await asyncio.wait({ended}, timeout=worker.connector_stop_timeout_s)
+            worker.forget_connector(self.name)
+        if self.wanted is None:
+            _fail(self.outcome, NotFoundException(f"Connector {self.name} was deleted or moved away meanwhile"))
+
+
+class _TaskInstance(_Instance[TaskSpec]):
+    """A task."""
+
+    def __init__(
+        self, unit: Unit, parts: RunningParts, begins: asyncio.Semaphore, gone: Callable[[Unit], None]
+    ) -> None:
+        super().__init__(unit, parts, begins, gone)
+        assert isinstance(unit, ConnectorTaskId)
+        self.task = unit
+
+    async def begin(self, spec: TaskSpec) -> bool:
+        worker, config = self.parts.worker, dict(_without_nulls(spec.config))
+
+        def counts() -> bool:
+            return not self.superseded(spec)
+
+        def resolved() -> tuple[dict[str, str], dict[str, str]]:
+            # What a task was given is the connector's word: a text in it that looks like a placeholder may be none.
+            return worker.resolve(_without_nulls(spec.connector)), worker.resolvable(config).data
+
+        try:
+            async with self.begins:
+                connector_config, task_config = await self.parts.loop.off_loop(f"resolve-{self.task}", resolved)
+                facts = await self.parts.facts.find(self.task.connector, spec.connector)
+            cluster = self.parts.cluster
+            if cluster is not None and not await cluster.prepare(self.task, counts):
+                return False
+        except Exception as error:
+            log.error("Task %s cannot be started", self.task, exc_info=error)
+            worker.startups.task().reached(State.FAILED)
+            self.parts.note(self.unit, State.FAILED, error)
+            return True
+        if self.superseded(spec):
+            return False
+        request = TaskRequest(
+            self.task,
+            facts.type,
+            connector_config,
+            task_config,
+            lambda: worker.resolvable(config).data,
+            self.target is TargetState.PAUSED,
+            spec.count,
+        )
+        if cluster is not None and cluster.fences(self.task.connector):
+            request = replace(
+                request,
+                confirm=lambda: cluster.confirm(self.task, spec, counts),
+                confirm_owner=lambda since_s: cluster.confirm_owner(self.task, since_s),
+            )
+        worker.start_task(request, facts.max_tasks if facts.enforce_max_tasks else None)
+        return True
+
+    def retarget(self, target: TargetState) -> None:
+        if target is self.target:
+            return
+        self.target = target
+        # A stopped connector's tasks are not wanted any more, and end.
+        if target is TargetState.STARTED:
+            self.parts.worker.resume_task(self.task)
+        elif target is TargetState.PAUSED:
+            self.parts.worker.pause_task(self.task)
+
+    async def end(self) -> None:
+        await asyncio.wait({asyncio.wrap_future(self.parts.worker.stop_task(self.task))})
+        self.parts.worker.forget_task(self.task)
+
+
+def _without_nulls(config: Properties) -> dict[str, str]:
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _succeed(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[None], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

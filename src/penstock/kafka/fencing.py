@@ -1,0 +1,110 @@
+"""Fences the producers of transactional ids: what they have open is aborted, and they can send nothing any more.
+
+Main function: `fence_producers`.
+
+Thread: the caller's, which blocks.
+
+Source: Admin.fenceProducers of Kafka (KIP-618); it is InitProducerId with each id.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.connections import Connections
+from penstock.kafka.coordinator import NEEDS, Coordinator
+from penstock.kafka.transaction import Phase, Transaction
+
+#: How many ids are fenced at a time.
+AT_A_TIME: Final = 8
+
+Fenced = tuple[int, int] | KafkaException
+
+
+def fence_producers(
+    settings: ColumnSettings,
+    transactional_ids: Iterable[str],
+    timeout_s: float,
+    *,
+    name: str = "fencing",
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Fenced]:
+    """Fences the producers that use these transactional ids.
+
+    Args:
+        settings: of a producer: where the brokers are, and how to log in there.
+        transactional_ids: one after the other, at most eight at a time.
+        timeout_s: for all of them.
+        name: for messages.
+        clock: monotonic seconds.
+
+    Returns:
+        For each id the producer id and epoch that nobody has, newer than those of whom was fenced; or why it could not
+        be fenced: `TransactionalIdAuthorizationException` where the user has no right to it,
+        `KafkaRetriableException` where the time was over.
+
+    Raises:
+        ConfigException: a key, a certificate or a package cannot be used.
+    """
+    waiting = deque(dict.fromkeys(transactional_ids))
+    found: dict[str, Fenced] = {}
+    if not waiting:
+        return found
+    deadline = clock() + timeout_s
+    state = threading.Condition()
+    connections = Connections(settings, name, NEEDS, clock, _nothing)
+    asked: dict[str, tuple[Transaction, Coordinator]] = {}
+    try:
+        while (waiting or asked) and clock() < deadline and connections.fatal is None:
+            while waiting and len(asked) < AT_A_TIME:
+                one = waiting.popleft()
+                transaction = Transaction(one, settings.retry_backoff, settings.retry_backoff_max)
+                transaction.initialize()
+                timeout = settings.transaction_timeout
+                asked[one] = (
+                    transaction,
+                    Coordinator(transaction, connections, one, settings.client_id, timeout, state, clock),
+                )
+            now = clock()
+            connections.tend(now)
+            for _, coordinator in asked.values():
+                coordinator.step(now, {})
+            times = connections.times(now, waiting=True)
+            times += [at for transaction, _ in asked.values() if (at := transaction.retry_at) > now]
+            connections.wait(min([deadline, *times]) - now)
+            _collect(asked, found)
+        for one in (*asked, *waiting):
+            found[one] = connections.fatal or KafkaRetriableException(
+                f"The producer of the transactional id {one} was not fenced within {timeout_s:g} s: "
+                f"{connections.trouble or 'its coordinator has not answered'}"
+            )
+    finally:
+        connections.close()
+    return found
+
+
+def _collect(asked: dict[str, tuple[Transaction, Coordinator]], found: dict[str, Fenced]) -> None:
+    """Takes the ids out that are fenced, or failed for good."""
+    for one, (transaction, _) in list(asked.items()):
+        if transaction.phase is Phase.READY and transaction.identity is not None:
+            found[one] = transaction.identity
+        elif transaction.failure is not None:
+            found[one] = transaction.failure
+        else:
+            continue
+        del asked[one]
+
+
+def _nothing() -> None:
+    pass
+
+
+def failed(fenced: Mapping[str, Fenced]) -> dict[str, KafkaException]:
+    """Those that could not be fenced, and why."""
+    return {one: result for one, result in fenced.items() if isinstance(result, KafkaException)}

@@ -1,0 +1,325 @@
+"""Connections of a group's member to brokers, on kafka-python.
+
+Main types: ``Access`` (what connections are encrypted and logged in with), ``Connections``. Logins are those of every
+client of the worker (``penstock.kafka.sasl``), names are looked up on another thread, and a connection that has not
+come about says why.
+
+Thread: the member's own.
+
+Source: NetworkClient, ClusterConnectionStates and SaslClientAuthenticator of Kafka's clients.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from kafka import errors
+from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.future import Future
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.abc import SaslMechanism
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from penstock.errors import SaslAuthenticationException
+from penstock.kafka.credentials import Credentials, credentials_of
+from penstock.kafka.group.calls import GroupCalls
+from penstock.kafka.group.refusals import LOGIN_REFUSED, TLS_FAILED
+from penstock.kafka.group.settings import GroupSettings, NetworkSettings
+from penstock.kafka.sasl import Mechanism
+from penstock.kafka.security import client_context
+
+_LARGEST_ANSWER_BYTES: Final = 100 << 20
+_LOGIN_PAUSE_S: Final = 0.02
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+#: What a broker says of a login that it does not take.
+LOGIN_ERRORS: Final = (
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+)
+#: Runs a call on another thread; a coroutine waits for what comes of it.
+Elsewhere = Callable[[GroupCalls, Callable[[], object]], Future]
+
+
+@dataclass
+class Access:
+    """What it takes to get to brokers; outlives a loop.
+
+    Attributes:
+        tls: Encrypts connections; None for plain ones.
+        credentials: What to log in with; None for no login.
+        names: Looks up hosts.
+    """
+
+    tls: ssl.SSLContext | None = None
+    credentials: Credentials | None = None
+    names: GroupCalls = field(default_factory=lambda: GroupCalls("group-names"))
+
+    @classmethod
+    def of(cls, settings: GroupSettings) -> Access:
+        """What the settings say.
+
+        Raises:
+            ConfigException: a key, a certificate or a package cannot be used.
+        """
+        tls = None if settings.tls is None else client_context(settings.tls)
+        credentials = None
+        if settings.sasl is not None:
+            credentials = credentials_of(settings.sasl, f"the group {settings.group_id}", lambda: None)
+        return cls(tls, credentials)
+
+    def close(self, timeout_s: float) -> bool:
+        """Waits for its threads; False when one has not ended in time."""
+        if self.credentials is not None:
+            self.credentials.close()
+        return self.names.close(timeout_s)
+
+
+class Connections(KafkaConnectionManager):  # type: ignore[misc]
+    """The library's connections; in addition they say why a connection could not be made.
+
+    They look up names elsewhere, for a resolver may take seconds. What has not become a connection is closed.
+
+    Args:
+        net: The library's loop.
+        settings: Of the member.
+        access: What it takes to get to brokers.
+        refused: A broker does not take the connection for a reason that will not go by itself: is told the code and the
+            text, and gives the seconds to leave that broker alone.
+        elsewhere: Runs what may take long.
+    """
+
+    def __init__(
+        self,
+        net: Any,
+        settings: GroupSettings,
+        access: Access,
+        refused: Callable[[str, str], float],
+        elsewhere: Elsewhere,
+    ) -> None:
+        self._access = access
+        self._tell_refused = refused
+        self._elsewhere = elsewhere
+        self._let_alone_s: dict[Any, float] = {}
+        self._ready: dict[str, Mechanism] = {}
+        # The library hands this on to whatever logs in; it is the only setting of its that may be any object.
+        super().__init__(net, sasl_oauth_token_provider=self, **_library_settings(settings, access.tls is not None))
+
+    def get_connection(self, node_id: Any, **options: Any) -> Any:
+        """See ``KafkaConnectionManager``. A new connection also tells this object when it fails."""
+        known = node_id in self._conns
+        connection = super().get_connection(node_id, **options)
+        if not known:
+            connection.init_future.add_errback(partial(self._failed, node_id))
+        return connection
+
+    def _failed(self, node_id: Any, error: Exception) -> None:
+        # Some faults of an encrypted connection show when it is read from, others when it is made.
+        encryption = next((one for one in (error.__cause__, *error.args) if isinstance(one, ssl.SSLError)), None)
+        if isinstance(error, LOGIN_ERRORS):
+            self._let_alone_s[node_id] = self._tell_refused(LOGIN_REFUSED, str(error))
+        elif encryption is not None:
+            self._let_alone_s[node_id] = self._tell_refused(TLS_FAILED, str(encryption))
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        if self._access.credentials is not None:
+            await self._ready_to_log_in(node.host, timeout_at)
+        connection: Any = None
+        try:
+            connection = await self._connected(node, timeout_at)
+            if self._access.tls is None:
+                return _PlainTransport(self._net, connection, host=node.host)
+            transport = _EncryptedTransport(self._net, connection, host=node.host, ssl_context=self._access.tls)
+            connection = transport._sock
+            await self._handshaken(connection, timeout_at)
+            return transport
+        except BaseException as error:
+            self._ready.pop(node.host, None)
+            if connection is not None:
+                connection.close()
+            if not isinstance(error, OSError | ValueError | KafkaTimeoutError):
+                raise
+            raise errors.KafkaConnectionError(f"no encrypted connection to {node.host}:{node.port}: {error}") from error
+
+    async def _ready_to_log_in(self, host: str, timeout_at: float | None) -> None:
+        """Waits for a token or ticket, which may have to be asked for."""
+        while (ready := self._mechanism(host)) is None:
+            if timeout_at is not None and time.monotonic() > timeout_at:
+                raise errors.KafkaConnectionError(f"nothing has come to log in at {host} with")
+            await self._net.sleep(_LOGIN_PAUSE_S)
+        self._ready[host] = ready
+
+    def begin_login(self, host: str) -> Mechanism:
+        """One login at a broker: what was made ready, or something new where the login is over an open connection.
+
+        Raises:
+            KafkaError: there is nothing to log in with.
+        """
+        if (ready := self._ready.pop(host, None) or self._mechanism(host)) is None:
+            raise errors.KafkaConnectionError(f"nothing is there yet to log in at {host} with")
+        return ready
+
+    def _mechanism(self, host: str) -> Mechanism | None:
+        assert self._access.credentials is not None
+        try:
+            return self._access.credentials.mechanism(host)
+        except SaslAuthenticationException as error:
+            raise errors.SaslAuthenticationFailedError(str(error)) from error
+
+    async def _connected(self, node: Any, timeout_at: float | None) -> socket.socket:
+        last: BaseException | None = None
+        addresses = await self._addresses(node.host, node.port)
+        for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            # One address that is dead does not take the time of the others.
+            now = time.monotonic()
+            until = None if timeout_at is None else now + (timeout_at - now) / left
+            connection = socket.socket(family, kind, protocol)
+            connection.setblocking(False)
+            try:
+                for option in self.config["socket_options"]:
+                    connection.setsockopt(*option)
+                await KafkaNetSocket().sock_connect(self._net, connection, address, timeout_at=until)
+                return connection
+            except (OSError, KafkaError) as error:
+                connection.close()
+                last = error
+            except BaseException:
+                connection.close()
+                raise
+        raise errors.KafkaConnectionError(f"no connection to {node.host}:{node.port}: {last}") from last
+
+    async def _addresses(self, host: str, port: int) -> Sequence[Any]:
+        try:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            pass
+        looking_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        try:
+            return list(await self._elsewhere(self._access.names, looking_up))
+        except OSError as error:
+            raise errors.KafkaConnectionError(f"the host {host} is not found: {error}") from error
+
+    async def _handshaken(self, connection: Any, timeout_at: float | None) -> None:
+        while True:
+            try:
+                connection.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(connection, timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(connection, timeout_at)
+
+    def update_backoff(self, node_id: Any) -> float:
+        """See ``KafkaConnectionManager``. A refused login or a failed handshake of TLS waits longer."""
+        wait_ms = float(super().update_backoff(node_id))
+        if (alone_s := self._let_alone_s.pop(node_id, None)) is None:
+            return wait_ms
+        failures, _, setup_ms = self._backoff[node_id]
+        self._backoff[node_id] = (failures, time.monotonic() + alone_s, setup_ms)
+        return alone_s * 1000
+
+    def reset_backoff(self, node_id: Any) -> None:
+        """See ``KafkaConnectionManager``. A failed login does not count as a connection."""
+        if node_id in self._let_alone_s:
+            # The library counts a connection as one also where the login over it has failed.
+            self.update_backoff(node_id)
+        else:
+            super().reset_backoff(node_id)
+
+    def maybe_raise_auth_failure(self, node_id: Any) -> None:
+        """See ``KafkaConnectionManager``. Raises nothing: a password may be corrected, so the broker is tried again."""
+
+
+class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]
+    """A connection that hands on what came just before its end: why a broker refuses a login, say.
+
+    The library drops it where both are read at once. The end is read again with the next look.
+    """
+
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        data, error = super()._sock_recv()
+        return data, None if data else error
+
+
+class _EncryptedTransport(_PlainTransport, KafkaSSLTransport):  # type: ignore[misc]
+    """The same, encrypted."""
+
+
+class _Login(SaslMechanism):  # type: ignore[misc]
+    """One login, as the library wants it: by a mechanism of the worker's clients."""
+
+    def __init__(self, **config: Any) -> None:
+        self._mechanism: Mechanism = config["sasl_oauth_token_provider"].begin_login(config["host"])
+        self._said: bytes | None = self._mechanism.first()
+
+    def auth_bytes(self) -> bytes:
+        return self._said or b""
+
+    def receive(self, auth_bytes: bytes) -> None:
+        try:
+            self._said = self._mechanism.respond(auth_bytes)
+        except SaslAuthenticationException as error:
+            raise errors.SaslAuthenticationFailedError(str(error)) from error
+
+    def is_done(self) -> bool:
+        return self._said is None
+
+    def is_authenticated(self) -> bool:
+        return self._said is None
+
+    def auth_details(self) -> str:
+        return f"Logged in with {self._mechanism.name}"
+
+
+for _name in _MECHANISMS:
+    register_sasl_mechanism(_name, _Login, overwrite=True)
+
+
+def _library_settings(settings: GroupSettings, encrypted: bool) -> Mapping[str, object]:
+    network = settings.network
+    encryption = "SSL" if encrypted else "PLAINTEXT"
+    if settings.sasl is not None:
+        encryption = "SASL_SSL" if encrypted else "SASL_PLAINTEXT"
+    return {
+        "bootstrap_servers": list(network.bootstrap_servers),
+        "client_id": settings.client_id,
+        "client_dns_lookup": network.client_dns_lookup,
+        "client_software_name": "penstock",
+        "connections_max_idle_ms": network.connections_max_idle_ms,
+        "metadata_max_age_ms": network.metadata_max_age_ms,
+        "receive_message_max_bytes": _LARGEST_ANSWER_BYTES,
+        "reconnect_backoff_ms": network.reconnect_backoff_ms,
+        "reconnect_backoff_max_ms": network.reconnect_backoff_max_ms,
+        "request_timeout_ms": network.request_timeout_ms,
+        "sasl_mechanism": None if settings.sasl is None else settings.sasl.mechanism,
+        "security_protocol": encryption,
+        "socket_connection_setup_timeout_ms": network.connection_setup_ms,
+        "socket_connection_setup_timeout_max_ms": network.connection_setup_max_ms,
+        "socket_options": _socket_options(network, settings.session_timeout_ms),
+    }
+
+
+def _socket_options(network: NetworkSettings, session_timeout_ms: int) -> list[tuple[int, int, int]]:
+    """Socket options that end a connection to a dead machine within the session timeout, also during a JoinGroup."""
+    probe_s = max(1, session_timeout_ms // 4000)
+    options = [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe_s),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, session_timeout_ms),
+    ]
+    if network.send_buffer_bytes:
+        options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, network.send_buffer_bytes))
+    if network.receive_buffer_bytes:
+        options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, network.receive_buffer_bytes))
+    return options

@@ -1,0 +1,141 @@
+"""The event loop of a group's member, on kafka-python.
+
+Main type: ``GroupLoop``. Beside ``coordinator`` and ``connections`` no other module imports that library.
+
+Thread: the member's own; ``GroupLoop.post`` any.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.future import Future
+from kafka.net.compat import KafkaNetClient
+from kafka.net.selector import NetworkSelector
+from kafka.net.wakeup_notifier import WakeupNotifier
+
+from penstock.errors import SaslAuthenticationException
+from penstock.kafka.group.calls import GroupCalls
+from penstock.kafka.group.connections import LOGIN_ERRORS, Access, Connections
+from penstock.kafka.group.refusals import LOGIN_REFUSED
+from penstock.kafka.group.settings import GroupSettings
+
+__all__ = ["GroupLoop", "KafkaError", "KafkaTimeoutError", "error_code"]
+
+_LAST_TURNS: Final = 20
+_FRESH_EACH_S: Final = 1.0
+_FRESH_AFTER_FAILURE_S: Final = 30.0
+
+
+def error_code(error: KafkaError) -> str:
+    """Kafka's name of an error."""
+    if isinstance(error, LOGIN_ERRORS):
+        return LOGIN_REFUSED
+    return str(getattr(error, "message", None) or type(error).__name__)
+
+
+class GroupLoop:
+    """An event loop with the connections to brokers.
+
+    Args:
+        settings: Of the member.
+        access: What it takes to get to brokers.
+        refused: A broker does not take the connection for a reason that will not go by itself: is told the code and the
+            text, and gives the seconds to leave that broker alone.
+    """
+
+    def __init__(self, settings: GroupSettings, access: Access, refused: Callable[[str, str], float]) -> None:
+        self._selector: Any = NetworkSelector(client_id=settings.client_id)
+        self._access = access
+        self._found = False
+        self._has_tokens = settings.sasl is not None and settings.sasl.tokens is not None
+        self._fresh_at = 0.0
+        self.manager: Any = Connections(self._selector, settings, access, refused, self.elsewhere)
+        self.client: Any = KafkaNetClient(net=self._selector, manager=self.manager)
+
+    def turn(self) -> None:
+        """Waits until something is to be done, and does it."""
+        self._selector.poll()
+
+    def begin(self, coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a coroutine beside the others, until it ends or the loop is closed."""
+        self._selector.call_soon(coroutine)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Has something run on the loop; nothing happens when the loop has ended. Thread: any."""
+        try:
+            self._selector.call_soon_threadsafe(partial(_once, call))
+        except RuntimeError:
+            pass
+
+    def bell(self) -> Any:
+        """An event that a coroutine waits for, with or without a limit; ``notify`` wakes it."""
+        return WakeupNotifier(self._selector)
+
+    def elsewhere(self, calls: GroupCalls, call: Callable[[], object]) -> Any:
+        """Runs a call on another thread; a coroutine waits for what it returns or raises."""
+        result = Future()
+
+        def ended(value: object, error: BaseException | None) -> None:
+            self.post((lambda: result.success(value)) if error is None else (lambda: result.failure(error)))
+
+        calls.submit(call, ended)
+        return result
+
+    async def within(self, awaited: Any, timeout_ms: float) -> Any:
+        """Waits for the result of ``elsewhere``.
+
+        Raises:
+            KafkaTimeoutError: there is none in time; it may be waited for again.
+        """
+        return await self.manager.wait_for(awaited, timeout_ms)
+
+    async def pause(self, seconds: float) -> None:
+        """Waits."""
+        await self._selector.sleep(seconds)
+
+    async def found_brokers(self, timeout_ms: float) -> bool:
+        """Asks the bootstrap servers which brokers there are, once; whether they have answered by now."""
+        if not self._found:
+            try:
+                await self.within(self.manager.bootstrap_async(), timeout_ms)
+            except KafkaTimeoutError:
+                return False
+            self._found = True
+        return True
+
+    def keep_login_fresh(self) -> None:
+        """Has another token fetched before the time of the last one is over: the next login cannot wait for it."""
+        now = time.monotonic()
+        if not self._has_tokens or self._access.credentials is None or now < self._fresh_at:
+            return
+        try:
+            self._access.credentials.mechanism("")
+            self._fresh_at = now + _FRESH_EACH_S
+        except SaslAuthenticationException:
+            # The next login says so.
+            self._fresh_at = now + _FRESH_AFTER_FAILURE_S
+
+    def find_brokers_anew(self) -> None:
+        """Asks the bootstrap servers again: brokers may have other addresses now. An attempt under way goes on."""
+        self.manager.bootstrap_async()
+
+    def close(self, ended: Callable[[], bool]) -> None:
+        """Ends all connections.
+
+        Args:
+            ended: Whether what ends by itself has done so; that gets a moment.
+        """
+        for _ in range(_LAST_TURNS):
+            if ended():
+                break
+            self._selector.poll(timeout_ms=1)
+        self.client.close()
+
+
+async def _once(call: Callable[[], None]) -> None:
+    call()

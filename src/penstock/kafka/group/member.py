@@ -1,0 +1,162 @@
+"""A member of a Kafka group of workers: bytes in and bytes out, it knows nothing of connectors.
+
+Main type: ``GroupMember``. It joins the group (protocol type ``connect``), keeps its place by heartbeats, and tells its
+owner (``GroupEvents``) what the rounds of the group bring, and when it has to give up its work.
+
+Threads: the member's own, ``group-member``, from ``start`` to ``close``; ``group-call`` for calls of the owner that may
+take long, and ``group-names`` for looking up hosts, where there are any. The methods may be called from any thread.
+
+Source: org.apache.kafka.connect.runtime.distributed.WorkerGroupMember; group-membership.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from penstock.kafka.group.calls import GroupCalls
+from penstock.kafka.group.connections import Access
+from penstock.kafka.group.events import GroupEvents, GroupView
+from penstock.kafka.group.life import GroupLife
+from penstock.kafka.group.log import tame
+from penstock.kafka.group.metrics import GroupMetrics
+from penstock.kafka.group.settings import GroupSettings
+from penstock.kafka.group.standing import Backoff, Limits, Standing
+from penstock.kafka.group.state import MemberState
+
+logger = logging.getLogger("penstock.kafka.group")
+
+_BROKEN_FIRST_S: Final = 0.5
+_BROKEN_MOST_S: Final = 30.0
+
+
+class GroupMember:
+    """A member of a group.
+
+    Args:
+        settings: The group, and how to reach it.
+        events: The owner.
+
+    Raises:
+        ConfigException: a key, a certificate or a package that the settings ask for cannot be used.
+    """
+
+    def __init__(self, settings: GroupSettings, events: GroupEvents) -> None:
+        self._settings = settings
+        self._events = events
+        self._access = Access.of(settings)
+        limits = Limits(
+            settings.heartbeat_interval_ms / 1000,
+            settings.session_timeout_ms / 1000,
+            settings.rebalance_timeout_ms / 1000,
+        )
+        self._state = MemberState(Standing(limits, time.monotonic()))
+        self._calls = GroupCalls("group-call")
+        self._closing = threading.Event()
+        self._life: GroupLife | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
+
+    @property
+    def view(self) -> GroupView:
+        """Member id, generation, coordinator."""
+        return self._state.view
+
+    @property
+    def metrics(self) -> GroupMetrics:
+        """What the member has done."""
+        return self._state.counts.snapshot
+
+    def start(self) -> None:
+        """Begins to join. The owner counts as alive from now on."""
+        tame()
+        self.polled()
+        self._thread.start()
+
+    def rejoin(self, reason: str) -> None:
+        """Joins again, also after ``leave``; returns at once.
+
+        The leader begins a round, and so does who offers other metadata than in the last one. Who offers the same is
+        given its last assignment once more.
+
+        Args:
+            reason: For the broker's log.
+        """
+        self._state.reason = reason
+        self._state.asked += 1
+        self._state.wanted = True
+        self._post(GroupLife.rejoin)
+
+    def polled(self) -> None:
+        """The owner's loop is alive.
+
+        Without that for the rebalance timeout the member leaves the group; with the next call it joins again.
+        """
+        self._state.standing.polled(time.monotonic())
+        if self._state.unpolled:
+            self._state.unpolled = False
+            self._post(GroupLife.rejoin)
+
+    def leave(self, reason: str) -> None:
+        """Leaves the group until ``rejoin``; returns at once. ``lost`` is not called.
+
+        Args:
+            reason: For the broker's log.
+        """
+        self._state.wanted = False
+        self._post(lambda life: life.leave(reason))
+
+    def close(self, timeout_s: float, reason: str = "the worker stops") -> bool:
+        """Leaves the group and ends all threads.
+
+        Args:
+            timeout_s: How long that may take, the broker's answer included.
+            reason: For the broker's log.
+
+        Returns:
+            Whether all threads have ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._state.closing = True
+        self._closing.set()
+        # The last bit of the time is for the end of the thread.
+        self._post(lambda life: life.end(reason, timeout_s * 0.8))
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        ended = [part.close(max(0.0, deadline - time.monotonic())) for part in (self._calls, self._access)]
+        return all(ended) and not self._thread.is_alive()
+
+    def _post(self, call: Callable[[GroupLife], None]) -> None:
+        with self._lock:
+            life = self._life
+        if life is not None:
+            life.post(lambda: call(life))
+
+    def _run(self) -> None:
+        pause = Backoff(_BROKEN_FIRST_S, _BROKEN_MOST_S)
+        while not self._closing.is_set():
+            try:
+                life = GroupLife(self._settings, self._events, self._state, self._calls, self._access)
+                with self._lock:
+                    self._life = life
+                # Who closed before there was a life has told nobody.
+                if self._closing.is_set():
+                    life.end("the worker stops", 0.0)
+                life.run()
+                return
+            except Exception:
+                logger.exception("The client of the group %s broke; another one takes over", self._settings.group_id)
+                self._give_up()
+            self._closing.wait(pause.next_s())
+
+    def _give_up(self) -> None:
+        if self._state.standing.joined:
+            self._state.standing.leave()
+            self._state.counts.lost()
+            try:
+                self._events.lost("the client of the group broke")
+            except Exception:
+                logger.exception("The worker failed at what its group told it")

@@ -1,0 +1,105 @@
+"""What a member of a group has done, as plain numbers.
+
+Main types: ``GroupMetrics`` (a snapshot), ``GroupCounts`` (counts them). Which metrics are made of them is the owner's
+matter: those of Kafka Connect (``connect-coordinator-metrics``) are totals, rates, averages and maxima of a ``Timed``.
+
+Thread: ``GroupCounts`` is written by the member's network thread alone; its snapshots are values.
+
+Source: AbstractCoordinator.GroupCoordinatorMetrics of Kafka's clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Timed:
+    """How often something was done, and how long it took."""
+
+    count: int = 0
+    total_ms: float = 0.0
+    max_ms: float = 0.0
+
+    def plus(self, took_s: float) -> Timed:
+        """With one more."""
+        took_ms = took_s * 1000
+        return Timed(self.count + 1, self.total_ms + took_ms, max(self.max_ms, took_ms))
+
+
+@dataclass(frozen=True)
+class GroupMetrics:
+    """The numbers at a moment.
+
+    Attributes:
+        heartbeats: Those that were answered, and how long that took.
+        joins: JoinGroup requests that were answered well.
+        syncs: SyncGroup requests that were answered well.
+        rebalances: Rounds from the wish to join to the assignment.
+        failed_rebalances: Rounds that ended without an assignment.
+        losses: How often all work had to be given up.
+        last_heartbeat_s: When the last heartbeat was sent, in seconds of the monotonic clock; None before the first.
+        last_answered_s: When the last heartbeat that was answered was sent, likewise.
+        last_rebalance_s: When the last round ended with an assignment, likewise.
+    """
+
+    heartbeats: Timed = Timed()
+    joins: Timed = Timed()
+    syncs: Timed = Timed()
+    rebalances: Timed = Timed()
+    failed_rebalances: int = 0
+    losses: int = 0
+    last_heartbeat_s: float | None = None
+    last_answered_s: float | None = None
+    last_rebalance_s: float | None = None
+
+
+class GroupCounts:
+    """Counts what a member does.
+
+    Attributes:
+        snapshot: The numbers now; it is replaced as a whole, so any thread may read it.
+    """
+
+    def __init__(self) -> None:
+        self.snapshot = GroupMetrics()
+        self._round_began: float | None = None
+
+    def heartbeat_sent(self, now: float) -> None:
+        """A heartbeat is on its way."""
+        self.snapshot = replace(self.snapshot, last_heartbeat_s=now)
+
+    def heartbeat_answered(self, took_s: float) -> None:
+        """The broker has answered one."""
+        before = self.snapshot
+        self.snapshot = replace(
+            before, heartbeats=before.heartbeats.plus(took_s), last_answered_s=before.last_heartbeat_s
+        )
+
+    def join_answered(self, took_s: float) -> None:
+        """The broker has let this member into a round."""
+        self.snapshot = replace(self.snapshot, joins=self.snapshot.joins.plus(took_s))
+
+    def sync_answered(self, took_s: float) -> None:
+        """This member has its assignment."""
+        self.snapshot = replace(self.snapshot, syncs=self.snapshot.syncs.plus(took_s))
+
+    def round_began(self, now: float) -> None:
+        """The member wants to join. A round under way goes on."""
+        if self._round_began is None:
+            self._round_began = now
+
+    def round_ended(self, now: float) -> None:
+        """The round has given this member an assignment."""
+        began, self._round_began = self._round_began, None
+        took_s = 0.0 if began is None else now - began
+        self.snapshot = replace(self.snapshot, rebalances=self.snapshot.rebalances.plus(took_s), last_rebalance_s=now)
+
+    def round_failed(self) -> None:
+        """The round has ended for this member without an assignment."""
+        self._round_began = None
+        self.snapshot = replace(self.snapshot, failed_rebalances=self.snapshot.failed_rebalances + 1)
+
+    def lost(self) -> None:
+        """All work had to be given up."""
+        self.snapshot = replace(self.snapshot, losses=self.snapshot.losses + 1)

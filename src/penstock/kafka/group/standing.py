@@ -1,0 +1,156 @@
+"""Decides whether a member of a group may go on with its work, or has to give it up.
+
+Main type: ``Standing``: what was seen goes in, ``verdict`` says whether the member has to give up its work, and why.
+``Backoff`` says how long to wait before another attempt. No I/O; times are seconds of a monotonic clock.
+
+Thread: the member's network thread; ``Standing.polled`` any.
+
+Source: Heartbeat and AbstractCoordinator of Kafka's clients; WorkerCoordinator.poll for the coordinator out of reach.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """Why a member has to give up its work."""
+
+    NOT_POLLED = "the worker's own loop has not answered"
+    """The owner is stuck: nobody would act on what the group says."""
+    SESSION_OVER = "no heartbeat was answered"
+    """The broker counts this member as dead, and gives its work to others."""
+    OUT_OF_REACH = "the group's coordinator is out of reach"
+    """No connection to the coordinator stands: it may be about to count this member as dead."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long each state may last, in seconds.
+
+    Attributes:
+        heartbeat_s: Between two heartbeats, and without a coordinator.
+        session_s: Without an answer to a heartbeat.
+        poll_s: Without a sign of the owner.
+    """
+
+    heartbeat_s: float
+    session_s: float
+    poll_s: float
+
+
+class Standing:
+    """What a member knows of its place in the group.
+
+    The broker begins a session anew when a heartbeat arrives. The member counts from when it was sent, so that it
+    gives up its work before others get it. While it waits for the other members in a round no heartbeat is answered,
+    and the broker keeps its place.
+
+    Args:
+        limits: How long each state may last.
+        now: The time.
+    """
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._limits = limits
+        self._polled_at = now
+        self._answered_at = now
+        self._unreachable_since: float | None = None
+        self._waits = False
+        self._joined = False
+
+    @property
+    def joined(self) -> bool:
+        """Whether the member is in the group, and has work to give up."""
+        return self._joined
+
+    def enter(self, now: float) -> None:
+        """The coordinator has given the member an assignment."""
+        self._joined = True
+        self._answered_at = now
+        self._unreachable_since = None
+
+    def leave(self) -> None:
+        """The member is out of the group, or has given up its work."""
+        self._joined = False
+
+    def polled(self, now: float) -> None:
+        """The owner is alive. Thread: any."""
+        self._polled_at = now
+
+    def answered(self, sent_at: float) -> None:
+        """The broker has answered what was sent at that time, and knows this member."""
+        self._answered_at = max(self._answered_at, sent_at)
+
+    def waits(self, waiting: bool, now: float) -> None:
+        """Whether a request of a round is under way, which the broker answers when the other members are ready."""
+        if self._waits and not waiting:
+            self._answered_at = now
+        self._waits = waiting
+
+    def reached(self, reachable: bool, now: float) -> None:
+        """Whether a connection to the coordinator stands."""
+        if reachable:
+            self._unreachable_since = None
+        elif self._unreachable_since is None:
+            self._unreachable_since = now
+
+    def is_polled(self, now: float) -> bool:
+        """Whether the owner has shown itself in time."""
+        return now - self._polled_at <= self._limits.poll_s
+
+    def verdict(self, now: float) -> Verdict | None:
+        """Why the member has to give up its work now; None when it need not."""
+        if not self.is_polled(now):
+            return Verdict.NOT_POLLED
+        if not self._joined:
+            return None
+        if not self._waits and now - self._answered_at > self._limits.session_s:
+            return Verdict.SESSION_OVER
+        if self._unreachable_since is not None and now - self._unreachable_since >= self._limits.heartbeat_s:
+            return Verdict.OUT_OF_REACH
+        return None
+
+    def look_again_s(self, now: float) -> float:
+        """After how many seconds to ask for a verdict again.
+
+        Connections are looked at four times in a heartbeat interval; nothing tells when one ends.
+        """
+        left_s = self._polled_at + self._limits.poll_s - now
+        if self._joined and not self._waits:
+            left_s = min(left_s, self._answered_at + self._limits.session_s - now)
+        # A little later than the limit, not a little earlier.
+        return min(max(left_s, 0.0) + 0.001, self._limits.heartbeat_s / 4)
+
+
+class Backoff:
+    """How long to wait before the next attempt: longer each time, up to a limit, and never the same for two members.
+
+    Args:
+        first_s: After the first failure.
+        most_s: The limit.
+        chance: Gives numbers from 0 to 1.
+
+    >>> backoff = Backoff(1, 5, lambda: 0.5)
+    >>> [backoff.next_s() for _ in range(4)]
+    [1.0, 2.0, 4.0, 5.0]
+    """
+
+    def __init__(self, first_s: float, most_s: float, chance: Callable[[], float] = random.random) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._chance = chance
+        self._failures = 0
+
+    def next_s(self) -> float:
+        """Counts one more failure; the wait after it, a fifth more or less at random."""
+        plain_s = min(self._first_s * 2.0 ** min(self._failures, 30), self._most_s)
+        self._failures += 1
+        return plain_s * (0.8 + 0.4 * self._chance())
+
+    def reset(self) -> None:
+        """It has worked."""
+        self._failures = 0

@@ -1,0 +1,68 @@
+"""What only workers of a group ask of each other, and what they tell of their group. Runs on the REST thread.
+
+Source: org.apache.kafka.connect.runtime.rest.resources.InternalClusterResource; KIP-507, KIP-618.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.errors import BadRequestException
+from penstock.rest.bodies import read_body
+from penstock.rest.errors import json_response
+from penstock.rest.paths import raw_path
+from penstock.rest.routing import Entry
+from penstock.rest.services import services
+
+
+async def put_task_configs(request: Request) -> Response:
+    """Stores the task configurations that a worker has got from a connector."""
+    s, name = services(request), request.path_params["name"]
+    body = await read_body(request)
+    _check(request, body)
+    await s.answer(s.herder.put_task_configs(name, _task_configs(body)), name)
+    return Response(status_code=204)
+
+
+async def fence(request: Request) -> Response:
+    """Ends the producers of all former tasks of a source connector."""
+    s, name = services(request), request.path_params["name"]
+    _check(request, await read_body(request))
+    await s.answer(s.herder.fence_zombies(name), name)
+    return Response(status_code=204)
+
+
+async def cluster(request: Request) -> Response:
+    """The members of the group, who leads, and what this worker runs."""
+    s = services(request)
+    found = await s.answer(s.herder.cluster())
+    return json_response(found)
+
+
+def _check(request: Request, body: bytes) -> None:
+    services(request).herder.check_signature(request.method, raw_path(request.scope), request.headers, body)
+
+
+def _task_configs(body: bytes) -> list[dict[str, str]]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestException(f"The task configurations are no JSON: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise BadRequestException("Task configurations are a JSON list of objects")
+    for one in found:
+        for key, value in one.items():
+            if value is not None and not isinstance(value, str):
+                raise BadRequestException(f"The setting {key} of a task is no text")
+    return [{key: value for key, value in one.items() if value is not None} for one in found]
+
+
+ENTRIES: list[Entry] = [
+    ("POST", "/connectors/{name}/tasks", put_task_configs),
+    ("PUT", "/connectors/{name}/fence", fence),
+    ("GET", "/cluster", cluster),
+]

@@ -1,0 +1,186 @@
+"""Requests of a worker to other workers of its group.
+
+Main types: ``WorkerClient``; ``Answer``; ``SignedRequests``, which asks what only workers may ask of each other.
+
+Thread: any but the REST server's and the herder's: every call blocks.
+Source: org.apache.kafka.connect.runtime.rest.RestClient; KIP-507.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from penstock.errors import BadRequestException, ConflictException, ConnectException, ForbiddenException
+from penstock.herder.cluster.session_keys import Signer
+from penstock.model import ConnectorTaskId
+from penstock.model.cluster_config import SessionKey
+
+#: As long as the request of the user may take who waits for it.
+TIMEOUT_S: Final = 90.0
+_CONNECT_S: Final = 10.0
+#: No answer of a worker is that large.
+_LARGEST_ANSWER: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker has answered.
+
+    Attributes:
+        status: The HTTP status code.
+        headers: By lower-case name.
+        body: As it came.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def message(self) -> str:
+        """What an error says."""
+        try:
+            return str(json.loads(self.body)["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return self.body[:200].decode("utf-8", "replace")
+
+
+class UnreachableWorkerException(ConflictException):
+    """Another worker does not answer: it may have ended, and the group will soon have dealt out its work anew."""
+
+
+class WorkerClient:
+    """Asks other workers.
+
+    Args:
+        tls: For those at https addresses; None where there can be none.
+        timeout_s: How long an answer may take.
+    """
+
+    def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self._tls = tls
+        self._timeout_s = timeout_s
+
+    def ask(
+        self,
+        method: str,
+        base_url: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Makes one request.
+
+        Args:
+            method: Of the request.
+            base_url: The worker's address.
+            path: With the query, encoded.
+            body: Its bytes, JSON where there are any.
+            headers: More of them.
+            timeout_s: How long the answer may take, where not as long as others.
+
+        Raises:
+            UnreachableWorkerException: no answer came.
+        """
+        sent = {"Accept": "application/json", **(headers or {})}
+        if body:
+            sent["Content-Type"] = "application/json"
+        try:
+            connection = self._connection(base_url)
+            try:
+                connection.connect()
+                connection.sock.settimeout(self._timeout_s if timeout_s is None else timeout_s)
+                connection.request(method, path, body or None, sent)
+                answer = connection.getresponse()
+                return Answer(
+                    answer.status,
+                    {name.lower(): value for name, value in answer.getheaders()},
+                    answer.read(_LARGEST_ANSWER),
+                )
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise UnreachableWorkerException(
+                f"IO Error trying to forward REST request: the worker at {base_url} does not answer ({why}). It may "
+                "have ended, and a rebalance will follow; try again. If it runs, other workers must be able to reach "
+                "it at the address that rest.advertised.host.name and rest.advertised.port give"
+            ) from error
+
+    def _connection(self, base_url: str) -> http.client.HTTPConnection:
+        parts = urlsplit(base_url)
+        if not parts.hostname:
+            raise ValueError(f"{base_url!r} is no address")
+        if parts.scheme == "https":
+            context = ssl.create_default_context() if self._tls is None else self._tls()
+            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_CONNECT_S, context=context)
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT_S)
+
+
+class SignedRequests:
+    """What workers ask of each other, signed with the key of their group.
+
+    Args:
+        client: Makes the requests.
+        signer: Signs them.
+        key: The group's key; None while this worker has read none.
+    """
+
+    def __init__(self, client: WorkerClient, signer: Signer, key: Callable[[], SessionKey | None]) -> None:
+        self._client = client
+        self._signer = signer
+        self._key = key
+
+    def put_task_configs(self, url: str, connector: str, configs: Sequence[dict[str, str]]) -> None:
+        """See ``OtherWorkers``."""
+        body = json.dumps(list(configs), ensure_ascii=False, separators=(",", ":")).encode()
+        self._ask("POST", url, f"/connectors/{quote(connector, safe='')}/tasks", body)
+
+    def fence(self, url: str, connector: str) -> None:
+        """See ``OtherWorkers``."""
+        self._ask("PUT", url, f"/connectors/{quote(connector, safe='')}/fence", b"")
+
+    def restart_task(self, url: str, task: ConnectorTaskId) -> None:
+        """See ``OtherWorkers``."""
+        path = f"/connectors/{quote(task.connector, safe='')}/tasks/{task.task}/restart?forward=true"
+        answer = self._client.ask("POST", url, path)
+        if answer.status >= 300:
+            raise refusal(answer.status, answer.message, f"restart task {task}")
+
+    def _ask(self, method: str, url: str, path: str, body: bytes) -> None:
+        key, what = self._key(), f"{method} {path}"
+        headers = {} if key is None else self._signer.headers(key, method, path, body)
+        answer = self._client.ask(method, url, path, body, headers)
+        if answer.status >= 300:
+            raise refusal(answer.status, answer.message, what, signed=key is not None)
+
+
+#: The group deals out its work, or what the worker needs is not there yet: the same request may pass a little later.
+_PASSING: Final = (409, 503)
+
+
+def refusal(status: int, message: str, what: str, *, signed: bool = True) -> ConnectException:
+    """What the refusal of another worker means for the one that has asked.
+
+    Args:
+        status: The HTTP status code.
+        message: What the other worker says.
+        what: What it was asked to do.
+        signed: Whether the request was signed, where it has to be.
+
+    Returns:
+        A ``ConflictException`` where the same may be asked again a little later: a worker reads the session key of a
+        new leader only after it may have work for it.
+    """
+    text = f"Another worker refuses to {what}: {message} (HTTP {status})"
+    if status in _PASSING or (status == 400 and not signed):
+        return ConflictException(text)
+    return {400: BadRequestException, 403: ForbiddenException}.get(status, ConnectException)(text)

@@ -1,0 +1,151 @@
+"""Source offsets of a cluster, in its offsets topic, or in one of a connector's own.
+
+Main type: `OffsetTopicStore`. Keys and values are the bytes that Kafka Connect writes (`penstock.stores.offsets`), and
+keys that are equal as JSON are one key: one that is stored keeps its spelling, and of several spellings a write leaves
+one (`penstock.stores.entries`). Invariant 5.
+
+Threads: any reads and writes; records come on the thread of the log.
+Source: internal-topics.md section 2; org.apache.kafka.connect.storage.KafkaOffsetBackingStore.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import KafkaException, OffsetStoreException
+from penstock.stores.entries import OffsetEntries
+from penstock.stores.interface import RecordLog
+from penstock.telemetry.seldom_log import SeldomLog
+
+if TYPE_CHECKING:
+    from penstock.kafka.topic_log import LogRecord
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_S: Final = 60.0
+
+
+class OffsetTopicStore:
+    """An `OffsetStore` on a log.
+
+    Args:
+        log: Of the topic.
+        topic: Its name.
+        timeout_s: How long a read or a write may take where nobody says.
+    """
+
+    def __init__(self, log: RecordLog, topic: str, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self._log = log
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._entries = OffsetEntries()
+        self._seldom = SeldomLog(logger)
+        # While the topic is read for the first time: where and when each key was written last.
+        self._found: dict[bytes, tuple[int, int]] | None = None
+        self._moved = 0
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self._topic
+
+    def start(self) -> None:
+        """See `OffsetStore`."""
+        with self._lock:
+            self._entries, self._found, self._moved = OffsetEntries(), {}, 0
+        try:
+            self._log.start(self._take, self._timeout_s)
+        except KafkaException as error:
+            raise OffsetStoreException(f"The source offsets cannot be read: {error}") from error
+        with self._lock:
+            self._found = None
+            self._entries.warn_of_spellings(f"The offsets topic {self._topic}")
+        if self._moved:
+            logger.warning(
+                "The offsets topic %s holds %d keys in two partitions: partitions were added to it. Of each the newest "
+                "offset counts; one that is removed may come back once Kafka has forgotten that it was. Create the "
+                "topic anew",
+                self._topic,
+                self._moved,
+            )
+
+    def stop(self) -> None:
+        """See `OffsetStore`."""
+        self._log.stop()
+
+    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
+        """See `OffsetStore`; what was written before, by whichever worker, has been read."""
+        self._read(timeout_s)
+        with self._lock:
+            return {key: self._entries.get(key) for key in keys}
+
+    def entries(self) -> dict[bytes, bytes]:
+        """See `OffsetStore`; what was written before, by whichever worker, has been read."""
+        self._read(None)
+        with self._lock:
+            return self._entries.copy()
+
+    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
+        """See `OffsetStore`."""
+        try:
+            self._log.write(self.records(entries), self._timeout_s if timeout_s is None else timeout_s)
+        except KafkaException as error:
+            raise OffsetStoreException(f"The source offsets could not be written: {error}") from error
+
+    def copy(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Writes entries that are kept elsewhere too: does not wait, and a failure is only logged."""
+        for key, value in self.records(entries):
+            self._log.write_async(key, value, self._copied)
+
+    def records(
+        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records that say this: keys in the spelling that is stored, others of the same key removed.
+
+        Who writes offsets in a transaction of its own sends these.
+        """
+        with self._lock:
+            return list(self._entries.changes(entries).items())
+
+    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Called when such a transaction is committed: there is nothing else to do."""
+
+    def _read(self, timeout_s: float | None) -> None:
+        try:
+            self._log.read_to_end(self._timeout_s if timeout_s is None else timeout_s)
+        except KafkaException as error:
+            raise OffsetStoreException(f"The source offsets could not be read: {error}") from error
+
+    def _copied(self, error: Exception | None) -> None:
+        if error is not None:
+            self._seldom.warning(
+                "copy",
+                "Source offsets could not be copied to %s, they are in the connector's own topic: %s",
+                self._topic,
+                error,
+            )
+
+    # ------------------------------------------------------------------ the log's thread
+    def _take(self, records: Sequence[LogRecord]) -> None:
+        with self._lock:
+            for record in records:
+                if record.key is None:
+                    self._seldom.warning("key", "Ignoring a record of %s without a key", self._topic)
+                elif self._is_newest(record, record.key):
+                    self._entries.apply({record.key: record.value})
+
+    def _is_newest(self, record: LogRecord, key: bytes) -> bool:
+        """Whether no newer record of this key has come from another partition: among them there is no order."""
+        if self._found is None:
+            return True
+        partition, timestamp_ms = self._found.get(key, (record.partition, record.timestamp_ms))
+        if partition != record.partition:
+            self._moved += 1
+            if timestamp_ms > record.timestamp_ms:
+                return False
+        self._found[key] = (record.partition, record.timestamp_ms)
+        return True

@@ -1,0 +1,120 @@
+"""Configures a connector's transforms, predicates and converters once: what only ``configure`` refuses is then an error
+of the validation, and not of every task.
+
+A definition checks each setting by itself. What depends on several, or on a file, the class finds out when it is
+configured: Java Connect does that in the task alone. Only classes that come with Penstock are tried. They open no
+connection when they are configured; users' classes may, or may start what nobody would stop.
+
+Main function: ``try_plugins``. Runs on the thread of the validation; stateless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from penstock.config import ConfigValue
+from penstock.config.values import HIDDEN
+from penstock.errors import ConfigException
+from penstock.settings import with_prefix
+from penstock.settings.enrichment import OF_THE_WORKER
+from penstock.validation.config_infos import Finding
+
+_CONVERTERS: Final = ("key.converter", "value.converter", "header.converter")
+_OURS: Final = ("penstock.converters.", "penstock.transforms.")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A class that is to be configured.
+
+    Attributes:
+        setting: What names the class.
+        prefix: What its own settings begin with.
+        cls: The class.
+        configure: Configures an instance.
+    """
+
+    setting: str
+    prefix: str
+    cls: type
+    configure: Callable[[Any], None]
+
+
+def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], findings: Sequence[Finding]) -> None:
+    """Adds what the classes refuse to the settings that are at fault.
+
+    Args:
+        config: The connector's, placeholders resolved.
+        values: What was found about its settings, by name; tells the classes.
+        findings: The same with the settings of converters. A class whose settings have faults already is not tried.
+    """
+    by_name = {finding.name: finding for finding in findings}
+    for trial in _trials(config, values):
+        names = [name for name in by_name if name == trial.setting or name.startswith(trial.prefix)]
+        if any(by_name[name].value.error_messages for name in names) or trial.setting not in by_name:
+            continue
+        fault = _fault(trial)
+        if fault is not None:
+            _note(trial, fault, config, by_name)
+
+
+def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Iterator[_Trial]:
+    for kind in ("transforms", "predicates"):
+        for alias in _aliases(values.get(kind)):
+            prefix = f"{kind}.{alias}."
+            own = {name: text for name, text in with_prefix(config, prefix).items() if name not in OF_THE_WORKER.keys}
+            yield from _trial(f"{prefix}type", prefix, values, partial(_configure, own))
+    for setting in _CONVERTERS:
+        if config.get(setting) is None:
+            continue
+        own = {**with_prefix(config, f"{setting}."), "converter.type": setting.partition(".")[0]}
+        sides = () if setting == "header.converter" else (setting == "key.converter",)
+        yield from _trial(setting, f"{setting}.", values, partial(_configure, own, *sides))
+
+
+def _configure(config: Mapping[str, str], *args: Any) -> None:
+    """Configures an instance, the last argument; one before it says whether it is a converter of keys."""
+    *sides, instance = args
+    instance.configure(config, *sides)
+
+
+def _aliases(value: ConfigValue | None) -> list[str]:
+    found = None if value is None else value.value
+    return [str(alias) for alias in dict.fromkeys(found)] if isinstance(found, list) else []
+
+
+def _trial(
+    setting: str, prefix: str, values: Mapping[str, ConfigValue], configure: Callable[[Any], None]
+) -> Iterator[_Trial]:
+    value = values.get(setting)
+    cls = None if value is None else value.value
+    if isinstance(cls, type) and cls.__module__.startswith(_OURS):
+        yield _Trial(setting, prefix, cls, configure)
+
+
+def _fault(trial: _Trial) -> Exception | None:
+    """What an instance says to its settings."""
+    instance: Any = trial.cls()
+    try:
+        trial.configure(instance)
+    except Exception as error:
+        return error
+    finally:
+        instance.close()
+    return None
+
+
+def _note(trial: _Trial, fault: Exception, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
+    """Adds a fault to the setting that it is about; to that of the class where it is about several."""
+    about = fault.name if isinstance(fault, ConfigException) else None
+    finding = by_name.get(f"{trial.prefix}{about}") if about else None
+    if isinstance(fault, ConfigException) and finding is not None:
+        shown = HIDDEN if finding.secret else fault.value
+        error = ConfigException(finding.name, shown, fault.reason)
+    else:
+        finding = by_name[trial.setting]
+        error = ConfigException(trial.setting, config.get(trial.setting), str(fault) or type(fault).__name__)
+    finding.value.add_error_message(str(error))

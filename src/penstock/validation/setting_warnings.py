@@ -1,0 +1,312 @@
+"""Finds settings that nobody reads, and says which one was probably meant.
+
+Main type: ``SettingWarning``. Main functions: ``connector_warnings``, ``worker_warnings``, ``placeholder_warnings``.
+Pure, but that a converter of the worker is made to ask for its settings, and librdkafka for a name.
+
+Users' connectors, transforms and converters may read settings that they do not define. Of theirs only a name that is
+nearly the one of a setting is told; of those that come with Penstock every name that they do not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from penstock.api import Converter, HeaderConverter
+from penstock.config import ConfigValue
+from penstock.config.providers import Unresolved
+from penstock.kafka.client_table import ClientKind, setting_names
+from penstock.plugins import PluginKind, Plugins
+from penstock.settings import STANDALONE
+from penstock.validation.config_infos import Finding, SettingWarning
+
+_CONVERTERS: Final = {
+    "key.converter": PluginKind.CONVERTER,
+    "value.converter": PluginKind.CONVERTER,
+    "header.converter": PluginKind.HEADER_CONVERTER,
+}
+_OURS: Final = ("penstock.connectors.", "penstock.transforms.", "penstock.converters.")
+#: Of a worker's file: whoever reads these decides what they may be.
+_FREE: Final = ("spark.", "metrics.context.", "listeners.https.", "admin.listeners.https.")
+#: Settings whose classes read others from the worker's file.
+_READERS: Final = ("rest.extension.classes", "metric.reporters")
+#: What distributed workers have beside; a file may be used for both kinds.
+_DISTRIBUTED: Final = re.compile(
+    r"group\.id|(config|offset|status)\.storage\.(topic|replication\.factor|partitions)|exactly\.once\.source\.support"
+    r"|(worker|scheduled\.rebalance|rebalance|session|heartbeat|inter\.worker|connect\.protocol)\..*|connect\.protocol"
+)
+
+
+def placeholder_warnings(unresolved: Iterable[Unresolved]) -> list[SettingWarning]:
+    """Warnings about placeholders that nothing resolves."""
+    ends = {True: "it cannot be started so", False: "it is taken as it stands"}
+    return [SettingWarning(one.setting, f"{one}; {ends[one.known]}") for one in unresolved]
+
+
+def connector_warnings(
+    config: Mapping[str, str], connector: type, findings: Sequence[Finding], values: Mapping[str, ConfigValue]
+) -> list[SettingWarning]:
+    """Which settings of a connector nobody reads.
+
+    Args:
+        config: The connector's.
+        connector: Its class.
+        findings: What validation found: the settings that somebody defines.
+        values: The values of the framework's settings: its aliases and classes.
+    """
+    known = {finding.name for finding in findings if finding.key is not None or ".override." not in finding.name}
+    found = []
+    for name in config:
+        if name in known:
+            continue
+        message = _fault_of(name, config, connector, known, values)
+        if message is not None:
+            found.append(SettingWarning(name, message))
+    return found
+
+
+def _fault_of(
+    name: str, config: Mapping[str, str], connector: type, known: Collection[str], values: Mapping[str, ConfigValue]
+) -> str | None:
+    """What is wrong with a name that nobody defines; None where somebody may read it all the same."""
+    for kind in ClientKind:
+        prefix = f"{kind.value}.override."
+        if name.startswith(prefix):
+            return _client_fault(kind, prefix, name, config[name])
+    for setting in _CONVERTERS:
+        if name.startswith(f"{setting}."):
+            if not config.get(setting):
+                return f"it changes nothing, because the connector has no {setting} of its own: the worker's is used"
+            return _plugin_fault(name, f"{setting}.", known, values.get(setting))
+    for aliases in ("transforms", "predicates"):
+        if name.startswith(f"{aliases}."):
+            return _alias_fault(name, aliases, known, values)
+    if name.startswith("topic.creation."):
+        return _group_fault(name, values)
+    own = sorted(one for one in known if not one.startswith(("transforms.", "predicates.", *_CONVERTERS)))
+    own += [*_CONVERTERS]
+    return _unknown(name, own, f"{connector.__name__} and Kafka Connect have", _is_ours(connector))
+
+
+def _client_fault(kind: ClientKind, prefix: str, name: str, text: str) -> str | None:
+    """What is wrong with a setting of a Kafka client."""
+    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+    from penstock.kafka.client_settings import client_knows
+    from penstock.kafka.library_names import java_name_of
+
+    own, names = name.removeprefix(prefix), setting_names(kind)
+    if own in names or own.startswith("metrics.context.") or client_knows(kind, own, text):
+        return None
+    near = java_name_of(kind, own)
+    if near is not None:
+        return f"Kafka's {kind.value} has no setting of this name; it changes nothing. Did you mean {prefix}{near}?"
+    return _unknown(name, [prefix + one for one in names], f"Kafka's {kind.value} has", True, prefix)
+
+
+def _plugin_fault(name: str, prefix: str, known: Collection[str], value: ConfigValue | None) -> str | None:
+    """What is wrong with a setting of a converter, transform or predicate."""
+    cls = None if value is None else value.value
+    own = [one for one in known if one.startswith(prefix)]
+    if value is None or value.error_messages or not isinstance(cls, type):
+        return None
+    return _unknown(name, own, f"{cls.__name__} has", _is_ours(cls), prefix)
+
+
+def _alias_fault(name: str, setting: str, known: Collection[str], values: Mapping[str, ConfigValue]) -> str | None:
+    """What is wrong with a setting below ``transforms.`` or ``predicates.``."""
+    listed = values[setting].value if setting in values else None
+    if listed is None:
+        # The list itself cannot be read, which is told as its error.
+        return None
+    aliases = [str(alias) for alias in listed] if isinstance(listed, list) else []
+    # An alias may have dots.
+    alias = max((one for one in aliases if name.startswith(f"{setting}.{one}.")), key=len, default=None)
+    if alias is not None:
+        prefix = f"{setting}.{alias}."
+        return _plugin_fault(name, prefix, known, values.get(f"{prefix}type"))
+    near = closest(name.split(".")[1], aliases)
+    meant = f"; did you mean {near}?" if near else ""
+    return f"it changes nothing, because {setting} does not list {name.split('.')[1]}{meant}"
+
+
+def _group_fault(name: str, values: Mapping[str, ConfigValue]) -> str | None:
+    """What is wrong with a rule for the creation of topics; a group takes any setting of a topic."""
+    listed = values["topic.creation.groups"].value if "topic.creation.groups" in values else None
+    if "topic.creation.groups" not in values:
+        return "it changes nothing: topics are created for source connectors alone"
+    groups = ["default", *(str(group) for group in listed)] if isinstance(listed, list) else ["default"]
+    group = next((one for one in groups if name.startswith(f"topic.creation.{one}.")), None)
+    if group is None:
+        near = closest(name.split(".")[2], groups)
+        meant = f"; did you mean {near}?" if near else ""
+        return f"it changes nothing, because topic.creation.groups does not list {name.split('.')[2]}{meant}"
+    prefix = f"topic.creation.{group}."
+    rules = ["partitions", "replication.factor", *(["include", "exclude"] if group != "default" else [])]
+    if name.removeprefix(prefix) in (*rules, *_TOPIC_SETTINGS):
+        return None
+    own = [prefix + one for one in (*rules, *_TOPIC_SETTINGS)]
+    return _unknown(name, own, "a topic has", False)
+
+
+def worker_warnings(properties: Mapping[str, str], plugins: Plugins) -> list[SettingWarning]:
+    """Which settings of a worker's file nobody reads.
+
+    Args:
+        properties: The worker's, placeholders resolved.
+        plugins: Where its converters come from.
+    """
+    clients = frozenset[str]().union(*(setting_names(kind) for kind in ClientKind))
+    known = {*STANDALONE.keys, *clients}
+    always = not any((properties.get(name) or "").strip() for name in _READERS)
+    found = []
+    for name, text in properties.items():
+        if name in known or name.startswith(_FREE) or _DISTRIBUTED.fullmatch(name):
+            continue
+        message = _fault_in_worker(name, text, properties, plugins, always)
+        if message is not None:
+            found.append(SettingWarning(name, message))
+    return found
+
+
+def _fault_in_worker(name: str, text: str, properties: Mapping[str, str], plugins: Plugins, always: bool) -> str | None:
+    for kind in ClientKind:
+        if name.startswith(f"{kind.value}."):
+            return _client_fault(kind, f"{kind.value}.", name, text)
+    for setting, plugin_kind in _CONVERTERS.items():
+        if name.startswith(f"{setting}."):
+            return _converter_fault(name, setting, properties.get(setting), plugin_kind, plugins)
+    if name.startswith("config.providers."):
+        alias, _, rest = name.removeprefix("config.providers.").partition(".")
+        listed = [one.strip() for one in (properties.get("config.providers") or "").split(",")]
+        if alias not in listed:
+            return f"it changes nothing, because config.providers does not list {alias}"
+        if rest == "class" or rest.startswith("param."):
+            return None
+        names = [f"config.providers.{alias}.{one}" for one in ("class", "param")]
+        return _unknown(name, names, "a config provider has", True)
+    return _unknown(name, STANDALONE.keys, "a worker has", always)
+
+
+def _converter_fault(name: str, setting: str, text: str | None, kind: PluginKind, plugins: Plugins) -> str | None:
+    """What is wrong with a setting of a worker's converter; its class says elsewhere what is wrong with itself."""
+    try:
+        converter = plugins.new(kind, text or STANDALONE.keys[setting].default_text() or "")
+        assert isinstance(converter, (Converter, HeaderConverter))
+        names = [f"{setting}.{key}" for key in converter.config().keys]
+    except Exception:  # of a user's class, too
+        return None
+    if name in names:
+        return None
+    return _unknown(name, names, f"{type(converter).__name__} has", _is_ours(type(converter)), f"{setting}.")
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith(_OURS)
+
+
+def _unknown(name: str, known: Iterable[str], who: str, always: bool, prefix: str = "") -> str | None:
+    """The words for a name that is not among those known; None where it may be read without being defined."""
+    names = list(known)
+    near = closest(name, names)
+    if near is None and always:
+        own = [one.removeprefix(prefix) for one in names]
+        near = next((prefix + one for one in get_close_matches(name.removeprefix(prefix), own, n=1, cutoff=0.75)), None)
+    elif near is None:
+        return None
+    said = f"{who} no setting of this name" + ("; it changes nothing" if always else "")
+    return said + (f". Did you mean {near}?" if near else "")
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The name that was surely meant by another: one that differs in a letter or two of a word, or in the separators.
+
+    >>> closest("errors.tolerence", ["errors.tolerance", "errors.log.enable"])
+    'errors.tolerance'
+    >>> closest("tasksMax", ["tasks.max"])
+    'tasks.max'
+    >>> closest("connection.url", ["connection.user"])
+    """
+    best: tuple[int, str] | None = None
+    for one in known:
+        distance = _distance(name, one)
+        if distance is not None and (best is None or distance < best[0]):
+            best = distance, one
+    return None if best is None else best[1]
+
+
+def _distance(name: str, other: str) -> int | None:
+    """How many letters are wrong; None where these are two names."""
+    if _plain(name) == _plain(other):
+        return 0
+    words, others = name.lower().split("."), other.lower().split(".")
+    if len(words) != len(others) or re.sub(r"\d", "", name) == re.sub(r"\d", "", other):
+        return None
+    total = 0
+    for word, meant in zip(words, others, strict=True):
+        wrong = _edits(word, meant)
+        length = min(len(word), len(meant))
+        if wrong > (2 if length > _SHORT else 1 if length > _ABBREVIATION else 0):
+            return None
+        total += wrong
+    return total if total <= _MOST_EDITS else None
+
+
+_SHORT: Final = 5
+_ABBREVIATION: Final = 2
+_MOST_EDITS: Final = 2
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[._\-\s]", "", name).lower()
+
+
+def _edits(word: str, other: str) -> int:
+    """Letters to put in, take out, replace or exchange with their neighbour."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, start=1):
+        two_before, before, row = before, row, [i]
+        for j, wanted in enumerate(other, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
+                cost = min(cost, two_before[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+#: Source: org.apache.kafka.common.config.TopicConfig of Kafka 4.3.
+_TOPIC_SETTINGS: Final = (
+    "cleanup.policy",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "preallocate",
+    "remote.storage.enable",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+)

@@ -1,0 +1,357 @@
+"""Checks connector configurations before anything is started.
+
+Main types: ``ConnectorValidator``, ``Checked``, ``Examined``. Runs users' code (``config``, ``validate``,
+constructors), so it is called on a thread of its own. Stateless.
+
+Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from penstock.api import Connector, SinkConnector, SourceConnector
+from penstock.config import Config, ConfigDef, ConfigValue
+from penstock.errors import BadRequestException, ConfigException
+from penstock.model import ConnectorType
+from penstock.plugins import PluginNotFoundException, Plugins
+from penstock.settings import (
+    ISOLATION,
+    SINK,
+    SOURCE,
+    InstalledPlugins,
+    SinkSettings,
+    SourceSettings,
+    kind_of_setting,
+    validate_connector,
+)
+from penstock.settings.distributed_definition import ExactlyOnceSupport
+from penstock.settings.topics import topic_creation_faults, uses_topic_creation
+from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of
+from penstock.validation.converter_checks import check_converters
+from penstock.validation.exactly_once_checks import check_exactly_once
+from penstock.validation.override_checks import OverridePolicy, check_group, check_overrides
+from penstock.validation.plugin_trials import try_plugins
+from penstock.validation.secrets import without_provided
+from penstock.validation.setting_warnings import connector_warnings
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found out about a configuration that is right.
+
+    Attributes:
+        type: Source or sink.
+        version: The version of the connector's class.
+        max_tasks: ``tasks.max``.
+        enforce_max_tasks: ``tasks.max.enforce``.
+        secrets: The settings whose values must not be shown.
+        warnings: What is odd about its settings.
+    """
+
+    type: ConnectorType
+    version: str | None = None
+    max_tasks: int = 1
+    enforce_max_tasks: bool = True
+    secrets: frozenset[str] = frozenset()
+    warnings: Sequence[SettingWarning] = ()
+
+
+class Validator(Protocol):
+    """Checks configurations."""
+
+    def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
+        """Checks one configuration.
+
+        Args:
+            config: As given.
+            resolved: With its placeholders resolved.
+
+        Raises:
+            BadRequestException: it is wrong; the message has all faults.
+        """
+
+    def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
+        """All settings of one configuration with their faults.
+
+        Raises:
+            BadRequestException: its class is missing or cannot be used.
+        """
+
+    def facts(self, resolved: Mapping[str, str]) -> Checked:
+        """What the class of a configuration says, without checking the configuration.
+
+        Args:
+            resolved: With its placeholders resolved.
+
+        Raises:
+            BadRequestException: its class is missing or cannot be used, or its number of tasks is no number.
+        """
+
+    def new_connector(self, config: Mapping[str, str]) -> Connector:
+        """A fresh instance of the class that a configuration names.
+
+        Raises:
+            BadRequestException: it cannot be made.
+        """
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Everything that a check found out, also about a configuration that is wrong.
+
+    Attributes:
+        type: Source or sink.
+        connector: The instance that was asked.
+        infos: All settings, with their faults.
+        values: The values of the framework's settings.
+    """
+
+    type: ConnectorType
+    connector: Connector
+    infos: ConfigInfos
+    values: Mapping[str, ConfigValue]
+
+
+def invalid(errors: Sequence[str]) -> BadRequestException:
+    """The error for a configuration with faults.
+
+    >>> print(invalid(["Missing required configuration \\"topic\\" which has no default value."]))
+    Connector configuration is invalid and contains the following 1 error(s):
+    Missing required configuration "topic" which has no default value.
+    You can also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`
+    """
+    lines = "\n".join(errors)
+    return BadRequestException(
+        f"Connector configuration is invalid and contains the following {len(errors)} error(s):\n{lines}\n"
+        "You can also find the above list of errors at the endpoint "
+        "`/connector-plugins/{connectorType}/config/validate`"
+    )
+
+
+_CLASS_NOT_FOUND = re.compile(r"Class (.*) could not be found\.$")
+NULL_VALUE = "Null value can not be supplied as the configuration value."
+
+
+class ConnectorValidator:
+    """Checks configurations against the definitions of the framework, of the transforms, and of the connector itself.
+
+    Args:
+        plugins: Where classes come from.
+        policy: Which client settings connectors may override.
+        worker: The worker's properties, placeholders resolved.
+        exactly_once: Whether the worker delivers exactly once; None: it is none of a cluster, and settings of that are
+            not checked, as in Kafka.
+        group_id: The group of the cluster's workers, which no sink may use; None: there is none.
+
+    Thread: any; each check makes instances of its own.
+    """
+
+    def __init__(
+        self,
+        plugins: Plugins,
+        policy: OverridePolicy | None = None,
+        worker: Mapping[str, str] = MappingProxyType({}),
+        *,
+        exactly_once: ExactlyOnceSupport | None = None,
+        group_id: str | None = None,
+    ) -> None:
+        self._exactly_once = exactly_once
+        self._group_id = group_id
+        self._plugins = plugins
+        self._worker = worker
+        self._classes = InstalledPlugins(plugins)
+        self._policy = policy or OverridePolicy()
+
+    def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
+        """See ``Validator``."""
+        examined = self.examine(config, resolved)
+        errors = [f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None]
+        for finding in examined.infos.findings:
+            errors += [message for message in finding.value.error_messages if message not in errors]
+        given = {name: value for name, value in resolved.items() if value is not None}
+        errors += [message for message in self._faults_of_tasks(examined.type, given, errors) if message not in errors]
+        if errors:
+            raise invalid(without_provided(errors, config, resolved))
+        infos = examined.infos
+        return self._checked(examined.type, examined.connector, examined.values, infos.findings, infos.warnings)
+
+    def facts(self, resolved: Mapping[str, str]) -> Checked:
+        """See ``Validator``. The connector's own ``validate`` is not called."""
+        connector_type, connector = self.connector_of(resolved)
+        definition, found = self._framework_settings(connector_type, resolved)
+        from_converters, _ = check_converters(resolved, found, self._classes)
+        findings = [
+            *_merged(definition, found, _definition_of(connector, resolved["connector.class"]), Config([]), {}),
+            *from_converters,
+            *check_overrides(resolved, connector_type, self._policy, self._worker),
+        ]
+        if errors := [*found["tasks.max"].error_messages, *found["tasks.max.enforce"].error_messages]:
+            raise invalid(errors)
+        return self._checked(connector_type, connector, found, findings, ())
+
+    def _checked(
+        self,
+        connector_type: ConnectorType,
+        connector: Connector,
+        values: Mapping[str, ConfigValue],
+        findings: Sequence[Finding],
+        warnings: Sequence[SettingWarning],
+    ) -> Checked:
+        maximum, enforce = values["tasks.max"].value, values["tasks.max.enforce"].value
+        assert isinstance(maximum, int)
+        secrets = frozenset(finding.name for finding in findings if finding.secret)
+        version = self._plugins.version(type(connector))
+        return Checked(connector_type, version, maximum, enforce is not False, secrets, warnings)
+
+    def _framework_settings(
+        self, connector_type: ConnectorType, resolved: Mapping[str, str | None]
+    ) -> tuple[ConfigDef, dict[str, ConfigValue]]:
+        """The settings that Connect, transforms and predicates define, with what was found of each."""
+        base = SINK if connector_type is ConnectorType.SINK else SOURCE
+        # Clients that count on Java's settings are shown more only where more is set.
+        own_of_penstock = ISOLATION if ISOLATION.keys.keys() & resolved.keys() else None
+        return validate_connector(base, resolved, self._classes, own_of_penstock)
+
+    def _faults_of_tasks(
+        self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]
+    ) -> list[str]:
+        """What the validation leaves out, as Kafka's does, and every task would fail with."""
+        creates = self._worker.get("topic.creation.enable", "true").strip().lower() == "true"
+        faults: list[str] = []
+        if connector_type is ConnectorType.SOURCE and creates and uses_topic_creation(given):
+            faults = topic_creation_faults(given)
+        if faults or known:
+            return faults
+        try:
+            if connector_type is ConnectorType.SOURCE:
+                SourceSettings.parse(given, self._classes, topic_creation_enabled=creates)
+            else:
+                SinkSettings.parse(given, self._classes)
+        except ConfigException as error:
+            return [str(error)]
+        return []
+
+    def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
+        """See ``Validator``."""
+        return self.examine(config, resolved).infos
+
+    def new_connector(self, config: Mapping[str, str]) -> Connector:
+        """See ``Validator``."""
+        return self.connector_of(config)[1]
+
+    def examine(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:
+        """Checks everything, without stopping at the first fault.
+
+        Raises:
+            BadRequestException: the class is missing or cannot be used, or its ``config`` or ``validate`` failed.
+        """
+        connector_type, connector = self.connector_of(resolved)
+        definition, found = self._framework_settings(connector_type, resolved)
+        given = {name: value for name, value in resolved.items() if value is not None}
+        own_definition, own = _own_settings(connector, given)
+        if self._exactly_once is not None and isinstance(connector, SourceConnector):
+            check_exactly_once(connector, given, found, self._exactly_once)
+        from_converters, converter_definitions = check_converters(given, found, self._classes)
+        shown = {name: value for name, value in config.items() if value is not None}
+        overrides = check_overrides(given, connector_type, self._policy, self._worker)
+        if self._group_id is not None and connector_type is ConnectorType.SINK:
+            check_group(given, found, overrides, self._group_id)
+        findings = [*_merged(definition, found, own_definition, own, shown), *from_converters, *overrides]
+        try_plugins(given, found, findings)
+        for finding in findings:
+            self._say_what_there_is(finding)
+            finding.value.error_messages[:] = without_provided(finding.value.error_messages, config, resolved)
+        groups = groups_of((definition, own_definition, *converter_definitions))
+        warnings = connector_warnings(given, type(connector), findings, found)
+        infos = ConfigInfos(given["connector.class"], groups, findings, tuple(warnings))
+        return Examined(connector_type, connector, infos, found)
+
+    def _say_what_there_is(self, finding: Finding) -> None:
+        """Adds to the error of a class that was not found which ones there are, and the closest."""
+        kind = kind_of_setting(finding.name)
+        messages = finding.value.error_messages
+        for row, message in enumerate(messages if kind is not None else ()):
+            found = _CLASS_NOT_FOUND.search(message)
+            if found is not None and kind is not None:
+                messages[row] = f"{message} {self._plugins.choice(kind, found[1])}"
+
+    def connector_of(self, config: Mapping[str, str | None]) -> tuple[ConnectorType, Connector]:
+        """The type of a connector and a fresh instance of its class.
+
+        Raises:
+            BadRequestException: there is no class of that name, or it cannot be made.
+        """
+        text = config.get("connector.class")
+        if not text or not text.strip():
+            raise BadRequestException(
+                f"Connector configuration of {config.get('name')} contains no connector type: set connector.class"
+            )
+        try:
+            cls = self._plugins.resolve_connector(text)
+        except PluginNotFoundException as error:
+            raise BadRequestException(str(error)) from error
+        try:
+            instance = cls()
+        except Exception as error:
+            raise BadRequestException(
+                f"Connector class {text} cannot be made: its constructor raised {type(error).__name__}: {error}"
+            ) from error
+        assert isinstance(instance, Connector)
+        kind = ConnectorType.SINK if isinstance(instance, SinkConnector) else ConnectorType.SOURCE
+        return kind, instance
+
+
+def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[ConfigDef, Config]:
+    """What the connector itself knows and says about its settings.
+
+    Raises:
+        BadRequestException: It raises, or says nothing that can be used: its class is a wrong value.
+    """
+    class_text = given["connector.class"]
+    definition = _definition_of(connector, class_text)
+    try:
+        own: object = connector.validate(given)
+    except Exception as error:
+        raise _unusable(connector, class_text, f".validate() raised {type(error).__name__}: {error}") from error
+    if not isinstance(own, Config):
+        what = f".validate() must return a Config, and has returned {type(own).__name__}"
+        raise _unusable(connector, class_text, what)
+    return definition, own
+
+
+def _definition_of(connector: Connector, class_text: str) -> ConfigDef:
+    try:
+        definition: object = connector.config()
+    except Exception as error:
+        raise _unusable(connector, class_text, f".config() raised {type(error).__name__}: {error}") from error
+    if not isinstance(definition, ConfigDef):
+        what = f".config() must return a ConfigDef, and has returned {type(definition).__name__}"
+        raise _unusable(connector, class_text, what)
+    return definition
+
+
+def _unusable(connector: Connector, class_text: str, what: str) -> BadRequestException:
+    return BadRequestException(str(ConfigException("connector.class", class_text, f"{type(connector).__name__}{what}")))
+
+
+def _merged(
+    definition: ConfigDef,
+    found: Mapping[str, ConfigValue],
+    own_definition: ConfigDef,
+    own: Config,
+    shown: Mapping[str, str],
+) -> list[Finding]:
+    """The framework's settings with the transforms', then the connector's own; one that both define has both faults."""
+    values = dict(found)
+    for value in own.config_values:
+        known = values.setdefault(value.name, value)
+        if known is not value:
+            known.error_messages += [text for text in value.error_messages if text not in known.error_messages]
+    keys = {**definition.keys, **own_definition.keys}
+    names = [*keys, *(name for name in values if name not in keys)]
+    return [Finding(keys.get(name), values.get(name) or ConfigValue(name), given=shown.get(name)) for name in names]

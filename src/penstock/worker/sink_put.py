@@ -1,0 +1,240 @@
+"""Calls ``put``: with one batch after the other, again with the one in hand, and regularly without records.
+
+Main type: ``SinkPut``. A batch stays in hand while the task asks for it again, or until there is a Spark session again;
+meanwhile nothing is fetched.
+
+Owning thread: the task's thread.
+
+Source: ``WorkerSinkTask`` (``deliverMessages``); runtime.md section 8.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from penstock.api import FrameSinkTask, SinkTask, TopicPartition
+from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
+from penstock.pipeline.driver_jvm import brief
+from penstock.worker.sink_delivery import Deliveries, Delivery, place_of
+from penstock.worker.sink_parts import SinkParts
+from penstock.worker.sink_pauses import SinkPauses
+
+logger = logging.getLogger(__name__)
+
+#: ``put`` is called with an empty list at least this often.
+IDLE_ROUND_MS = 1000
+#: So many Spark sessions may be lost under ``put`` of one batch.
+MAX_LOSSES = 3
+#: How often a task whose batch waits for a Spark session looks whether one is there.
+SESSION_ROUND_MS = 200
+
+
+class SinkPut:
+    """One batch at a time, on its way into the task.
+
+    Args:
+        parts: What the loop works with.
+        pauses: Told while a batch waits for its next try.
+        deliveries: Converts rows of the batch in hand again.
+        clock: Milliseconds since the epoch.
+        probe: Called at named points, for tests that end the process there.
+    """
+
+    def __init__(
+        self,
+        parts: SinkParts,
+        pauses: SinkPauses,
+        deliveries: Deliveries,
+        *,
+        clock: Callable[[], int],
+        probe: Callable[[str], None],
+    ) -> None:
+        self._parts = parts
+        self._task = parts.task
+        self._stages = parts.stages
+        self._partitions = parts.partitions
+        self._pauses = pauses
+        self._deliveries = deliveries
+        self._clock = clock
+        self._probe = probe
+        self._delivery: Delivery | None = None
+        self._retry_at_ms: int | None = None
+        # Spark sessions that were lost under ``put`` of the batch in hand, and whether it waits for the next one.
+        self._losses = 0
+        self._awaits_session = False
+        self._last_put_ms = clock()
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether a batch is in hand, which comes before any other."""
+        return self._delivery is not None
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When the batch in hand is put again, if the task asked for that. Thread: any."""
+        return self._retry_at_ms
+
+    def idle_ms(self, now: int) -> int:
+        """How long the regular call without records is not due."""
+        return max(0, self._last_put_ms + IDLE_ROUND_MS - now)
+
+    def put(self, delivery: Delivery) -> None:
+        """Put a batch; keep it when the task asks for that.
+
+        Raises:
+            Exception: What the task fails with.
+        """
+        self._delivery = delivery
+        if self._parts.errant is not None:
+            self._parts.messages.remember(delivery)
+        self._deliver(delivery)
+
+    def put_again(self, now: int) -> None:
+        """Try the kept batch when its time has come; events are handled while waiting."""
+        delivery = self._delivery
+        assert delivery is not None
+        if self._awaits_session:
+            self._await_session(delivery, now)
+            return
+        left = 0 if self._retry_at_ms is None else self._retry_at_ms - now
+        if left > 0:
+            wait = min(left, IDLE_ROUND_MS, max(1, self._parts.progress.wait_ms(now)))
+            self._stages.wait_in_task(wait / 1000, for_batches=False)
+        else:
+            self._deliver(delivery)
+
+    def put_nothing(self, *, forced: bool) -> None:
+        """The regular call without records, for work that depends on time. Frame tasks are not called."""
+        now = self._clock()
+        if self.idle_ms(now) > 0 and not forced:
+            return
+        self._last_put_ms = now
+        if not isinstance(self._task, SinkTask):
+            return
+        started = time.monotonic()
+        try:
+            self._task.put([])
+        except (RetriableException, KafkaRetriableException) as failure:
+            self._delivery = Delivery(pa.table({}), [], None, {})
+            self._keep_for_retry(failure)
+            return
+        except Exception as failure:
+            raise ConnectException(
+                f"{self._parts.name}: exiting due to unrecoverable exception: {failure}"
+            ) from failure
+        self._count_put(started, 0)
+        self._raise_if_exceeded()
+
+    def drop(self, gone: frozenset[TopicPartition]) -> None:
+        """Take records of these partitions out of the batch that waits for its next try, if one does."""
+        delivery = self._delivery
+        if delivery is None or not gone & delivery.ends.keys():
+            return
+        if delivery.ends.keys() <= gone:
+            fatal = delivery.fatal
+            self._let_go()
+            if fatal is not None:
+                logger.info("%s: a record that could not be got over is read again: %s", self._parts.name, fatal)
+            return
+        trimmed = delivery.without(gone)
+        if trimmed.frames is not None:
+            trimmed.frames = self._deliveries.frames_of(trimmed.table)
+        self._delivery = trimmed
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self._partitions.begin_delivery(delivery.ends)
+        self._parts.session.begin_put()
+        started = time.monotonic()
+        size = delivery.size
+        try:
+            if isinstance(self._task, FrameSinkTask):
+                while delivery.frames:
+                    self._task.put(delivery.frames[0])
+                    del delivery.frames[0]
+            elif isinstance(self._task, SinkTask):
+                self._task.put(list(delivery.records or ()))
+        except (RetriableException, KafkaRetriableException) as failure:
+            self._keep_for_retry(failure)
+            return
+        except Exception as failure:
+            if self._parts.session.lost_in_put(failure):
+                self._keep_for_session(delivery, failure)
+                return
+            raise ConnectException(
+                f"{self._parts.name}: exiting due to unrecoverable exception in put of {place_of(delivery.table)}: "
+                f"{failure}"
+            ) from failure
+        self._count_put(started, size)
+        self._probe("sink.after_put")
+        self._raise_if_exceeded()
+        # Invariant 2: after the whole batch was put, never before.
+        self._partitions.end_delivery()
+        self._let_go()
+        if delivery.fatal is not None:
+            raise delivery.fatal
+
+    def _keep_for_retry(self, failure: Exception) -> None:
+        """The batch in hand comes before any other. Invariant 3."""
+        now = self._clock()
+        wait = self._parts.context.take_timeout_ms()
+        self._retry_at_ms = now + (self._parts.progress.wait_ms(now) if wait is None else wait)
+        logger.warning(
+            "%s: put asks to be called again with the same records in %d ms: %s",
+            self._parts.name,
+            self._retry_at_ms - now,
+            failure,
+        )
+        self._pauses.hold_back(True)
+
+    def _keep_for_session(self, delivery: Delivery, failure: Exception) -> None:
+        """The Spark session was lost under ``put``: it is not the task's fault, and the same batch goes to the next."""
+        self._losses += 1
+        if self._losses >= MAX_LOSSES:
+            raise SparkUnavailableException(
+                f"{self._parts.name}: put of {place_of(delivery.table)} was tried on {self._losses} Spark sessions and "
+                "each was lost; raise spark.driver.memory or lower batch.max.bytes"
+            ) from failure
+        logger.warning(
+            "%s: the Spark session was lost during put, which is called again on a new one with the same records (%s): "
+            "%s",
+            self._parts.name,
+            place_of(delivery.table),
+            brief(failure),
+        )
+        self._retry_at_ms, self._awaits_session = None, True
+        self._pauses.hold_back(True)
+
+    def _await_session(self, delivery: Delivery, now: int) -> None:
+        """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
+        if not self._parts.session.up:
+            wait = min(SESSION_ROUND_MS, max(1, self._parts.progress.wait_ms(now)))
+            self._stages.wait_in_task(wait / 1000, for_batches=False)
+            return
+        self._awaits_session = False
+        self._deliver(delivery)
+
+    def _raise_if_exceeded(self) -> None:
+        if self._parts.errant is not None:
+            self._parts.errant.raise_if_exceeded()
+
+    def _count_put(self, started: float, size: int) -> None:
+        took_ms = (time.monotonic() - started) * 1000
+        counts = self._parts.counts
+        counts.puts += 1
+        counts.records_put += size
+        self._stages.busy.add("put", took_ms / 1000)
+        counts.put_time_ms += took_ms
+        counts.put_time_max_ms = max(counts.put_time_max_ms, took_ms)
+        self._last_put_ms = self._clock()
+
+    def _let_go(self) -> None:
+        """Nothing is in hand any more; partitions that waited for it deliver again."""
+        self._delivery = None
+        self._partitions.drop_delivery()
+        self._retry_at_ms, self._losses, self._awaits_session = None, 0, False
+        if self._pauses.holds_back:
+            self._pauses.hold_back(False)

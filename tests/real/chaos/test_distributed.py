@@ -1,0 +1,23 @@
+"""The short form of ``bin/chaos --distributed``: faults at random in a group of workers and its broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.testing.chaos.distributed import GroupChaos, plan
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SECONDS = 60
+SEED = 3
+
+
+def test_scenarios_58_and_78_every_line_arrives_and_all_runs_again_whatever_happens_to_workers_and_broker(
+    tmp_path: Path,
+) -> None:
+    # A broker of its own: it is killed and frozen.
+    with EmbeddedBroker(tmp_path / "kafka") as broker:
+        GroupChaos(tmp_path, broker, lines_at_once=10).run(plan(SEED, SECONDS))

@@ -1,0 +1,20 @@
+"""What Java Kafka Connect answered over REST, asked of each worker of a group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.real.rest.exchanges import check, play
+
+from penstock.testing.worker_group import WorkerGroup
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
+
+
+@pytest.mark.timeout(600)
+def test_the_recorded_exchanges_with_java_are_the_same_with_each_worker(
+    awake_group: WorkerGroup, tmp_path: Path
+) -> None:
+    for found in play(awake_group.workers, tmp_path):
+        check(found)

@@ -1,0 +1,72 @@
+"""A cluster whose Kafka encrypts and asks who is there, with exactly-once sources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.real.worker.test_secured_kafka import SECURED_WORKER, SHORT_SESSIONS
+
+from penstock.broker import EmbeddedBroker
+from penstock.kafka.topic_reader import read_values
+from penstock.testing.worker_group import WorkerGroup
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+
+LINES = [f"line {number}" for number in range(400)]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "kafka", listeners={"SASL_SSL": SHORT_SESSIONS}) as made:
+        yield made
+
+
+def append(path: Path, lines: list[str], pause_s: float = 0.02) -> None:
+    """Writes lines some at a time, as somebody who logs."""
+    pause = threading.Event()
+    for first in range(0, len(lines), 10):
+        with path.open("a", encoding="utf-8") as out:
+            out.writelines(f"{line}\n" for line in lines[first : first + 10])
+        pause.wait(pause_s)
+
+
+def written(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def test_each_line_arrives_once_though_the_worker_of_its_source_is_killed(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    # Without a prefix for the worker itself, with one for the clients of its connectors.
+    settings = {
+        **SECURED_WORKER,
+        "consumer.isolation.level": "read_committed",
+        "exactly.once.source.support": "enabled",
+    }
+    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
+    source.touch()
+    with WorkerGroup(tmp_path / "workers", broker.bootstrap_of("SASL_SSL"), settings, size=2) as group:
+        file = "org.apache.kafka.connect.file.FileStream"
+        group.create("source", {"connector.class": f"{file}SourceConnector", "file": str(source), "topic": "lines"})
+        group.create("sink", {"connector.class": f"{file}SinkConnector", "file": str(sink), "topics": "lines"})
+        group.settled()
+        append(source, LINES[:200])
+        group.wait(lambda: len(written(sink)) == 200, "the first lines are there", 120)
+
+        place = group.where()
+        assert place["source-0"] is not place["sink-0"]
+        killed = place["source-0"]
+        append(source, LINES[200:300])
+        killed.kill()
+        append(source, LINES[300:])
+        group.wait(lambda: len(written(sink)) >= len(LINES), "the other worker brings all lines", 120)
+        group.stop()
+
+        assert written(sink) == LINES
+        # The tests' own way in, without a login.
+        read = read_values(broker.bootstrap_servers, "lines", len(LINES) + 1, 3)
+        assert read == [line.encode() for line in LINES]
+        assert "secret" not in "".join(worker.text() for worker in group.workers)

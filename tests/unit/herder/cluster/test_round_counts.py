@@ -1,0 +1,130 @@
+"""Rounds as one worker lives through them, counted and timed."""
+
+import math
+
+from penstock.api import SampleWindow
+from penstock.herder.cluster.round_counts import RoundCounts
+from penstock.kafka.group.events import GroupRefusedException, Joined
+
+
+class Owner:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def metadata(self):
+        return [("sessioned", b"1")]
+
+    def before_join(self, generation):
+        self.told.append(("before_join", generation))
+
+    def assign(self, *arguments):
+        self.told.append(("assign", *arguments))
+        return {"me": b"all"}
+
+    def joined(self, joined):
+        self.told.append(("joined", joined.generation))
+
+    def lost(self, reason):
+        self.told.append(("lost", reason))
+
+    def refused(self, error):
+        self.told.append(("refused", error.code))
+
+
+class Counted:
+    """Rounds over a clock that a test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+        self.owner = Owner()
+        self.rounds = RoundCounts(self.owner, lambda: self.now_s, SampleWindow(30, 2))
+
+    def join(self, generation, took_s=0.0):
+        self.rounds.before_join(generation - 1)
+        self.now_s += took_s
+        self.rounds.joined(Joined(generation, "me", "sessioned", b""))
+
+    def force(self, generation, took_s=0.0):
+        self.now_s += took_s
+        self.rounds.in_force(generation)
+
+
+def test_before_the_first_round_there_is_nothing_to_tell():
+    rounds = Counted().rounds
+    assert (rounds.completed, rounds.under_way, rounds.since_last_ms) == (0, False, math.inf)
+    assert math.isnan(rounds.longest_ms)
+    assert math.isnan(rounds.average_ms)
+
+
+def test_a_round_lasts_from_the_wish_to_join_until_its_work_runs():
+    made = Counted()
+    made.join(1, took_s=2)
+    assert made.rounds.under_way
+    assert made.rounds.completed == 0
+    made.force(1, took_s=3)
+    assert (made.rounds.completed, made.rounds.under_way, made.rounds.longest_ms) == (1, False, 5000)
+    made.now_s += 7
+    assert made.rounds.since_last_ms == 7000
+
+
+def test_the_longest_and_the_average_are_those_of_the_window():
+    made = Counted()
+    made.join(1, took_s=10)
+    made.force(1)
+    made.now_s += 40
+    made.join(2, took_s=2)
+    made.force(2)
+    assert (made.rounds.longest_ms, made.rounds.average_ms) == (10000, 6000)
+    made.now_s += 30
+    assert (made.rounds.longest_ms, made.rounds.average_ms) == (2000, 2000)
+    made.now_s += 60
+    assert math.isnan(made.rounds.longest_ms)
+    assert made.rounds.completed == 2
+
+
+def test_a_round_that_another_one_overtakes_is_a_part_of_it():
+    made = Counted()
+    made.join(1, took_s=1)
+    made.join(2, took_s=1)
+    made.force(2, took_s=1)
+    assert (made.rounds.completed, made.rounds.longest_ms, made.rounds.under_way) == (1, 3000, False)
+
+
+def test_a_round_comes_into_force_while_the_next_one_has_begun():
+    made = Counted()
+    made.join(1)
+    made.rounds.before_join(1)
+    made.force(1, took_s=1)
+    assert (made.rounds.completed, made.rounds.under_way) == (1, True)
+    made.rounds.joined(Joined(2, "me", "sessioned", b""))
+    made.force(2, took_s=1)
+    assert (made.rounds.completed, made.rounds.under_way, made.rounds.longest_ms) == (2, False, 2000)
+
+
+def test_who_drops_out_joins_until_a_round_is_in_force_again():
+    made = Counted()
+    made.join(1)
+    made.rounds.lost("frozen")
+    made.force(1)
+    assert (made.rounds.completed, made.rounds.under_way) == (0, True)
+    made.join(4, took_s=6)
+    made.force(4)
+    assert (made.rounds.completed, made.rounds.longest_ms) == (1, 6000)
+
+
+def test_all_is_passed_on_to_the_owner():
+    made = Counted()
+    made.join(1)
+    made.rounds.lost("gone")
+    made.rounds.refused(GroupRefusedException("GROUP_AUTHORIZATION_FAILED", "no right"))
+    assert made.rounds.assign("sessioned", "me", {"me": b""}, 2, 1) == {"me": b"all"}
+    assert made.rounds.metadata() == [("sessioned", b"1")]
+    assert made.owner.told == [
+        ("before_join", 0),
+        ("joined", 1),
+        ("lost", "gone"),
+        ("refused", "GROUP_AUTHORIZATION_FAILED"),
+        ("assign", "sessioned", "me", {"me": b""}, 2, 1),
+    ]
