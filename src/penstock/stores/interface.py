@@ -181,7 +181,11 @@ class StatusStore(Protocol):
         """
 
     def forget(self, of: str | ConnectorTaskId) -> None:
-        """Removes what is known of a connector, or of one task; never waits."""
+        """Removes what is known of a connector, or of one task; never waits.
+
+        The tasks of a connector are removed one by one: in a topic they are in other partitions, so that the removal of
+        a connector may be read after the statuses of tasks that a new connector of its name has.
+        """
 
     def connector(self, name: str) -> ConnectorStatus | None:
         """What a connector is doing; None where nobody has said so."""

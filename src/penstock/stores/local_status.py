@@ -52,7 +52,7 @@ class LocalStatusStore:
         self._tell(name)
 
     def forget(self, of: str | ConnectorTaskId) -> None:
-        """See `StatusStore`; with a connector go its tasks."""
+        """See `StatusStore`."""
         with self._lock:
             if isinstance(of, ConnectorTaskId):
                 tasks = self._tasks.get(of.connector, {})
@@ -61,7 +61,6 @@ class LocalStatusStore:
                     del self._tasks[of.connector]
             else:
                 found = self._connectors.pop(of, None) is not None
-                found = self._tasks.pop(of, None) is not None or found
         if found:
             self._tell(of.connector if isinstance(of, ConnectorTaskId) else of)
 

@@ -1,8 +1,8 @@
 """What connectors and tasks of a cluster are doing, in its status topic.
 
 Main type: `StatusTopicStore`. What a worker says becomes visible, here too, once it was read back. A write that failed
-is sent again, as long as nothing has come after it; so that a worker that was cut off does not take back what others
-have said since.
+is sent again, also in a later generation, as long as nothing has come after it; so that what runs is shown in the end,
+and a worker that was cut off does not take back what others have said since.
 
 Threads: any may say something; records come on the thread of the log, answers to writes on another one.
 Source: internal-topics.md section 3; org.apache.kafka.connect.storage.KafkaStatusBackingStore; KIP-558.
@@ -54,7 +54,6 @@ class StatusTopicStore:
         # Held while a record is handed to the log, so that those of a key go out in the order of their numbers; the log
         # may answer at once.
         self._lock = threading.RLock()
-        self._generation = 0
         self._numbers = itertools.count()
         # The number of the newest write of each key; and of the removals that were written here and not read yet.
         self._newest: dict[bytes, int] = {}
@@ -75,13 +74,8 @@ class StatusTopicStore:
         """See `StatusStore`. Invariant 8."""
         key, value = status_record(status)
         with self._lock:
-            self._generation = status.generation
             if not safe or self._may_follow(status):
-                self._write(
-                    key,
-                    value,
-                    lambda: self._generation == status.generation and (not safe or self._may_follow(status)),
-                )
+                self._write(key, value, lambda: self._may_follow(status))
 
     def forget(self, of: str | ConnectorTaskId) -> None:
         """See `StatusStore`."""

@@ -1,5 +1,7 @@
 """States in the status topic: Kafka Connect's bytes, and who may say what."""
 
+import random
+
 import pytest
 
 from penstock.errors import KafkaException, KafkaRetriableException
@@ -155,9 +157,11 @@ def test_states_are_kept_by_connector_and_task(any_store: StatusStore):
     assert [one.id.task for one in any_store.tasks("c-ref-src")] == [0, 10]
     any_store.forget("c-ref-src")
     assert any_store.connector("c-ref-src") is None
-    assert any_store.tasks("c-ref-src") == []
+    assert [one.id.task for one in any_store.tasks("c-ref-src")] == [0, 10]
+    for number in (0, 10):
+        any_store.forget(ConnectorTaskId("c-ref-src", number))
     assert any_store.names() == {"other"}
-    assert told == ["c-ref-src"] * 4 + ["other"] + ["c-ref-src"] * 2
+    assert told == ["c-ref-src"] * 4 + ["other"] + ["c-ref-src"] * 4
 
 
 def test_topics_are_noted_until_they_are_reset(any_store: StatusStore):
@@ -254,15 +258,43 @@ def test_a_write_is_not_sent_again_after_a_newer_one(topic):
     assert store.tasks("c-ref-src") == [task(State.RUNNING)]
 
 
-def test_a_write_is_not_sent_again_in_a_later_generation(topic):
-    store, log = started(topic)
+@pytest.mark.parametrize(("said", "shown"), [(None, HERE), (2, HERE), (3, HERE), (4, THERE)])
+def test_a_write_is_sent_again_in_a_later_generation_unless_another_worker_has_said_something(said, shown, topic):
+    (here, log), (there, _) = started(topic), started(topic)
     log.failures = [PASSING]
 
-    store.put(task(generation=3))
-    store.put(connector(generation=4))
+    here.put(task(generation=3))
+    here.put(connector(generation=4))
+    if said is not None:
+        there.put(task(worker=THERE, generation=said))
+    log.read_to_end(1)
     log.send_again()
+    log.read_to_end(1)
 
-    assert topic.keys() == ["status-connector-c-ref-src"]
+    assert [one.worker_id for one in here.tasks("c-ref-src")] == [shown]
+
+
+def test_a_worker_that_starts_knows_what_the_others_do_whatever_partition_it_reads_first():
+    # Connectors are deleted and made again; a worker that starts reads each partition for itself.
+    chance = random.Random(20)
+    for _ in range(200):
+        topic = MemoryTopic(5)
+        store, log = started(topic)
+        for _ in range(chance.randrange(2, 30)):
+            name = chance.choice(["c", "d"])
+            unit = chance.choice([name, *(ConnectorTaskId(name, number) for number in range(3))])
+            if chance.random() < 0.3:
+                store.forget(unit)
+            elif isinstance(unit, str):
+                store.put(connector(name=unit))
+            else:
+                store.put(task(task=unit))
+            log.read_to_end(1)
+        chance.shuffle(topic.partitions)
+        other, _ = started(topic)
+        for name in ("c", "d"):
+            assert other.connector(name) == store.connector(name)
+            assert other.tasks(name) == store.tasks(name)
 
 
 def test_a_write_is_not_sent_again_after_another_worker_has_removed_it(topic):
