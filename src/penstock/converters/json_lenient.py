@@ -13,13 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
-from operator import and_
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
+from penstock.converters.json_layouts import layout_of
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
 from penstock.converters.json_value_reading import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
@@ -27,12 +26,7 @@ from penstock.data.validate import null_refused
 from penstock.pipeline import decimal_columns as decimals
 from penstock.pipeline.json_columns import literal
 from penstock.pipeline.types import (
-    SCALAR,
-    UNSCALED,
-    Form,
-    Physical,
     decimal_scale,
-    default_physical,
     has_plain_keys,
     is_decimal,
     logical_name,
@@ -46,7 +40,6 @@ if TYPE_CHECKING:
 _WIDE: Final = "decimal(38,0)"
 _MISSING_KIND: Final = "DATE"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_BITS_OF: Final = {"byte": 8, "short": 16, "integer": 32}
 _SPARK_WHOLE: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint"}
 _EXPECTED: Final = {
     Type.STRING: "STRING",
@@ -65,93 +58,6 @@ _FALLIBLE: Final = frozenset((Type.BYTES, Type.MAP, Type.STRUCT))
 _FALLIBLE_NAMES: Final = frozenset((Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME))
 _BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 MILLIS_PER_DAY: Final = 86_400_000
-
-
-@lru_cache(maxsize=1024)
-def layout_of(schema: Schema | None) -> Physical:
-    """The layout of values that were read: decimals keep the scale they came with."""
-    if schema is None:
-        return default_physical(None)
-    if is_decimal(schema):
-        return UNSCALED
-    match schema.type:
-        case Type.ARRAY:
-            return Physical(Form.ARRAY, (layout_of(schema.value_schema),))
-        case Type.MAP:
-            form = Form.MAP if has_plain_keys(schema) else Form.ENTRIES
-            return Physical(form, (layout_of(schema.key_schema), layout_of(schema.value_schema)))
-        case Type.STRUCT:
-            return Physical(Form.STRUCT, tuple(layout_of(field.schema) for field in schema.fields))
-        case _:
-            return SCALAR
-
-
-def widened(kind: T.DataType) -> T.DataType:
-    """A type that numbers are read as first: doubles for floats, as Java does, and 64 bits for all integers.
-
-    An integer that is too large for its field would be null in a struct that Spark makes of a VARIANT.
-    """
-    match kind:
-        case T.FloatType():
-            return T.DoubleType()
-        case T.ByteType() | T.ShortType() | T.IntegerType():
-            return T.LongType()
-        case T.ArrayType():
-            return T.ArrayType(widened(kind.elementType), kind.containsNull)
-        case T.StructType():
-            return T.StructType([T.StructField(one.name, widened(one.dataType), one.nullable) for one in kind])
-        case _:
-            return kind
-
-
-def in_range(column: Column, kind: T.DataType) -> Column | None:
-    """Whether a widened value has no integer that is too large for its type; None = it has no such integers."""
-    match kind:
-        case T.ByteType() | T.ShortType() | T.IntegerType():
-            half = 1 << (_BITS_OF[kind.typeName()] - 1)
-            return column.isNull() | column.between(F.lit(-half), F.lit(half - 1))
-        case T.ArrayType():
-            element = kind.elementType
-            if not _has_narrow_integers(element):
-                return None
-            return column.isNull() | F.forall(column, lambda item: cast("Column", in_range(item, element)))
-        case T.StructType():
-            parts = [found for one in kind if (found := in_range(column.getField(one.name), one.dataType)) is not None]
-            return reduce(and_, parts) if parts else None
-        case _:
-            return None
-
-
-def _has_narrow_integers(kind: T.DataType) -> bool:
-    """Whether ``in_range`` gives a column."""
-    if isinstance(kind, T.ArrayType):
-        return _has_narrow_integers(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return any(_has_narrow_integers(one.dataType) for one in kind)
-    return isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType))
-
-
-def lenient_numbers(schema: Schema | None) -> Numbers:
-    """How numbers have to be parsed for a schema: decimals need their text, scale and all."""
-    if schema is None:
-        return "schemaless"
-    return "text" if _holds_decimal(schema) else "typed"
-
-
-def _holds_decimal(schema: Schema | None) -> bool:
-    if schema is None:
-        return False
-    if is_decimal(schema):
-        return True
-    match schema.type:
-        case Type.ARRAY:
-            return _holds_decimal(schema.value_schema)
-        case Type.MAP:
-            return _holds_decimal(schema.key_schema) or _holds_decimal(schema.value_schema)
-        case Type.STRUCT:
-            return any(_holds_decimal(field.schema) for field in schema.fields)
-        case _:
-            return False
 
 
 @dataclass(frozen=True, order=True)

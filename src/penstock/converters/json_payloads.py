@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.converters.json_envelope import Envelope
-from penstock.converters.json_lenient import layout_of
+from penstock.converters.json_layouts import layout_of
 from penstock.converters.json_patterns import PLAIN_NAME
 from penstock.converters.json_structs import (
     BOOLEAN,

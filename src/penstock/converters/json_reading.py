@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.converters.json_envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
-from penstock.converters.json_lenient import Lenient, in_range, layout_of, lenient_numbers, missing, widened
+from penstock.converters.json_layouts import in_range, layout_of, lenient_numbers, widened
+from penstock.converters.json_lenient import Lenient, missing
 from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
