@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: free ports, one broker and one Spark session for the whole run, both made on demand."""
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,10 @@ from penstock.broker import free_port as find_free_port
 
 if TYPE_CHECKING:
     from penstock.pipeline.session import SparkRuntime
+
+
+#: Brokers of tests end before code that was compiled for long runs has paid for itself.
+os.environ["KAFKA_JVM_PERFORMANCE_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -101,8 +101,6 @@ def node_overrides(number: int, port: int, controller_port: int) -> dict[str, st
 
 def _shared(count: int) -> dict[str, str]:
     return {
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
         "default.replication.factor": str(count),
         # Leaders go back to a broker soon after it is there again.
         "leader.imbalance.check.interval.seconds": "1",

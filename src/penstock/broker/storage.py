@@ -78,6 +78,9 @@ def node_properties(
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # A node that was killed is let in again when its old session is over, and serves after a heartbeat.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
         "num.network.threads": "2",
         "num.io.threads": "4",

@@ -1,4 +1,4 @@
-"""`penstock broker start|stop|status`: the embedded Kafka as a background process.
+"""`penstock broker start|stop|status|archive`: the embedded Kafka as a background process.
 
 Main object: the click group `broker`. The data directory holds a file with the JVM's process id and port; the broker
 outlives the command.
@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from penstock.broker import EmbeddedBroker
+from penstock.broker.archiving import archive_kafka
 from penstock.broker.probe import ask_cluster
 from penstock.errors import ConnectException
 
@@ -134,6 +135,18 @@ def status(data_dir: Path) -> None:
     click.echo(f"Kafka {state} at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
     if not serving:
         raise SystemExit(_EXIT_NOT_RUNNING)
+
+
+@broker.command()
+def archive() -> None:
+    """Archive Kafka's classes: brokers on this machine start in half the time from then on.
+
+    Takes some ten seconds and 50 MB of the cache directory. To be done again after an update of Java or Penstock.
+    """
+    try:
+        click.echo(archive_kafka())
+    except ConnectException as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _end(pid: int, timeout_s: float) -> None:

@@ -19,6 +19,8 @@ from penstock.traces import root_cause
 _POLL_S: Final = 0.3
 #: Tasks that have been RUNNING for so long go on.
 _STEADY_S: Final = 1.0
+#: What keeps a task from working may pass by itself in that time, such as a topic that is being created.
+_PASSING_S: Final = 5.0
 #: What a task that is RUNNING waits for before it does anything that could fail.
 _NOT_BEGUN: Final = ("spark_starting", "group_join")
 _CONFLICT: Final = 409
@@ -44,10 +46,11 @@ def await_running(api: ApiClient, name: str, timeout_s: float = 60.0) -> None:
             if steady_since is not None and now - steady_since >= _STEADY_S and _all_told(api, found):
                 explained = api.call("GET", ["connectors", name, "explain"])
                 waits = [one["waiting_for"] for one in explained["tasks"]]
-                if not any(one["reason"] in _NOT_BEGUN for one in waits):
+                if any(one["reason"] in _NOT_BEGUN for one in waits):
+                    # What it waits for may end with an error: after it, a second again.
+                    steady_since = None
+                elif now - steady_since >= _PASSING_S or not any(one.get("cause") for one in waits):
                     break
-                # What it waits for may end with an error: after it, a second again.
-                steady_since = None
             if now > deadline:
                 why = "".join(f"\n  task {number}: {one['text']}" for number, one in enumerate(waits))
                 end(f"{name} does not run after {timeout_s:.0f} seconds{why}", EXIT_REFUSED)

@@ -54,15 +54,16 @@ def plugins(plugin_path: str, kind: str | None, url: str | None, output: str) ->
 
 
 @main.command("archive-spark")
-def archive_spark() -> None:
+def archive_spark_classes() -> None:
     """Archive Spark's classes: workers on this machine start in half the time from then on.
 
     Takes about a minute and 150 MB of the cache directory. To be done again after an update of Java or PySpark.
     """
-    from penstock.pipeline.class_archiving import ArchiveFailedException, make_archive
+    from penstock.broker.class_archive import ArchiveFailedException
+    from penstock.pipeline.class_archive import archive_spark
 
     try:
-        click.echo(make_archive())
+        click.echo(archive_spark())
     except ArchiveFailedException as error:
         complain(str(error))
         sys.exit(EXIT_REFUSED)

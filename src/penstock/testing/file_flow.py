@@ -17,22 +17,26 @@ from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.topic_reader import read_values
 from penstock.testing.worker_process import WorkerProcess
 
-_PAUSE_S = 0.02
-
 
 class Feeder:
     """Appends numbered lines to a file until it is closed, whether anybody reads them or not.
 
     Args:
         path: of the file.
-        lines_at_once: fifty times a second.
+        lines_at_once: how many are written in one go.
         line: what has the place of a number.
+        per_s: how often a second. Each time is a batch for Spark at the source and at the sink.
     """
 
     def __init__(
-        self, path: Path, lines_at_once: int = 40, line: bytes = b"line %08d, \xc3\xa4 bit longer than its number\n"
+        self,
+        path: Path,
+        lines_at_once: int = 40,
+        line: bytes = b"line %08d, \xc3\xa4 bit longer than its number\n",
+        *,
+        per_s: float = 10,
     ) -> None:
-        self._path, self._lines_at_once, self._line = path, lines_at_once, line
+        self._path, self._lines_at_once, self._line, self._pause_s = path, lines_at_once, line, 1 / per_s
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feeder")
 
@@ -47,7 +51,7 @@ class Feeder:
     def _run(self) -> None:
         number = 0
         with self._path.open("ab", buffering=0) as out:
-            while not self._closed.wait(_PAUSE_S):
+            while not self._closed.wait(self._pause_s):
                 numbers = range(number, number + self._lines_at_once)
                 out.write(b"".join(self._line % n for n in numbers))
                 number += self._lines_at_once

@@ -11,7 +11,7 @@ from penstock.testing.chaos.distributed import GroupChaos, plan
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
-SECONDS = 60
+SECONDS = 40
 SEED = 3
 
 
@@ -20,4 +20,4 @@ def test_scenarios_58_and_78_every_line_arrives_and_all_runs_again_whatever_happ
 ) -> None:
     # A broker of its own: it is killed and frozen.
     with EmbeddedBroker(tmp_path / "kafka") as broker:
-        GroupChaos(tmp_path, broker, lines_at_once=10).run(plan(SEED, SECONDS))
+        GroupChaos(tmp_path, broker, lines_at_once=20).run(plan(SEED, SECONDS))

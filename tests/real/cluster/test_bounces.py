@@ -17,7 +17,7 @@ def test_scenario_57_every_line_comes_once_though_each_worker_is_stopped_and_com
     awake_group: WorkerGroup, tmp_path: Path
 ) -> None:
     group, source, sink = awake_group, tmp_path / "in", tmp_path / "out"
-    with Feeder(source, lines_at_once=5):
+    with Feeder(source, lines_at_once=25):
         group.create("s57-in", {"connector.class": "FileStreamSource", "file": str(source), "topic": "s57"})
         group.create("s57-out", {"connector.class": "FileStreamSink", "file": str(sink), "topics": "s57"})
         group.wait(lambda: sink.exists() and sink.stat().st_size > 1000, "lines come")

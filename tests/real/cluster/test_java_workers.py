@@ -137,7 +137,7 @@ def test_workers_of_java_and_ours_share_a_group_that_is_taken_over_and_given_bac
     configs = {name: java.ask("GET", f"/connectors/{name}/config")[1] for name in names}
 
     # Java's file source counts characters, and goes on at a byte: with others than those of ASCII it reads some again.
-    with Feeder(lines, lines_at_once=2, line=b"line %08d\n"):
+    with Feeder(lines, lines_at_once=10, line=b"line %08d\n"):
         wait_flow(java)
 
         # when ours follows Java

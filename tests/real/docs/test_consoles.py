@@ -10,6 +10,7 @@ from tests.unit.docs.pages import PAGES, ROOT
 
 from penstock.testing.reference.blocks import Block
 from penstock.testing.reference.consoles import TUTORIAL, Command, Page, Stage, agrees, stage_with_worker
+from penstock.testing.spark_settings import QUICK_START
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -19,8 +20,11 @@ WITH_COMMANDS = [page for page in PAGES if Page(page).blocks]
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, list[tuple[Block, Command, str]]]]:
     """The tutorial's broker and worker, and what starting them printed."""
-    with stage_with_worker(Page(ROOT / TUTORIAL), tmp_path_factory.mktemp("pages")) as stage:
-        yield stage
+    with pytest.MonkeyPatch.context() as patch:
+        # No JVM here lives long enough for code that was compiled for long runs.
+        patch.setenv("JDK_JAVA_OPTIONS", QUICK_START["spark.driver.extraJavaOptions"])
+        with stage_with_worker(Page(ROOT / TUTORIAL), tmp_path_factory.mktemp("pages")) as stage:
+            yield stage
 
 
 @pytest.mark.parametrize("path", WITH_COMMANDS, ids=lambda path: path.name)

@@ -115,7 +115,7 @@ def test_a_task_that_is_killed_at_any_point_brings_each_line_once_in_order(
     lines = Lines(broker, tmp_path, boundary, kind)
     made.append(lines)
     process, chance = lines.process(tmp_path / "task"), random.Random()
-    with Feeder(lines.path, lines_at_once=2):
+    with Feeder(lines.path, lines_at_once=10):
         for point in points_of(kind, boundary):
             process.end_at(point)
             process.start()
@@ -140,7 +140,7 @@ def test_nothing_counts_that_a_frozen_task_writes_when_it_wakes_beside_its_succe
     lines = Lines(broker, tmp_path, boundary, "LinesTask")
     made.append(lines)
     frozen, successor = lines.process(tmp_path / "frozen"), lines.process(tmp_path / "successor")
-    with Feeder(lines.path, lines_at_once=2):
+    with Feeder(lines.path, lines_at_once=10):
         frozen.start()
         count = lines.wait_more(0)
         frozen.signal(signal.SIGSTOP)
@@ -163,7 +163,7 @@ def test_a_task_that_is_killed_brings_each_line_once_over_encrypted_connections(
         lines = Lines(broker, tmp_path, "poll", "LinesTask", worker)
         made.append(lines)
         process = lines.process(tmp_path / "task")
-        with Feeder(lines.path, lines_at_once=2):
+        with Feeder(lines.path, lines_at_once=10):
             for point in POINTS * max(1, KILLS // 4) if KILLS else (COMMIT_SENT,):
                 process.end_at(point)
                 process.start()

@@ -1,6 +1,6 @@
 """A worker with a file source and a file sink is killed again and again: no line is lost, and no JVM is left behind.
 
-The default is a few kills at random moments; PENSTOCK_KILLS=20 makes as many as a release has to survive (some five
+The default is one kill at a random moment; PENSTOCK_KILLS=20 makes as many as a release has to survive (some five
 minutes). Kills at the named points of the data path are always made.
 """
 
@@ -22,7 +22,7 @@ from penstock.testing.worker_process import wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-RANDOM_KILLS = int(os.environ.get("PENSTOCK_KILLS", "3"))
+RANDOM_KILLS = int(os.environ.get("PENSTOCK_KILLS", "1"))
 POINTS = (
     "after-send-before-ack",
     "after-ack-before-offsets",

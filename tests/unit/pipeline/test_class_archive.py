@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.class_archive import archive_option, archive_path
-from penstock.pipeline.class_archiving import ArchiveFailedException, make_archive
+from penstock.broker.class_archive import ArchiveFailedException
+from penstock.pipeline.class_archive import archive_option, archive_path, archive_spark
 
 
 def java(home: Path, script: str = "exit 1") -> Path:
@@ -37,7 +37,7 @@ def test_without_java_there_is_no_archive_and_no_option(tmp_path: Path, monkeypa
     assert archive_path() is None
     assert archive_option() == ""
     with pytest.raises(ArchiveFailedException, match="install Java 17"):
-        make_archive()
+        archive_spark()
 
 
 def test_the_option_is_there_when_the_archive_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +57,5 @@ def test_a_java_that_does_not_start_is_reported_and_leaves_nothing(
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "java", "echo no such machine >&2; exit 1")))
     target = tmp_path / "cache" / "classes.jsa"
     with pytest.raises(ArchiveFailedException, match="could not be archived"):
-        make_archive(target)
+        archive_spark(target)
     assert list(target.parent.iterdir()) == []

@@ -102,12 +102,12 @@ class GroupChaos:
     Args:
         directory: for all files.
         broker: runs already; nobody else uses it.
-        lines_at_once: how many lines each source's file gets, fifty times a second.
+        lines_at_once: how many lines each source's file gets, ten times a second.
         say: gets a line for each thing that happens.
     """
 
     def __init__(
-        self, directory: Path, broker: EmbeddedBroker, lines_at_once: int = 40, say: Callable[[str], None] = print
+        self, directory: Path, broker: EmbeddedBroker, lines_at_once: int = 200, say: Callable[[str], None] = print
     ) -> None:
         self._directory, self._broker, self._lines_at_once, self._say = directory, broker, lines_at_once, say
         settings = {"exactly.once.source.support": "enabled", "offset.flush.interval.ms": "2000"}

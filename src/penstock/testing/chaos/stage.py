@@ -76,7 +76,7 @@ class Stage:
             self.flow = FileFlow(self.directory, self.proxy.servers, self._settings)
             self.worker: WorkerProcess = self.flow.worker
             opened.callback(self.worker.close)
-            opened.enter_context(Feeder(self.flow.source, lines_at_once=4))
+            opened.enter_context(Feeder(self.flow.source, lines_at_once=20))
             self.worker.start(piped=True)
             self.flow.wait_growth(0)
             self.worker.wait_running(self.flow.source_name, self.flow.sink_name)

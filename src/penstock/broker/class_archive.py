@@ -1,0 +1,82 @@
+"""Archives of the classes of a program: a JVM maps one into memory instead of reading each class from its jars.
+
+A program then starts in about half the time. Nothing depends on an archive: a JVM that finds none, or one that does not
+fit its version or its jars, reads the jars.
+
+Main functions: `archive_file` (where one is), `sharing` (the options that make use of it), `make_archive`; for the
+embedded broker `kafka_archive`. Spark's is ``penstock.pipeline.class_archive``.
+
+Thread: any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.broker.jars import BROKER_COORDINATES, KAFKA_VERSION, cache_directory, jar_directory
+from penstock.errors import ConnectException
+
+
+class ArchiveFailedException(ConnectException):
+    """An archive could not be made: the message says why."""
+
+
+def archive_file(program: str, java: Path, parts: Sequence[str], environment: Mapping[str, str] | None = None) -> Path:
+    """The archive of a program's classes in the cache, whether it is there or not.
+
+    Args:
+        program: names the file.
+        java: what runs the program; another build of it has another archive.
+        parts: what else the archive hangs on, such as the class path.
+        environment: the process environment when None.
+    """
+    java = java.resolve()
+    text = "\n".join((str(java), str(java.stat().st_mtime_ns), *parts))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return cache_directory(environment) / f"{program}-{digest}.jsa"
+
+
+def kafka_archive(java: Path, cache: Path | None = None) -> Path:
+    """The archive of the embedded broker's classes, whether it is there or not.
+
+    Args:
+        java: what runs the broker.
+        cache: where its jars are; `cache_directory()` when None.
+    """
+    jars = jar_directory(BROKER_COORDINATES, cache_directory() if cache is None else cache)
+    return archive_file(f"kafka-classes-{KAFKA_VERSION}", java, [str(jars)])
+
+
+def sharing(archive: Path | None) -> list[str]:
+    """The JVM's options that make use of an archive; none where it is not there."""
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive is not None and archive.is_file() else []
+
+
+def make_archive(target: Path, record: Callable[[Path], str]) -> Path:
+    """Makes an archive, or makes it again.
+
+    Args:
+        target: The file.
+        record: Runs the program to its end, and has it write its classes to the path that it is given; what the program
+            said, for the error message.
+
+    Returns:
+        The file.
+
+    Raises:
+        ArchiveFailedException: The program does not start, or the file cannot be written.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".classes-", dir=target.parent) as scratch:
+            made = Path(scratch, "archive.jsa")
+            said = record(made)
+            if not made.is_file():
+                raise ArchiveFailedException(f"The classes of {target.stem} could not be archived: {said[-500:]}")
+            made.replace(target)
+    except OSError as error:
+        raise ArchiveFailedException(f"Classes could not be archived as {target}: {error}") from error
+    return target
