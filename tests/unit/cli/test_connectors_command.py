@@ -282,20 +282,31 @@ def test_waiting_ends_with_the_root_error_of_a_task_that_fails_after_it_ran(shel
     ]
 
 
-def test_waiting_goes_on_while_tasks_wait_to_begin(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    reasons = iter(["spark_starting", "group_join", "input_missing"])
+@pytest.mark.parametrize(
+    ("reasons", "warning"),
+    [
+        (["spark_starting", "group_join", "no_data"], False),
+        (["spark_starting", "input_missing", "no_data"], False),
+        (["group_join", *["input_missing"] * 1000], True),
+    ],
+)
+def test_waiting_goes_on_while_tasks_wait_to_begin(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, reasons: list[str], warning: bool
+) -> None:
+    left = iter(reasons)
 
     def waiting(*args: object, **more: object) -> Waiting:
-        asked.append(next(reasons))
-        return Waiting(asked[-1], f"{asked[-1]}.", cause="no file" if asked[-1] == "input_missing" else None)
+        reason = next(left)
+        return Waiting(reason, f"{reason}.", cause="no file" if reason == "input_missing" else None)
 
     monkeypatch.setattr(explanation, "task_waiting", waiting)
     monkeypatch.setattr(connector_start, "_STEADY_S", 0.01)
+    monkeypatch.setattr(connector_start, "_PASSING_S", 0.2 if warning else 10)
     monkeypatch.setattr(connector_start, "_POLL_S", 0.02)
     done = shell.run("create", shell.file(f"name=a\nconnector.class={SOURCE}\n"), "--wait")
-    assert (done.exit_code, asked) == (0, ["spark_starting", "group_join", "input_missing"])
-    assert "Warning: task 0 has nothing to do yet. input_missing." in done.stderr
+    assert done.exit_code == 0
+    assert next(left, None) == ("input_missing" if warning else None)
+    assert ("Warning: task 0 has nothing to do yet. input_missing." in done.stderr) == warning
 
 
 def test_errors_name_commands(shell: Shell) -> None:
