@@ -221,6 +221,35 @@ NESTINGS: dict[str, Nesting] = {
 }
 
 
+def together(cases: list[Case]) -> Case:
+    """Columns as the fields of one struct, of which Spark makes one plan; short ones begin again."""
+    names = [f"f{number}" for number in range(len(cases))]
+    schema = SchemaBuilder.struct().optional()
+    for name, one in zip(names, cases, strict=True):
+        schema = schema.field(name, one.schema)
+    built = schema.build()
+
+    def rows(columns: list[list[Any]]) -> list[dict[str, Any]]:
+        longest = max(map(len, columns))
+        return [
+            {name: column[row % len(column)] for name, column in zip(names, columns, strict=True)}
+            for row in range(longest)
+        ]
+
+    kind: Any
+    if isinstance(cases[0].kind, T.DataType):
+        kind = T.StructType([T.StructField(name, one.kind) for name, one in zip(names, cases, strict=True)])
+    else:
+        kind = pa.struct([(name, one.kind) for name, one in zip(names, cases, strict=True)])
+    values = []
+    for row in rows([one.values for one in cases]):
+        struct = Struct(built)
+        for name, value in row.items():
+            struct.put(name, value)
+        values.append(struct)
+    return Case(kind, rows([one.cells for one in cases]), built, values, rows([one.plain for one in cases]))
+
+
 def _spark_leaves() -> Iterator[Case]:
     kind: T.DataType
     signed: dict[Type, T.DataType] = {

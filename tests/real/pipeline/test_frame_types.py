@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal as Number
@@ -33,6 +34,7 @@ from tests.real.pipeline.frame_cases import (
     decimal,
     of,
     repeated,
+    together,
 )
 
 from penstock.api import SourceFrame, SourceRecord, Transformation, ValueForm
@@ -138,31 +140,50 @@ def difference(pipe: SourcePipeline, data: Any, case: Case, *, typed: bool, unor
     return None if got == wanted else f"{case} {'typed' if typed else 'schemaless'}: {got} is not {wanted}"
 
 
-def combinations(leaves: list[Case], nested: tuple[str, ...]) -> Iterator[tuple[Case, str, bool]]:
-    """Each type with a schema and without, by itself and in one kind of nesting at least."""
+Combination = tuple[Case, str, bool]
+
+
+def alone(leaves: list[Case]) -> Iterator[Combination]:
+    """Each type as the value: with a schema and without."""
     for place, leaf in enumerate(leaves):
-        other = ("json", "text")[place % 2]
         yield leaf, "json with schemas", True
         yield leaf, "text", False
         if isinstance(leaf.kind, pa.DataType):
-            yield leaf, other, True
-            if pa.types.is_run_end_encoded(leaf.kind):
-                continue  # Arrow makes no nested ones.
-        inside = NESTINGS[nested[place % len(nested)]](leaf)
-        # Spark plans each one anew, so that these take turns there.
-        if isinstance(leaf.kind, pa.DataType) or place % 2:
-            yield inside, "json with schemas", True
-        if isinstance(leaf.kind, pa.DataType) or not place % 2:
-            yield inside, other, False
+            yield leaf, ("json", "text")[place % 2], True
+
+
+def nested(leaves: list[Case]) -> Iterator[Combination]:
+    """Each type in one kind of nesting, with a schema and without."""
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf.kind, pa.DataType) and pa.types.is_run_end_encoded(leaf.kind):
+            continue  # Arrow makes no nested ones.
+        inside = NESTINGS[NESTED[place % len(NESTED)]](leaf)
+        yield inside, "json with schemas", True
+        yield inside, ("json", "text")[place % 2], False
+
+
+def in_few_plans(combinations: Iterator[Combination]) -> Iterator[Combination]:
+    """The same, those of a converter as the fields of structs: Spark plans each table anew."""
+    of_converter = defaultdict[tuple[str, bool], list[Case]](list)
+    for one, converter, typed in combinations:
+        of_converter[converter, typed].append(one)
+    for (converter, typed), cases in of_converter.items():
+        for batch in batched(cases, 8):
+            yield together(batch), converter, typed
+
+
+def batched(cases: list[Case], size: int) -> Iterator[list[Case]]:
+    return (cases[at : at + size] for at in range(0, len(cases), size))
 
 
 NESTED = ("list of structs", "map", "struct", "list")
-ARROW = list(combinations(LEAVES, NESTED))
-SPARK = list(combinations(SPARK_LEAVES, NESTED))
+ARROW = [*alone(LEAVES), *in_few_plans(nested(LEAVES))]
+SPARK = [*alone(SPARK_LEAVES), *in_few_plans(nested(SPARK_LEAVES))]
 
 
 def test_enough_is_tried() -> None:
-    assert len(ARROW) + len(SPARK) >= COMBINATIONS
+    tried = [one for leaves in (LEAVES, SPARK_LEAVES) for one in (*alone(leaves), *nested(leaves))]
+    assert len(tried) >= COMBINATIONS
 
 
 @pytest.mark.timeout(1500)

@@ -22,16 +22,8 @@ from penstock.testing.worker_process import WorkerProcess
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 VECTORS = Path(__file__).parents[2] / "data" / "vectors"
-CLASSES = [
-    "JsonConverter",
-    "StringConverter",
-    "ByteArrayConverter",
-    "SimpleHeaderConverter",
-    "HoistField",
-    "InsertField",
-    "RegexRouter",
-    "TopicNameMatches",
-]
+#: One of each kind: a session on a server differs in how columns get there and back, not in what they say.
+CLASSES = ["JsonConverter", "SimpleHeaderConverter", "InsertField", "TopicNameMatches"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +43,7 @@ def test_recorded_behaviour_of_the_built_classes_holds_on_spark_connect(server: 
 
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     passed, failed = (int(part.split()[0]) for part in done.stdout.splitlines()[-1].split(", "))
-    assert passed > 500
+    assert passed > 300
     assert failed == 0
 
 
