@@ -6,8 +6,9 @@ Start from:
   (``status``).
 - ``ClusterConfig``, ``fold`` (``cluster_config``): what is configured, out of the records of the config topic, which
   ``config_records`` writes.
-- ``ConnectorLife`` (``connector_life``) and ``TaskPhase`` (``task_life``): the lives of a connector and a task as pure
-  machines; ``step`` of each module says what follows.
+- ``ConnectorLife`` (``connector_life``), ``TaskPhase`` (``task_life``) and ``RunnerLife`` (``runner_life``): the lives
+  of a connector, of a task as its worker sees it, and of what runs a task, as pure machines; ``step`` of each module
+  says what follows.
 - ``ConnectorView`` (``payloads``): what REST answers about a connector; ``PreviewRequest`` (``preview``).
 
 No threads, clocks or I/O, and the standard library only: ``penstock.stores``, ``penstock.worker``, ``penstock.herder``

@@ -46,12 +46,12 @@ from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.source_commits import SourceCommits
 from penstock.worker.source_offsets import SourceOffsets
-from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings
-from penstock.worker.source_stages import BatchLimits
+from penstock.worker.source_services import SourceServices
 from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_configs import load_class
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
+from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator
 from penstock.worker.worker import TaskRequest
@@ -279,32 +279,25 @@ class ExactlyOnceSource:
             made.callback(producer.close, 0)
             store, committer = commits.committer(request, producer, CommitHooks(task))
             made.callback(store.stop)
-            given_up = threading.Event()
             errors = ErrorHandler(
                 ErrorPolicy(tolerance_all=settings.errors_tolerance_all),
                 [],
                 counts=ErrorCounts(),
                 clock=lambda: 0,
                 random=random.Random(1).random,
-                cancelled=given_up,
             )
-            services = SourceTaskServices(
+            source = SourceServices(
                 pipeline=FakePipeline(),
                 producer=producer,
-                errors=errors,
                 topics=TopicCreator(str(self.id), None, None),
                 committer=committer,
                 offset_reader=OffsetReader(store, self.id.connector),
-                read_configs=dict,
-                session=TaskSession(str(self.id)),
                 requests=commits.requests(self.id, task),
-                closers=(made.pop_all().close,),
-                given_up=given_up,
-                probe=self.probe,
             )
-        runner = SourceTaskRunner(
-            self.id, task, self.config, SourceTaskSettings(self.limits, 5.0), services, report, paused=paused
-        )
+            close = made.pop_all().close
+        services = TaskServices(report, TaskSession(str(self.id)), errors, close=close, probe=self.probe)
+        spec = TaskSpec(self.id, task, self.config, dict, self.limits, paused=paused)
+        runner = SourceTaskRunner(spec, services, source)
         self.runners.append(runner)
         return runner
 

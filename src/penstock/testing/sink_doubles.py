@@ -10,16 +10,15 @@ import pyarrow as pa
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, SinkTask, TopicPartition
 from penstock.kafka.consumer import FetchedChunk, RebalanceListener
 from penstock.kafka.subscription import Subscription
-from penstock.model import ConnectorTaskId
+from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.restarting import state_after
-from penstock.worker.sink_stages import StageLimits
-from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks, Timing
+from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.task_session import TaskSession
-from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -335,9 +334,9 @@ class Sink:
     task: RecordingTask | FrameTask = field(default_factory=RecordingTask)
     pipeline: FakePipeline = field(default_factory=FakePipeline)
     policy: ErrorPolicy = field(default_factory=ErrorPolicy)
-    commit_interval_ms: int = 60_000
+    commit_interval_s: float = 60.0
     paused: bool = False
-    limits: StageLimits = field(default_factory=StageLimits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
     metrics: InstanceMetrics = field(default_factory=InstanceMetrics.unread)
 
     def __post_init__(self) -> None:
@@ -346,52 +345,55 @@ class Sink:
         self.session = TaskSession("sink-0", self.sessions)
         self.reporter = ListReporter()
         self.states: list[str] = []
-        self.failure: BaseException | None = None
         self.points: list[str] = []
         self.topics: list[str] = []
         self._state = threading.Condition()
         self.runner = SinkTaskRunner(
-            SinkTaskSpec(
+            TaskSpec(
                 ConnectorTaskId("sink", 0),
                 self.task,
                 {"a": "1"},
                 lambda: {"a": "2"},
-                Subscription.of(["t"]),
-                self.policy,
-                self.commit_interval_ms,
-                200,
                 self.limits,
+                self.commit_interval_s,
+                0.2,
                 self.paused,
             ),
-            SinkTaskServices(
-                self.consumer,
-                self.pipeline,
+            TaskServices(
+                self._reached,
                 self.session,
+                ErrorHandler(
+                    self.policy,
+                    [],
+                    counts=ErrorCounts(),
+                    clock=lambda: int(time.time() * 1000),
+                    random=lambda: 0.5,
+                    owner="sink-0",
+                ),
+                metrics=self.metrics,
+                probe=self.points.append,
+            ),
+            SinkServices(
+                self.pipeline,
+                self.consumer,
+                Subscription.of(["t"]),
                 self._reporters,
                 self.topics.append,
-                metrics=self.metrics,
             ),
-            TaskCallbacks(
-                lambda: self._reached("RUNNING"),
-                lambda: self._reached("PAUSED"),
-                self._failed,
-                lambda: self._reached("UNASSIGNED"),
-            ),
-            timing=Timing(lambda: int(time.time() * 1000), lambda: 0.5),
-            probe=self.points.append,
         )
 
     def _reporters(self, counts: ErrorCounts) -> Sequence[ErrorReporter]:
         return [self.reporter]
 
-    def _reached(self, state: str) -> None:
+    def _reached(self, state: State, trace: str | None) -> None:
         with self._state:
-            self.states.append(state)
+            self.states.append(state.value)
             self._state.notify_all()
 
-    def _failed(self, error: BaseException) -> None:
-        self.failure = error
-        self._reached(state_after(error).value)
+    @property
+    def failure(self) -> BaseException | None:
+        """What the task has failed with."""
+        return self.runner._life.failure
 
     def wait_state(self, state: str) -> None:
         with self._state:

@@ -27,6 +27,8 @@ A batch of a sink:
 
 For both:
 
+- ``TaskEngine`` (``task_engine``): the task's thread and its life, whose rules are in ``penstock.model``;
+  ``TaskSpec``, ``TaskServices`` (``task_spec``): what a task is made with.
 - ``ErrorHandler``, ``verdict`` (``tolerance``): a failed record is tried again, skipped, or ends the task;
   ``DeadLetterQueue`` (``dead_letter``) and ``LogReporter`` (``error_report``) are told.
 - ``TaskSession`` (``task_session``): the Spark session as a task uses it, and what its loss means.

@@ -80,16 +80,16 @@ class CommitProgress:
     """One commit at a time, numbered; answers of older numbers are late and do not count.
 
     Args:
-        interval_ms: ``offset.flush.interval.ms``.
-        timeout_ms: ``offset.flush.timeout.ms``.
-        now_ms: The first commit is due one interval from here.
+        interval_s: ``offset.flush.interval.ms``.
+        timeout_s: ``offset.flush.timeout.ms``.
+        now_s: The first commit is due one interval from here; monotonic, as all moments here.
     """
 
-    def __init__(self, interval_ms: int, timeout_ms: int, now_ms: int) -> None:
-        self._interval_ms = interval_ms
-        self._timeout_ms = timeout_ms
-        self._next_ms = now_ms + interval_ms
-        self._started_ms = 0
+    def __init__(self, interval_s: float, timeout_s: float, now_s: float) -> None:
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._next_s = now_s + interval_s
+        self._started_s = 0.0
         self._sequence = 0
         self.committing = False
         self.successes = 0
@@ -101,23 +101,23 @@ class CommitProgress:
         """Number of the latest commit."""
         return self._sequence
 
-    def due(self, now_ms: int, *, requested: bool) -> bool:
+    def due(self, now_s: float, *, requested: bool) -> bool:
         """Whether to commit now: nothing is in progress, and it is time or the task asked."""
-        return not self.committing and (requested or now_ms >= self._next_ms)
+        return not self.committing and (requested or now_s >= self._next_s)
 
-    def schedule(self, now_ms: int) -> None:
+    def schedule(self, now_s: float) -> None:
         """The next periodic commit is one interval from now."""
-        self._next_ms = now_ms + self._interval_ms
+        self._next_s = now_s + self._interval_s
 
-    def wait_ms(self, now_ms: int) -> int:
+    def wait_s(self, now_s: float) -> float:
         """Time until the next thing happens by itself: a commit is due, or the running one times out."""
-        until = self._started_ms + self._timeout_ms if self.committing else self._next_ms
-        return max(0, until - now_ms)
+        until = self._started_s + self._timeout_s if self.committing else self._next_s
+        return max(0.0, until - now_s)
 
-    def begin(self, now_ms: int) -> int:
+    def begin(self, now_s: float) -> int:
         """A commit starts; returns its number."""
         self._sequence += 1
-        self._started_ms = now_ms
+        self._started_s = now_s
         self.committing = True
         return self._sequence
 
@@ -133,9 +133,9 @@ class CommitProgress:
             self.successes += 1
         return True
 
-    def give_up_if_late(self, now_ms: int) -> bool:
+    def give_up_if_late(self, now_s: float) -> bool:
         """Forget a commit without an answer in time: counts as a failure; a new one may begin."""
-        if not self.committing or now_ms < self._started_ms + self._timeout_ms:
+        if not self.committing or now_s < self._started_s + self._timeout_s:
             return False
         self.committing = False
         self.failures += 1

@@ -61,7 +61,7 @@ class SinkCommitter:
         self._reporters = reporters
         self._timeout_s = timeout_s
 
-    def commit(self, now_ms: int) -> bool:
+    def commit(self, now_s: float) -> bool:
         """Commit all partitions without waiting for the answer.
 
         Returns:
@@ -70,7 +70,7 @@ class SinkCommitter:
         asked = self._partitions.current(self._partitions.assigned)
         if not asked:
             return True
-        sequence = self._progress.begin(now_ms)
+        sequence = self._progress.begin(now_s)
         if not self._reports_stored(asked):
             self._progress.end(sequence, failed=True)
             return True
@@ -105,7 +105,7 @@ class SinkCommitter:
             self._partitions.note_committed(event.offsets)
 
     def commit_and_close(
-        self, now_ms: int, partitions: Collection[TopicPartition], *, cancelled: Callable[[], bool]
+        self, now_s: float, partitions: Collection[TopicPartition], *, cancelled: Callable[[], bool]
     ) -> None:
         """The partitions go away: ask the task for the last time, close them, commit and wait for the answer.
 
@@ -115,7 +115,7 @@ class SinkCommitter:
         asked = self._partitions.current(partitions)
         if not asked:
             return
-        sequence = self._progress.begin(now_ms)
+        sequence = self._progress.begin(now_s)
         stored = self._reports_stored(asked)
         returned: Mapping[TopicPartition, OffsetAndMetadata] = {}
         failed = not stored

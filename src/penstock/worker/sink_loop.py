@@ -14,6 +14,7 @@ Source: ``WorkerSinkTask`` (``iteration``, ``HandleRebalance``); runtime.md sect
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api import TopicPartition
@@ -32,10 +33,8 @@ class SinkLoop:
 
     Args:
         parts: What it works with.
-        clock: Milliseconds since the epoch.
         cancelled: Whether the task was abandoned.
         record_topic: Told once of each topic that records were read from.
-        on_rest: Told when the task begins (True) and ends (False) to rest.
         probe: Called at named points, for tests that end the process there.
     """
 
@@ -43,10 +42,8 @@ class SinkLoop:
         self,
         parts: SinkParts,
         *,
-        clock: Callable[[], int],
         cancelled: Callable[[], bool],
         record_topic: Callable[[str], None],
-        on_rest: Callable[[bool], None],
         probe: Callable[[str], None],
     ) -> None:
         self._parts = parts
@@ -54,15 +51,13 @@ class SinkLoop:
         self._context = parts.context
         self._partitions = parts.partitions
         self._stages = parts.stages
-        self._clock = clock
         self._cancelled = cancelled
-        self._on_rest = on_rest
         self._probe = probe
         self._pauses = SinkPauses(parts.name, parts.context, parts.partitions, parts.stages, parts.fetcher)
         self._deliveries = Deliveries(
             parts.name, parts.partitions, parts.stages, parts.errors, parts.counts, record_topic
         )
-        self._put = SinkPut(parts, self._pauses, self._deliveries, clock=clock, probe=probe)
+        self._put = SinkPut(parts, self._pauses, self._deliveries, probe)
         self.counts = parts.counts
 
     @property
@@ -83,7 +78,7 @@ class SinkLoop:
         """
         self._handle_events()
         self._follow_target(rest)
-        now = self._clock()
+        now = time.monotonic()
         self._commit_if_due(now)
         self._rewind(self._context.take_rewinds())
         self._pauses.apply()
@@ -93,7 +88,7 @@ class SinkLoop:
             return
         delivery = self._next_delivery()
         if delivery is None:
-            self._stages.wait_in_task(self._idle_ms(now, timeout_ms) / 1000, for_batches=not self._pauses.resting)
+            self._stages.wait_in_task(self._idle_s(now, timeout_ms), for_batches=not self._pauses.resting)
             if self._handle_events():
                 return
             delivery = self._next_delivery()
@@ -102,10 +97,10 @@ class SinkLoop:
         else:
             self._put.put_nothing(forced=timeout_ms is not None)
 
-    def _idle_ms(self, now: int, timeout_ms: int | None) -> int:
+    def _idle_s(self, now: float, timeout_ms: int | None) -> float:
         """How long to wait for a batch: to the next commit, to the time the task asked for, or a second."""
-        idle = min(self._parts.progress.wait_ms(now), self._put.idle_ms(now))
-        return idle if timeout_ms is None else min(idle, timeout_ms)
+        idle = min(self._parts.progress.wait_s(now), self._put.idle_s(now))
+        return idle if timeout_ms is None else min(idle, timeout_ms / 1000)
 
     def _follow_target(self, rest: bool) -> None:
         if rest == self._pauses.resting:
@@ -113,14 +108,13 @@ class SinkLoop:
         self._pauses.rest(rest)
         if rest:
             self._context.request_commit()
-        self._on_rest(rest)
 
     def _next_delivery(self) -> Delivery | None:
         return None if self._pauses.resting else self._deliveries.next()
 
     # -- Commits and rewinds -------------------------------------------------------------------------------------------
 
-    def _commit_if_due(self, now: int) -> None:
+    def _commit_if_due(self, now: float) -> None:
         progress = self._parts.progress
         if progress.due(now, requested=self._context.commit_requested):
             self._context.clear_commit_request()
@@ -232,5 +226,5 @@ class SinkLoop:
             if owned := [partition for partition in wanted if partition in self._partitions.assigned]:
                 self._task.close(owned)
             return
-        self._parts.committer.commit_and_close(self._clock(), wanted, cancelled=self._cancelled)
+        self._parts.committer.commit_and_close(time.monotonic(), wanted, cancelled=self._cancelled)
         self._probe("sink.closed")

@@ -26,11 +26,13 @@ from penstock.worker.sink_pauses import SinkPauses
 logger = logging.getLogger(__name__)
 
 #: ``put`` is called with an empty list at least this often.
-IDLE_ROUND_MS = 1000
+IDLE_ROUND_S = 1.0
 #: So many Spark sessions may be lost under ``put`` of one batch.
 MAX_LOSSES = 3
 #: How often a task whose batch waits for a Spark session looks whether one is there.
-SESSION_ROUND_MS = 200
+SESSION_ROUND_S = 0.2
+#: A commit that is due and cannot be made now does not keep the thread busy.
+_LEAST_S = 0.001
 
 
 class SinkPut:
@@ -40,7 +42,6 @@ class SinkPut:
         parts: What the loop works with.
         pauses: Told while a batch waits for its next try.
         deliveries: Converts rows of the batch in hand again.
-        clock: Milliseconds since the epoch.
         probe: Called at named points, for tests that end the process there.
     """
 
@@ -49,8 +50,6 @@ class SinkPut:
         parts: SinkParts,
         pauses: SinkPauses,
         deliveries: Deliveries,
-        *,
-        clock: Callable[[], int],
         probe: Callable[[str], None],
     ) -> None:
         self._parts = parts
@@ -59,14 +58,13 @@ class SinkPut:
         self._partitions = parts.partitions
         self._pauses = pauses
         self._deliveries = deliveries
-        self._clock = clock
         self._probe = probe
         self._delivery: Delivery | None = None
-        self._retry_at_ms: int | None = None
+        self._retry_at: float | None = None
         # Spark sessions that were lost under ``put`` of the batch in hand, and whether it waits for the next one.
         self._losses = 0
         self._awaits_session = False
-        self._last_put_ms = clock()
+        self._last_put = time.monotonic()
 
     @property
     def has_batch(self) -> bool:
@@ -76,11 +74,12 @@ class SinkPut:
     @property
     def retry_at_ms(self) -> int | None:
         """When the batch in hand is put again, if the task asked for that. Thread: any."""
-        return self._retry_at_ms
+        at = self._retry_at
+        return None if at is None else int((time.time() + at - time.monotonic()) * 1000)
 
-    def idle_ms(self, now: int) -> int:
+    def idle_s(self, now: float) -> float:
         """How long the regular call without records is not due."""
-        return max(0, self._last_put_ms + IDLE_ROUND_MS - now)
+        return max(0.0, self._last_put + IDLE_ROUND_S - now)
 
     def put(self, delivery: Delivery) -> None:
         """Put a batch; keep it when the task asks for that.
@@ -93,26 +92,26 @@ class SinkPut:
             self._parts.messages.remember(delivery)
         self._deliver(delivery)
 
-    def put_again(self, now: int) -> None:
+    def put_again(self, now: float) -> None:
         """Try the kept batch when its time has come; events are handled while waiting."""
         delivery = self._delivery
         assert delivery is not None
         if self._awaits_session:
             self._await_session(delivery, now)
             return
-        left = 0 if self._retry_at_ms is None else self._retry_at_ms - now
+        left = 0.0 if self._retry_at is None else self._retry_at - now
         if left > 0:
-            wait = min(left, IDLE_ROUND_MS, max(1, self._parts.progress.wait_ms(now)))
-            self._stages.wait_in_task(wait / 1000, for_batches=False)
+            wait = min(left, IDLE_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
+            self._stages.wait_in_task(wait, for_batches=False)
         else:
             self._deliver(delivery)
 
     def put_nothing(self, *, forced: bool) -> None:
         """The regular call without records, for work that depends on time. Frame tasks are not called."""
-        now = self._clock()
-        if self.idle_ms(now) > 0 and not forced:
+        now = time.monotonic()
+        if self.idle_s(now) > 0 and not forced:
             return
-        self._last_put_ms = now
+        self._last_put = now
         if not isinstance(self._task, SinkTask):
             return
         started = time.monotonic()
@@ -179,13 +178,13 @@ class SinkPut:
 
     def _keep_for_retry(self, failure: Exception) -> None:
         """The batch in hand comes before any other. Invariant 3."""
-        now = self._clock()
-        wait = self._parts.context.take_timeout_ms()
-        self._retry_at_ms = now + (self._parts.progress.wait_ms(now) if wait is None else wait)
+        now = time.monotonic()
+        asked_ms = self._parts.context.take_timeout_ms()
+        self._retry_at = now + (self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000)
         logger.warning(
-            "%s: put asks to be called again with the same records in %d ms: %s",
+            "%s: put asks to be called again with the same records in %.0f ms: %s",
             self._parts.name,
-            self._retry_at_ms - now,
+            (self._retry_at - now) * 1000,
             failure,
         )
         self._pauses.hold_back(True)
@@ -205,14 +204,14 @@ class SinkPut:
             place_of(delivery.table),
             brief(failure),
         )
-        self._retry_at_ms, self._awaits_session = None, True
+        self._retry_at, self._awaits_session = None, True
         self._pauses.hold_back(True)
 
-    def _await_session(self, delivery: Delivery, now: int) -> None:
+    def _await_session(self, delivery: Delivery, now: float) -> None:
         """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
         if not self._parts.session.up:
-            wait = min(SESSION_ROUND_MS, max(1, self._parts.progress.wait_ms(now)))
-            self._stages.wait_in_task(wait / 1000, for_batches=False)
+            wait = min(SESSION_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
+            self._stages.wait_in_task(wait, for_batches=False)
             return
         self._awaits_session = False
         self._deliver(delivery)
@@ -229,12 +228,12 @@ class SinkPut:
         self._stages.busy.add("put", took_ms / 1000)
         counts.put_time_ms += took_ms
         counts.put_time_max_ms = max(counts.put_time_max_ms, took_ms)
-        self._last_put_ms = self._clock()
+        self._last_put = time.monotonic()
 
     def _let_go(self) -> None:
         """Nothing is in hand any more; partitions that waited for it deliver again."""
         self._delivery = None
         self._partitions.drop_delivery()
-        self._retry_at_ms, self._losses, self._awaits_session = None, 0, False
+        self._retry_at, self._losses, self._awaits_session = None, 0, False
         if self._pauses.holds_back:
             self._pauses.hold_back(False)

@@ -35,11 +35,15 @@ from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batches import SinkBatch
 from penstock.telemetry import BusyTimes
 from penstock.worker.shared_load import SharedLoad
+from penstock.worker.task_spec import BatchLimits
 
 T = TypeVar("T")
 
 #: Less than so much of a largest batch is not worth fetching; a task may fetch it while others take all the room.
 _LEAST_SHARE: Final = 16
+#: How many converted batches wait for the task; more than one only if they are together no larger than ``max_bytes`` as
+#: they were fetched.
+CONVERTED_BATCHES = 2
 #: The stages of a sink task, as ``BusyTimes`` names them.
 STAGES: Final = ("fetch", "spark", "put")
 
@@ -167,22 +171,6 @@ class StageFailed:
 Event = Assigned | Revoked | Lost | CommitAnswered | StageFailed
 
 
-@dataclass(frozen=True)
-class StageLimits:
-    """How much may wait where.
-
-    Attributes:
-        max_records: Of one batch (``batch.max.records``).
-        max_bytes: Of one batch (``batch.max.bytes``).
-        converted_batches: How many converted batches wait for the task; more than one only if they are together no
-            larger than `max_bytes` as they were fetched.
-    """
-
-    max_records: int = 50_000
-    max_bytes: int = 16 * 1024 * 1024
-    converted_batches: int = 2
-
-
 class SinkStages:
     """Queues between the threads of one sink task; order is kept. Invariant 3.
 
@@ -191,7 +179,7 @@ class SinkStages:
         load: Of all tasks; None = there are no others.
     """
 
-    def __init__(self, limits: StageLimits, load: SharedLoad | None = None) -> None:
+    def __init__(self, limits: BatchLimits, load: SharedLoad | None = None) -> None:
         self.limits = limits
         self._load = SharedLoad(waiting_bytes=limits.max_bytes) if load is None else load
         self.busy = BusyTimes(STAGES)
@@ -354,7 +342,7 @@ class SinkStages:
     def _fits(self, nbytes: int) -> bool:
         waiting = sum(batch.fetched.table.nbytes for batch in self._converted)
         return not self._converted or (
-            len(self._converted) < self.limits.converted_batches and waiting + nbytes <= self.limits.max_bytes
+            len(self._converted) < CONVERTED_BATCHES and waiting + nbytes <= self.limits.max_bytes
         )
 
     # -- Task thread -------------------------------------------------------------------------------------------------

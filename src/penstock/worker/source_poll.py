@@ -27,8 +27,11 @@ from penstock.api import (
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkStoppedException
 from penstock.pipeline.frame import in_arrow
 from penstock.worker.boundaries import End
-from penstock.worker.source_services import SourceTaskServices
+from penstock.worker.source_services import SourceServices
 from penstock.worker.source_stages import Polled
+from penstock.worker.task_session import TaskSession
+from penstock.worker.task_spec import TaskServices, TaskSpec
+from penstock.worker.transaction_requests import TransactionRequests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,22 +50,30 @@ class PollCounts:
 class RunnerSourceTaskContext(SourceTaskContext):
     """The context a source task gets. Thread: any."""
 
-    def __init__(self, services: SourceTaskServices, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        spec: TaskSpec[SourceTask],
+        services: TaskServices,
+        source: SourceServices,
+        stopping: threading.Event,
+    ) -> None:
         self.stopping = stopping
-        self._services = services
+        self._read_config = spec.read_config
+        self._session = services.session
+        self._source = source
         self._plugin_metrics = services.metrics.plugin()
 
     def configs(self) -> dict[str, str]:
         """See ``SourceTaskContext``."""
-        return dict(self._services.read_configs())
+        return dict(self._read_config())
 
     def offset_storage_reader(self) -> OffsetStorageReader:
         """See ``SourceTaskContext``."""
-        return self._services.offset_reader
+        return self._source.offset_reader
 
     def transaction_context(self) -> TransactionContext | None:
         """See ``SourceTaskContext``."""
-        return self._services.requests
+        return self._source.requests
 
     def plugin_metrics(self) -> PluginMetrics:
         """See ``SourceTaskContext``."""
@@ -70,24 +81,24 @@ class RunnerSourceTaskContext(SourceTaskContext):
 
     def spark(self) -> SparkSession:
         """See ``SourceTaskContext``."""
-        return self._services.session.session()
+        return self._session.session()
 
 
 class Poller:
     """Polls one task.
 
     Args:
-        owner: The task, for messages.
-        task: The user's.
-        services: What the task works with.
+        spec: The task.
+        session: Spark's, as the task uses it.
+        requests: What the task says of its transactions; None where it has no say.
     """
 
-    def __init__(self, owner: str, task: SourceTask, services: SourceTaskServices) -> None:
+    def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
         self.counts = PollCounts()
-        self._owner = owner
-        self._task = task
-        self._session = services.session
-        self._requests = services.requests
+        self._owner = str(spec.id)
+        self._task = spec.task
+        self._session = session
+        self._requests = requests
 
     def poll(self, ended_by_stop: Callable[[], bool]) -> list[tuple[Polled, End]]:
         """What one ``poll`` has returned, cut where the task wants a transaction to end; empty for None.

@@ -27,6 +27,7 @@ from penstock.pipeline.batches import SourceRecords
 from penstock.worker.boundaries import End
 from penstock.worker.frame_joining import can_join, join
 from penstock.worker.shared_load import SharedLoad
+from penstock.worker.task_spec import BatchLimits
 
 T = TypeVar("T")
 
@@ -41,19 +42,6 @@ _FREE_POLLS: Final = 2
 #: What may wait for Spark behind the first poll: memory that a stalled broker costs.
 _WAITING_BYTES: Final = 8 * 1024 * 1024
 _MAX_DELAY_S: Final = 0.05
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """How large a batch may grow; one larger poll or frame still goes.
-
-    Attributes:
-        max_records: ``batch.max.records``.
-        max_bytes: ``batch.max.bytes``.
-    """
-
-    max_records: int = 50_000
-    max_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import TypeVar
 
-from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask
+from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import (
     ClientSettings,
@@ -59,23 +59,23 @@ from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
 from penstock.worker.record_encoder import RecordEncoder, message_as_text
 from penstock.worker.shared_load import SharedLoad
-from penstock.worker.sink_stages import StageLimits
-from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
+from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.source_commits import SourceCommits
 from penstock.worker.source_offsets import ConnectorOffsetReader, SourceOffsets
-from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings, no_probe
-from penstock.worker.source_stages import BatchLimits
+from penstock.worker.source_services import SourceServices
 from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
 from penstock.worker.task_parts import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner
+from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec, no_probe
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
 from penstock.worker.topic_tracking import NoteTopics, TrackingPipeline, TrackingProducer
 from penstock.worker.worker import TaskRequest
 
 log = logging.getLogger(__name__)
+TaskT = TypeVar("TaskT", bound=Task)
 
 #: How long one question about a connector's group may take; below the time limit of a REST request.
 _OFFSETS_TIMEOUT_S = 30.0
@@ -192,17 +192,6 @@ class TaskBuilder:
         task, process = new_task(request, SourceTask, settings, made)  # type: ignore[type-abstract]
         metrics = self._task_metrics(request, made)
         parts = make_parts(self._settings, settings, self._plugins, made, metrics)
-        given_up = threading.Event()
-        counts = ErrorCounts()
-        errors = ErrorHandler(
-            _policy(settings),
-            _log_reporters(settings, request, counts),
-            counts=counts,
-            clock=_now_ms,
-            random=random.random,
-            cancelled=given_up,
-            owner=str(request.id),
-        )
         session = TaskSession(str(request.id), self._runtime)
         commits = SourceCommits(self._settings, self._offsets, settings, self._settings.sample_window, self._probe)
         sender = commits.producer(request.id, task)
@@ -210,38 +199,21 @@ class TaskBuilder:
         note = self._notes(request)
         store, committer = commits.committer(request, sender, CommitHooks(task))
         made.callback(store.stop)
-        services = SourceTaskServices(
+        source = SourceServices(
             pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs, self._moved(request)),
             producer=sender if note is None else TrackingProducer(sender, note),
-            errors=errors,
             topics=self._topic_creation(request, settings, made),
             committer=committer,
             offset_reader=OffsetReader(store, request.id.connector),
-            read_configs=request.read_task_config,
-            session=session,
             requests=commits.requests(request.id, task),
-            closers=(made.pop_all().close,),
-            load=self._load,
-            metrics=metrics,
-            given_up=given_up,
-            abandoned=_killing(process),
-            probe=self._probe,
         )
-        runner = SourceTaskRunner(
-            request.id,
-            task,
-            request.task_config,
-            SourceTaskSettings(
-                BatchLimits(self._settings.batch_max_records, self._settings.batch_max_bytes),
-                self._settings.offset_flush_timeout_ms / 1000,
-            ),
-            services,
-            report,
-            paused=request.paused,
-        )
+        counts = ErrorCounts()
+        errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
+        services = self._services(report, session, errors, metrics, made, process)
+        runner = SourceTaskRunner(self._task_spec(request, task), services, source)
         if process is not None:
             process.on_death = runner.fail
-        publish_source(self._metrics, runner, counts)
+        publish_source(self._metrics, runner)
         return runner
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
@@ -281,38 +253,24 @@ class TaskBuilder:
         pipeline = build_sink_pipeline(
             self._runtime, self._spec(request, parts, task, session), self._jobs, self._moved(request)
         )
-        spec = SinkTaskSpec(
-            request.id,
-            task,
-            request.task_config,
-            request.read_task_config,
-            Subscription.matching(settings.topics_regex) if settings.topics_regex else Subscription.of(settings.topics),
-            _policy(settings),
-            self._settings.offset_flush_interval_ms,
-            self._settings.offset_flush_timeout_ms,
-            StageLimits(self._settings.batch_max_records, self._settings.batch_max_bytes),
-            request.paused,
-        )
-        encode = self._encoder(request, settings, made)
-        services = SinkTaskServices(
-            consumer,
+        sink = SinkServices(
             pipeline if (note := self._notes(request)) is None else TrackingPipeline(pipeline, note),
-            session,
+            consumer,
+            Subscription.matching(settings.topics_regex) if settings.topics_regex else Subscription.of(settings.topics),
             make_reporters=self._sink_reporters(request, settings),
-            encode=encode,
-            close=made.pop_all().close,
-            load=self._load,
-            metrics=metrics,
-            abandoned=_killing(process),
+            encode=self._encoder(request, settings, made),
             holder=self._holders.holder(
                 f"{client.java['group.id']} at {client.java['bootstrap.servers']}", client.max_poll_interval_s
             ),
+            shares_id=self._shares_id(client, request.id),
         )
-        callbacks = TaskCallbacks.reporting(report, shares_id=self._shares_id(client, request.id))
-        runner = SinkTaskRunner(spec, services, callbacks, probe=self._probe)
+        services = self._services(
+            report, session, _errors(request, settings, ErrorCounts(), ()), metrics, made, process
+        )
+        runner = SinkTaskRunner(self._task_spec(request, task), services, sink)
         if process is not None:
             process.on_death = runner.fail
-        publish_sink(self._metrics, request.id, runner)
+        publish_sink(self._metrics, runner)
         return runner
 
     def _shares_id(self, client: ClientSettings, task: ConnectorTaskId) -> bool:
@@ -365,6 +323,40 @@ class TaskBuilder:
         return DeadLetterQueue(own, request.id, LetterProducer(self._sending(sender), name=str(request.id)), counts)
 
     # ------------------------------------------------------------------ parts
+    def _task_spec(self, request: TaskRequest, task: TaskT) -> TaskSpec[TaskT]:
+        settings = self._settings
+        return TaskSpec(
+            request.id,
+            task,
+            request.task_config,
+            request.read_task_config,
+            BatchLimits(settings.batch_max_records, settings.batch_max_bytes),
+            settings.offset_flush_interval_ms / 1000,
+            settings.offset_flush_timeout_ms / 1000,
+            request.paused,
+        )
+
+    def _services(
+        self,
+        report: StateReport,
+        session: TaskSession,
+        errors: ErrorHandler,
+        metrics: InstanceMetrics,
+        made: ExitStack,
+        process: TaskProcess | None,
+    ) -> TaskServices:
+        return TaskServices(
+            report,
+            session,
+            errors,
+            self._load,
+            metrics,
+            # From here on the runner closes everything itself.
+            close=made.pop_all().close,
+            abandoned=_nothing if process is None else process.kill,
+            probe=self._probe,
+        )
+
     def _client(self, settings: ClientSettings) -> dict[str, object]:
         settings.log_unused(log)
         return dict(settings.checked().librdkafka)
@@ -417,14 +409,23 @@ def _policy(settings: ConnectorSettings) -> ErrorPolicy:
     )
 
 
+def _errors(
+    request: TaskRequest, settings: ConnectorSettings, counts: ErrorCounts, reporters: Sequence[ErrorReporter]
+) -> ErrorHandler:
+    return ErrorHandler(
+        _policy(settings),
+        reporters,
+        counts=counts,
+        clock=_now_ms,
+        random=random.random,
+        owner=str(request.id),
+    )
+
+
 def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: ErrorCounts) -> list[ErrorReporter]:
     if not settings.errors_log_enable:
         return []
     return [LogReporter(str(request.id), counts, include_messages=settings.errors_log_include_messages)]
-
-
-def _killing(process: TaskProcess | None) -> Callable[[], None]:
-    return _nothing if process is None else process.kill
 
 
 def _nothing() -> None:

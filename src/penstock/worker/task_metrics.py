@@ -25,7 +25,7 @@ STAGE_BUSY: Final = "penstock_stage_busy_seconds_total"
 ERRORS: Final = "kafka_connect_task_error_"
 
 
-def publish_source(metrics: Metrics, runner: SourceTaskRunner, errors: ErrorCounts) -> None:
+def publish_source(metrics: Metrics, runner: SourceTaskRunner) -> None:
     """Publish the counters of a source task; those of an earlier instance are replaced."""
     polls, delivery, commits = runner.counts, runner.delivery, runner.committer.counts
     submitted = runner.committer.submitted
@@ -44,12 +44,12 @@ def publish_source(metrics: Metrics, runner: SourceTaskRunner, errors: ErrorCoun
         sized = {f"transaction_size_{name}": partial(sizes.measure, name) for name in ("min", "max", "avg")}
         _publish(metrics, runner.id, SOURCE, sized)
     _publish_busy(metrics, runner.id, runner.busy)
-    _publish_errors(metrics, runner.id, errors)
+    _publish_errors(metrics, runner.id, runner.error_counts)
 
 
-def publish_sink(metrics: Metrics, task: ConnectorTaskId, runner: SinkTaskRunner) -> None:
+def publish_sink(metrics: Metrics, runner: SinkTaskRunner) -> None:
     """Publish the counters of a sink task; those of an earlier instance are replaced."""
-    commits = runner.commits
+    task, commits = runner.id, runner.commits
     own: Mapping[str, Callable[[], float]] = {
         "sink_record_read_total": lambda: runner.counts.records_read,
         "sink_record_send_total": lambda: runner.counts.records_put,

@@ -138,7 +138,7 @@ class ErrorHandler:
         counts: The counters; the dead letter queue counts into the same ones.
         clock: Milliseconds since the epoch.
         random: Uniform in [0, 1).
-        cancelled: Set when the task is to end at once: ends waiting for a retry.
+        cancelled: Ends waiting for a retry, as ``give_up`` does; None: an event of its own.
         owner: The task, for the exceptions it fails with.
 
     Thread: see the module; the reporters are called outside of the lock.
@@ -152,7 +152,7 @@ class ErrorHandler:
         counts: ErrorCounts,
         clock: Callable[[], int],
         random: Callable[[], float],
-        cancelled: threading.Event,
+        cancelled: threading.Event | None = None,
         owner: str = "",
     ) -> None:
         self.policy = policy
@@ -161,7 +161,7 @@ class ErrorHandler:
         self._reporters = list(reporters)
         self._clock = clock
         self._random = random
-        self._cancelled = cancelled
+        self._cancelled = threading.Event() if cancelled is None else cancelled
         self._lock = threading.Lock()
         self._abandoned = False
         #: The error that is being waited out; read from any thread.
@@ -177,9 +177,18 @@ class ErrorHandler:
         """Whether retries have ended because the task stops; retriable errors may be left over."""
         return self._cancelled.is_set()
 
+    def give_up(self) -> None:
+        """Nothing more is tried again. Thread: any."""
+        self._cancelled.set()
+
     def abandon(self) -> None:
         """The task was cancelled: nothing is reported any more. Thread: any."""
         self._abandoned = True
+        self._cancelled.set()
+
+    def report_to(self, reporters: Sequence[ErrorReporter]) -> None:
+        """Failed records are told to these as well; before any has failed."""
+        self._reporters.extend(reporters)
 
     def handle_batch(
         self,

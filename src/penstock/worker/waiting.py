@@ -204,8 +204,7 @@ def task_waiting(
         hints: What it knows itself.
         since: When its loop last went on, so since when a method of it runs that does.
     """
-    source, sink = threads.get(f"task-{task}", ()), threads.get(f"task-thread-{task}", ())
-    own = source or sink
+    own, sink = threads.get(f"task-{task}", ()), hints.assigned is not None
     inside = _user_code(own, since)
     if inside is not None and (sink or state in _RESTING):
         return inside
@@ -225,7 +224,7 @@ def task_waiting(
         return because("broker").because(hints.kafka)
     if any(_stands_in(delivering, module) for module in _KAFKA):
         return because("broker").because(hints.kafka)
-    converting = threads.get(f"pipeline-{task}") or threads.get(f"convert-{task}") or ()
+    converting = threads.get(f"convert-{task}") or ()
     behind = _converting(converting, spark_up)
     if behind is not None:
         return behind.because(hints.retried) if behind.reason in ("record_retry", "schema_registry") else behind

@@ -18,14 +18,15 @@ from penstock.kafka.client_settings import producer_settings
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.consumer import Placement, RecordConsumer
 from penstock.kafka.subscription import Subscription
-from penstock.model import ConnectorTaskId
+from penstock.model import ConnectorTaskId, State
 from penstock.testing.sink_doubles import FakePipeline, RecordingTask
 from penstock.worker.dead_letter import DeadLetterSettings, open_queue
 from penstock.worker.error_report import ErrorCounts, ErrorReporter
 from penstock.worker.partition_holders import PartitionHolders
-from penstock.worker.sink_task import SinkTaskRunner, SinkTaskServices, SinkTaskSpec, TaskCallbacks
+from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.task_session import TaskSession
-from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.task_spec import TaskServices, TaskSpec
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -44,7 +45,7 @@ class RealSink:
 
     def __init__(self, kafka: "Kafka", number: int, subscription: Subscription, settings: dict[str, object]) -> None:
         self.task = RecordingTask()
-        self.failures: list[BaseException] = []
+        self.failures: list[str] = []
         self.settings = settings
         policy = ErrorPolicy(tolerance_all=bool(settings.pop("tolerance", False)))
         dead_letters = settings.pop("dead.letters", None)
@@ -73,12 +74,22 @@ class RealSink:
         )
         interval_s = float(str(settings.get("max.poll.interval.ms", 300_000))) / 1000
         self.runner = SinkTaskRunner(
-            SinkTaskSpec(ConnectorTaskId("sink", number), self.task, {}, dict, subscription, policy),
-            SinkTaskServices(
-                consumer, FakePipeline(), TaskSession("c-0"), reporters, holder=kafka.holders.holder("g", interval_s)
+            TaskSpec(ConnectorTaskId("sink", number), self.task, {}, dict),
+            TaskServices(
+                self._report,
+                TaskSession("c-0"),
+                ErrorHandler(
+                    policy, [], counts=ErrorCounts(), clock=lambda: int(time.time() * 1000), random=lambda: 0.5
+                ),
             ),
-            TaskCallbacks(on_failure=self.failures.append),
+            SinkServices(
+                FakePipeline(), consumer, subscription, reporters, holder=kafka.holders.holder("g", interval_s)
+            ),
         )
+
+    def _report(self, state: State, trace: str | None) -> None:
+        if trace is not None:
+            self.failures.append(trace)
 
     def start(self) -> "RealSink":
         self.runner.start()
@@ -187,7 +198,7 @@ def test_records_are_delivered_in_order_and_a_new_task_goes_on_behind_the_commit
     kafka.write(topic, "c")
     second = kafka.sink(Subscription.of([topic])).start()
     second.wait_values("c")
-    assert second.task.threads == {"task-thread-sink-0"}
+    assert second.task.threads == {"task-sink-0"}
 
 
 def test_a_requested_commit_reaches_the_group_while_the_task_goes_on(kafka: Kafka) -> None:
@@ -554,7 +565,7 @@ def test_a_task_whose_static_member_is_replaced_fails_and_says_why(kafka: Kafka)
     second = kafka.sink(Subscription.of([topic]), 1, group_instance_id="one").start()
 
     eventually(lambda: bool(first.failures), "the failure")
-    assert "penstock.kafka.static.members" in str(first.failures[0])
+    assert "penstock.kafka.static.members" in first.failures[0]
     second.wait_open(TopicPartition(topic, 0))
 
 
@@ -562,7 +573,7 @@ def test_without_a_committed_offset_and_a_reset_policy_the_task_fails(kafka: Kaf
     topic = kafka.topic()
     sink = kafka.sink(Subscription.of([topic]), auto_offset_reset="error").start()
     eventually(lambda: bool(sink.failures), "the failure")
-    assert "undefined offset with no reset policy" in str(sink.failures[0])
+    assert "undefined offset with no reset policy" in sink.failures[0]
 
 
 def test_with_latest_only_records_written_after_the_assignment_are_read(kafka: Kafka) -> None:

@@ -26,10 +26,10 @@ from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask, offset_committer
 from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts
-from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings
-from penstock.worker.source_stages import BatchLimits
+from penstock.worker.source_services import SourceServices
 from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_session import TaskSession
+from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
 
@@ -69,32 +69,27 @@ class Rig:
             stops_at_failure=not self.tolerance_all,
         )
         plan = plan_of(parse_topic_creation(self.topic_settings)) if self.topic_settings else None
-        given_up = threading.Event()
         self.runner = SourceTaskRunner(
-            ConnectorTaskId("c", 0),
-            self.task,
-            {},
-            SourceTaskSettings(self.limits, 10.0),
-            SourceTaskServices(
-                pipeline=FakePipeline(),
-                producer=self.producer,
-                errors=ErrorHandler(
+            TaskSpec(ConnectorTaskId("c", 0), self.task, {}, dict, self.limits, offset_flush_timeout_s=10.0),
+            TaskServices(
+                self.on_state,
+                TaskSession("c-0"),
+                ErrorHandler(
                     ErrorPolicy(tolerance_all=self.tolerance_all),
                     [],
                     counts=ErrorCounts(),
                     clock=lambda: 0,
                     random=random.Random(1).random,
-                    cancelled=given_up,
                 ),
+                close=self.admin.close,
+            ),
+            SourceServices(
+                pipeline=FakePipeline(),
+                producer=self.producer,
                 topics=TopicCreator("c-0", plan, self.admin),
                 offset_reader=OffsetReader(self.store, "c"),
                 committer=offset_committer(self.task, self.store, interval_s=0.05, timeout_s=10.0),
-                read_configs=dict,
-                session=TaskSession("c-0"),
-                closers=(self.admin.close,),
-                given_up=given_up,
             ),
-            self.on_state,
         )
 
     def on_state(self, state: State, trace: str | None) -> None:

@@ -25,7 +25,7 @@ FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets tasks stand where those stand that have nothing to do: the doubles have no threads."""
     polling = [Frame(f"{Path(penstock.__file__).parent}/worker/source_task.py", 1, "_poll")]
-    names = ("task-f-0", "task-a-0", "task-thread-s-0")
+    names = ("task-f-0", "task-a-0", "task-s-0")
     monkeypatch.setattr(explanation, "stacks", lambda: dict.fromkeys(names, polling))
 
 

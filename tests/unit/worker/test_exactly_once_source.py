@@ -23,7 +23,7 @@ from penstock.model import State
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, HookedTask, ScriptedTask, record
 from penstock.worker import transaction_commit
-from penstock.worker.source_stages import BatchLimits
+from penstock.worker.task_spec import BatchLimits
 from penstock.worker.transaction_commit import (
     COMMIT_ANSWERED,
     COMMIT_SENT,

@@ -11,7 +11,8 @@ import pytest
 from penstock.api import SourceFrame
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA
 from penstock.worker.frame_joining import can_join, join
-from penstock.worker.source_stages import Batcher, BatchLimits
+from penstock.worker.source_stages import Batcher
+from penstock.worker.task_spec import BatchLimits
 
 
 def frame(*values: str, start: int = 0, timestamp: int | None = 1) -> SourceFrame:

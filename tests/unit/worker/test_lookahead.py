@@ -17,7 +17,8 @@ from penstock.worker.error_report import ErrorCounts
 from penstock.worker.lookahead import Lookahead
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import Outgoing, SourceConverter
-from penstock.worker.source_stages import Batcher, BatchLimits, Taken
+from penstock.worker.source_stages import Batcher, Taken
+from penstock.worker.task_spec import BatchLimits
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 

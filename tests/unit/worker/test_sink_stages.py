@@ -13,7 +13,8 @@ from penstock.api import TopicPartition
 from penstock.kafka.consumer import FetchedChunk
 from penstock.pipeline.batches import SinkBatch
 from penstock.worker.shared_load import SharedLoad
-from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages, StageLimits
+from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages
+from penstock.worker.task_spec import BatchLimits
 
 WAIT_S = 0.05
 
@@ -25,7 +26,7 @@ def chunk(rows: int, size: int) -> FetchedChunk:
 
 @pytest.mark.parametrize(("rows", "size"), [(10, 1), (1, 1_000)], ids=["records", "bytes"])
 def test_fetching_rests_while_as_much_waits_as_may_wait(rows: int, size: int) -> None:
-    stages = SinkStages(StageLimits(max_records=10, max_bytes=1_000))
+    stages = SinkStages(BatchLimits(max_records=10, max_bytes=1_000))
     stages.add_fetched(chunk(rows, size))
     assert stages.room() == 0
 
@@ -44,7 +45,7 @@ def converted(size: int) -> ConvertedBatch:
 
 
 def test_a_batch_takes_no_more_chunks_than_it_has_room_for_in_bytes() -> None:
-    stages = SinkStages(StageLimits(max_records=1_000, max_bytes=1_000))
+    stages = SinkStages(BatchLimits(max_records=1_000, max_bytes=1_000))
     for _ in range(3):
         stages.add_fetched(chunk(1, 600))
     sizes = []
@@ -57,7 +58,7 @@ def test_a_batch_takes_no_more_chunks_than_it_has_room_for_in_bytes() -> None:
 
 @pytest.mark.parametrize(("size", "waiting"), [(100, 2), (600, 1), (5_000, 1)])
 def test_converted_batches_wait_for_the_task_only_if_they_are_small_together(size: int, waiting: int) -> None:
-    stages = SinkStages(StageLimits(max_bytes=1_000, converted_batches=2))
+    stages = SinkStages(BatchLimits(max_bytes=1_000))
     for _ in range(waiting):
         assert stages.offer_converted(converted(size)) is True
 
@@ -73,14 +74,14 @@ def test_converted_batches_wait_for_the_task_only_if_they_are_small_together(siz
 
 def full_stages() -> SinkStages:
     """Stages with a message that waits and no room for another."""
-    stages = SinkStages(StageLimits(max_records=1))
+    stages = SinkStages(BatchLimits(max_records=1))
     stages.add_fetched(chunk(1, 1))
     return stages
 
 
 def test_beside_a_job_messages_are_taken_only_when_fetching_waits_for_room() -> None:
     job: Future[None] = Future()
-    stages = SinkStages(StageLimits(max_records=2))
+    stages = SinkStages(BatchLimits(max_records=2))
     stages.add_fetched(chunk(1, 1))
     threading.Timer(WAIT_S, job.set_result, [None]).start()
     assert stages.take_crowded(job) is None
@@ -89,7 +90,7 @@ def test_beside_a_job_messages_are_taken_only_when_fetching_waits_for_room() -> 
 
 
 def test_beside_a_job_the_task_still_gets_what_it_wants_converted() -> None:
-    stages = SinkStages(StageLimits())
+    stages = SinkStages(BatchLimits())
     table = chunk(1, 1).table
     future = stages.convert_again(table)
     assert stages.take_crowded(Future()) == (table, future)
@@ -109,7 +110,7 @@ def test_it_is_crowded_when_fetching_had_to_wait_or_more_is_there() -> None:
     stages.take_fetched()
     assert stages.crowded
 
-    stages = SinkStages(StageLimits(max_records=3))
+    stages = SinkStages(BatchLimits(max_records=3))
     stages.add_fetched(chunk(1, 1))
     stages.take_fetched()
     assert not stages.crowded
@@ -119,7 +120,7 @@ def test_it_is_crowded_when_fetching_had_to_wait_or_more_is_there() -> None:
 
 def test_what_other_tasks_have_waiting_leaves_a_task_a_small_fetch() -> None:
     load = SharedLoad(waiting_bytes=1_600)
-    others, stages = (SinkStages(StageLimits(max_records=100, max_bytes=1_600), load) for _ in range(2))
+    others, stages = (SinkStages(BatchLimits(max_records=100, max_bytes=1_600), load) for _ in range(2))
     assert stages.room_bytes() == 1_600
 
     others.add_fetched(chunk(1, 1_550))
@@ -137,7 +138,7 @@ def test_what_other_tasks_have_waiting_leaves_a_task_a_small_fetch() -> None:
 @pytest.mark.parametrize("how", ["be_quiet", "close"])
 def test_a_task_that_ends_leaves_its_room_to_others(how: str) -> None:
     load = SharedLoad(waiting_bytes=1_600)
-    stages = SinkStages(StageLimits(max_bytes=1_600), load)
+    stages = SinkStages(BatchLimits(max_bytes=1_600), load)
     stages.add_fetched(chunk(1, 1_550))
 
     getattr(stages, how)()

@@ -11,9 +11,9 @@ from penstock.errors import ConnectException, KafkaRetriableException, Retriable
 from penstock.pipeline.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
-from penstock.worker import sink_put
+from penstock.worker import sink_put, sink_stages
 from penstock.worker.errant_records import DeliveredMessages
-from penstock.worker.sink_stages import StageLimits
+from penstock.worker.task_spec import BatchLimits
 from penstock.worker.tolerance import ErrorPolicy
 
 
@@ -78,7 +78,7 @@ def once(error: Exception) -> Callable[..., None]:
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task without records is called more often than once a second."""
-    monkeypatch.setattr(sink_put, "IDLE_ROUND_MS", 200)
+    monkeypatch.setattr(sink_put, "IDLE_ROUND_S", 0.2)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ class TestLife:
         sink.stop()
         names = [name for name in sink.task.diary.names if name != "empty put"]
         assert names == ["start", "open", "put", "pre_commit", "close", "stop"]
-        assert sink.task.threads == {"task-thread-sink-0"}
+        assert sink.task.threads == {"task-sink-0"}
         assert sink.consumer.sync_commits == [{T0: 2}]
         assert sink.consumer.closed
         assert sink.states == ["RUNNING", "UNASSIGNED"]
@@ -180,8 +180,11 @@ class TestDelivery:
         sink.stop()
         assert sink.consumer.sync_commits == [{T0: 3}]
 
-    def test_batches_are_fetched_and_converted_while_put_works(self, run: Sinks) -> None:
-        sink = run(Sink(limits=StageLimits(max_records=2, converted_batches=1))).start({T0: 0})
+    def test_batches_are_fetched_and_converted_while_put_works(
+        self, run: Sinks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sink_stages, "CONVERTED_BATCHES", 1)
+        sink = run(Sink(limits=BatchLimits(max_records=2))).start({T0: 0})
         inside, go_on = threading.Event(), threading.Event()
 
         def block(_: object) -> None:
@@ -254,7 +257,7 @@ class TestDelivery:
         sink = run(Sink(task=FrameTask(), pipeline=FakePipeline(frames=True))).start({T0: 0})
         sink.task.hooks["put"] = once(RetriableException("busy"))
         sink.task.hooks["open"] = lambda _: sink.task.context.timeout(1)
-        sink.runner._progress._next_ms = 0  # the default back-off is up to the next commit
+        sink.runner.commits._next_s = 0  # the default back-off is up to the next commit
         sink.consumer.add(T0, "a", "drop", "b")
         sink.wait_values("a", "b", "a", "b")
         sink.stop()
@@ -353,7 +356,7 @@ class TestTwoBatchesAtOnce:
         pipeline = Gated("a")
         # The first is done only when the second has been.
         pipeline.after["b"] = pipeline.gates["a"].set
-        sink = run(Sink(pipeline=pipeline, limits=StageLimits(max_records=1)))
+        sink = run(Sink(pipeline=pipeline, limits=BatchLimits(max_records=1)))
         sink.consumer.add(T0, "a", "b", "c", "d")
         sink.start({T0: 0})
         sink.wait_values("a", "b", "c", "d")
@@ -366,7 +369,7 @@ class TestTwoBatchesAtOnce:
         pipeline = Gated("flaky", flaky=1)
         pipeline.after["b"] = pipeline.gates["flaky"].set
         policy = ErrorPolicy(retry_timeout_ms=-1, retry_delay_max_ms=2)
-        sink = run(Sink(pipeline=pipeline, limits=StageLimits(max_records=1), policy=policy))
+        sink = run(Sink(pipeline=pipeline, limits=BatchLimits(max_records=1), policy=policy))
         sink.consumer.add(T0, "flaky", "b", "c")
         sink.start({T0: 0})
         sink.wait_values("flaky", "b", "c")
@@ -376,7 +379,7 @@ class TestTwoBatchesAtOnce:
         error = ConnectException("no Spark session")
         pipeline.errors["b"] = error
         pipeline.after["b"] = pipeline.gates["a"].set
-        sink = run(Sink(pipeline=pipeline, limits=StageLimits(max_records=1)))
+        sink = run(Sink(pipeline=pipeline, limits=BatchLimits(max_records=1)))
         sink.consumer.add(T0, "a", "b", "c")
         sink.start({T0: 0})
         sink.wait_state("FAILED")
@@ -386,7 +389,7 @@ class TestTwoBatchesAtOnce:
 
     def test_frames_are_made_again_without_a_partition_that_went_meanwhile(self, run: Sinks) -> None:
         pipeline = Gated("a", frames=True)
-        sink = run(Sink(task=FrameTask(), pipeline=pipeline, limits=StageLimits(max_records=2)))
+        sink = run(Sink(task=FrameTask(), pipeline=pipeline, limits=BatchLimits(max_records=2)))
         sink.consumer.add(T0, "a", "b")
         sink.consumer.add(T1, "A", "B")
         sink.start()
@@ -792,7 +795,7 @@ class TestRebalances:
 
 class TestRewindAndPause:
     def test_a_rewind_brings_records_again_and_discards_what_is_on_its_way(self, run: Sinks) -> None:
-        sink = run(Sink(limits=StageLimits(max_records=1)))
+        sink = run(Sink(limits=BatchLimits(max_records=1)))
 
         def put(records: list[SinkRecord]) -> None:
             if records[0].value == "b" and sink.values.count("b") == 1:
@@ -814,7 +817,7 @@ class TestRewindAndPause:
 
     @pytest.mark.usefixtures("short_rounds")
     def test_records_of_a_partition_the_task_paused_come_after_resume_and_in_order(self, run: Sinks) -> None:
-        sink = run(Sink(limits=StageLimits(max_records=1)))
+        sink = run(Sink(limits=BatchLimits(max_records=1)))
 
         def put(records: list[SinkRecord]) -> None:
             if records[0].value == "a":
@@ -880,7 +883,7 @@ class TestRewindAndPause:
 
 
 def test_offsets_of_the_last_pre_commit_are_those_delivered(run: Sinks) -> None:
-    sink = run(Sink(commit_interval_ms=20)).start({T0: 0})
+    sink = run(Sink(commit_interval_s=0.02)).start({T0: 0})
     sink.consumer.add(T0, "a", "b")
     sink.wait_values("a", "b")
     sink.task.diary.wait_for_entry("pre_commit", 3)

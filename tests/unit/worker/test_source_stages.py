@@ -18,8 +18,9 @@ from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_
 from penstock.worker.offset_commit import OffsetCommitter
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import rows_to_send, with_rows_replaced
-from penstock.worker.source_stages import Batch, Batcher, BatchLimits, Handover, estimated_bytes
+from penstock.worker.source_stages import Batch, Batcher, Handover, estimated_bytes
 from penstock.worker.submitted import Submission
+from penstock.worker.task_spec import BatchLimits
 from penstock.worker.topic_creation import NewTopic, plan_of
 
 

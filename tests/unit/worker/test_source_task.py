@@ -44,10 +44,10 @@ from penstock.worker.commit_hooks import CommitHooks, wants_metadata
 from penstock.worker.committer import Committer
 from penstock.worker.error_report import ErrorCounts, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.source_services import SourceTaskServices, SourceTaskSettings
-from penstock.worker.source_stages import BatchLimits
+from penstock.worker.source_services import SourceServices
 from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.task_session import TaskSession
+from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import NewTopic, TopicCreator
 from penstock.worker.transaction_commit import TransactionCommitter
@@ -98,38 +98,38 @@ class Rig:
         self.state_changed = threading.Condition()
         self.probes: list[str] = []
         self.closed: list[str] = []
-        given_up = threading.Event()
-        self.services = SourceTaskServices(
-            pipeline=self.pipeline,
-            producer=self.producer,
-            errors=ErrorHandler(
+        self.services = TaskServices(
+            self.on_state,
+            TaskSession("c-0", self.sessions),
+            ErrorHandler(
                 ErrorPolicy(tolerance_all=self.tolerance_all, retry_timeout_ms=self.retry_timeout_ms),
                 [self.reports],
                 counts=ErrorCounts(),
                 clock=lambda: 0,
                 random=random.Random(1).random,
-                cancelled=given_up,
             ),
+            metrics=self.metrics,
+            close=lambda: self.closed.append("transforms"),
+            probe=self.probes.append,
+        )
+        self.source = SourceServices(
+            pipeline=self.pipeline,
+            producer=self.producer,
             topics=self.topics or TopicCreator("c-0", None, None),
             offset_reader=OffsetReader(self.store, "c"),
             committer=self.committer(),
             requests=TransactionRequests("c-0") if self.boundary is TransactionBoundary.CONNECTOR else None,
-            read_configs=lambda: {"secret": "new"},
-            session=TaskSession("c-0", self.sessions),
-            closers=(lambda: self.closed.append("transforms"), lambda: self.closed.append("reporters")),
-            metrics=self.metrics,
-            given_up=given_up,
-            probe=self.probes.append,
         )
-        self.runner = SourceTaskRunner(
+        self.spec = TaskSpec(
             ConnectorTaskId("c", 0),
             self.task,
             {"file": "f"},
-            SourceTaskSettings(self.limits, self.timeout_s),
-            self.services,
-            self.on_state,
+            lambda: {"secret": "new"},
+            self.limits,
+            offset_flush_timeout_s=self.timeout_s,
             paused=self.paused,
         )
+        self.runner = SourceTaskRunner(self.spec, self.services, self.source)
 
     def committer(self) -> Committer:
         if self.boundary is None:
@@ -198,7 +198,7 @@ def test_records_are_delivered_committed_and_the_task_is_stopped_last(rigs: list
     assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
     assert rig.task.calls == ["start", "stop"]
     assert rig.producer.closed
-    assert rig.closed == ["transforms", "reporters"]
+    assert rig.closed == ["transforms"]
 
 
 def test_the_context_tells_newest_configs_offsets_and_stopping(rigs: list[Rig]) -> None:
@@ -1001,4 +1001,4 @@ def test_a_stop_before_the_start_ends_the_task_when_it_is_started(rigs: list[Rig
     assert rig.runner.join(WAIT_S)
     assert rig.state_names() == ["UNASSIGNED"]
     assert rig.task.calls == []
-    assert rig.closed == ["transforms", "reporters"]
+    assert rig.closed == ["transforms"]

@@ -21,7 +21,7 @@ from penstock.worker.transaction_parts import TransactionSizes
 def test_a_sink_task_says_what_it_read_put_and_skipped_until_it_is_stopped() -> None:
     metrics, task = Metrics(), ConnectorTaskId("sink", 0)
     sink = Sink(policy=ErrorPolicy(tolerance_all=True))
-    publish_sink(metrics, task, sink.runner)
+    publish_sink(metrics, sink.runner)
     metrics.counter("of_another_task_total", connector="sink", task="1").add(1)
     sink.start({T0: 0})
     try:
@@ -50,7 +50,7 @@ def lags(metrics: Metrics) -> dict[str, float]:
 def test_the_lag_of_a_sink_task_is_what_put_has_not_taken_of_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_threads, "_ENDS_S", 0.0)
     metrics, sink = Metrics(), Sink()
-    publish_sink(metrics, ConnectorTaskId("sink", 0), sink.runner)
+    publish_sink(metrics, sink.runner)
     assert lags(metrics) == {}
     inside, go_on = threading.Event(), threading.Event()
 

@@ -32,13 +32,16 @@ def ours(path: str, function: str) -> Frame:
 USERS = Frame("/somewhere/my_source.py", 42, "poll")
 LIBRARY = Frame(threading.__file__, 9, "wait")
 POLLING = [LIBRARY, ours("worker/source_task.py", "_poll")]
-IN_SESSION = [ours("worker/source_task.py", "_run_pipeline"), ours("pipeline/session.py", "_await"), LIBRARY]
+IN_SESSION = [ours("worker/source_task.py", "_convert"), ours("pipeline/session.py", "_await"), LIBRARY]
 
 
-def reason(state: State = State.RUNNING, spark_up: bool = True, **threads: list[Frame]) -> str:
+NO_HINTS, SINK = Hints(), Hints(assigned=1)
+
+
+def reason(state: State = State.RUNNING, spark_up: bool = True, hints: Hints = NO_HINTS, **threads: list[Frame]) -> str:
     """Why the task does not go on; threads by the first part of their names."""
-    named = {f"{name.replace('_', '-')}-a-0": frames for name, frames in threads.items()}
-    found = task_waiting("a-0", state, named, spark_up=spark_up)
+    named = {f"{name}-a-0": frames for name, frames in threads.items()}
+    found = task_waiting("a-0", state, named, spark_up=spark_up, hints=hints)
     assert found.reason in REASONS
     return found.reason
 
@@ -60,7 +63,7 @@ def test_a_users_method_is_named_with_its_stack() -> None:
         "stack": ["my_source.py:42 in poll", "threading.py:9 in wait"],
     }
     # A paused task whose poll does not come back is in its user's code, too.
-    assert reason(State.PAUSED, task_thread=[*POLLING, USERS]) == "user_code"
+    assert reason(State.PAUSED, hints=SINK, task=[*POLLING, USERS]) == "user_code"
 
 
 def test_built_in_connectors_are_users_of_the_worker() -> None:
@@ -68,24 +71,24 @@ def test_built_in_connectors_are_users_of_the_worker() -> None:
 
 
 def test_a_batch_waits_for_the_session_or_for_spark() -> None:
-    assert reason(task=POLLING, pipeline=IN_SESSION, spark_up=False) == "spark_starting"
-    assert reason(task=POLLING, pipeline=IN_SESSION) == "spark"
+    assert reason(task=POLLING, convert=IN_SESSION, spark_up=False) == "spark_starting"
+    assert reason(task=POLLING, convert=IN_SESSION) == "spark"
     on_another_thread = [
-        ours("worker/source_task.py", "_run_pipeline"),
+        ours("worker/source_task.py", "_convert"),
         ours("worker/lookahead.py", "_of"),
         LIBRARY,
     ]
-    assert reason(task=POLLING, pipeline=on_another_thread, spark_up=False) == "spark_starting"
-    assert reason(task=POLLING, pipeline=on_another_thread) == "spark"
-    assert reason(task_thread=POLLING, convert=IN_SESSION, spark_up=False) == "spark_starting"
+    assert reason(task=POLLING, convert=on_another_thread, spark_up=False) == "spark_starting"
+    assert reason(task=POLLING, convert=on_another_thread) == "spark"
+    assert reason(hints=SINK, task=POLLING, convert=IN_SESSION, spark_up=False) == "spark_starting"
 
 
 def test_a_task_that_asks_for_the_session_waits_for_it() -> None:
     asking = [*POLLING, USERS, *IN_SESSION[1:]]
     assert reason(task=asking, spark_up=False) == "spark_starting"
-    assert reason(task_thread=asking, spark_up=False) == "spark_starting"
+    assert reason(hints=SINK, task=asking, spark_up=False) == "spark_starting"
     kept = [ours("worker/sink_put.py", "_await_session"), ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]
-    assert reason(task_thread=kept, spark_up=False) == "spark_starting"
+    assert reason(hints=SINK, task=kept, spark_up=False) == "spark_starting"
 
 
 def test_records_under_way_wait_for_the_broker() -> None:
@@ -94,7 +97,7 @@ def test_records_under_way_wait_for_the_broker() -> None:
 
 
 def test_records_that_are_tried_again_say_so_and_when() -> None:
-    assert reason(task_thread=POLLING, convert=[ours("worker/tolerance.py", "retry"), LIBRARY]) == "record_retry"
+    assert reason(hints=SINK, task=POLLING, convert=[ours("worker/tolerance.py", "retry"), LIBRARY]) == "record_retry"
     found = task_waiting("a-0", State.RUNNING, {"task-a-0": POLLING}, spark_up=True, retry_at_ms=1_000)
     assert found.reason == "sink_retry"
     assert found.text == "put() asked for the same records again. That is done at 1970-01-01T00:00:01.000+00:00."
@@ -102,10 +105,10 @@ def test_records_that_are_tried_again_say_so_and_when() -> None:
 
 def test_records_that_need_the_schema_registry_say_so_also_between_two_tries() -> None:
     asking = [ours("converters/registry/client.py", "_ask"), LIBRARY]
-    assert reason(task=POLLING, pipeline=asking) == "schema_registry"
-    assert reason(task_thread=POLLING, convert=asking) == "schema_registry"
+    assert reason(task=POLLING, convert=asking) == "schema_registry"
+    assert reason(hints=SINK, task=POLLING, convert=asking) == "schema_registry"
     between = [ours("worker/tolerance.py", "_wait_for_registry"), ours("worker/tolerance.py", "_wait_for_retry")]
-    assert reason(task_thread=POLLING, convert=between) == "schema_registry"
+    assert reason(hints=SINK, task=POLLING, convert=between) == "schema_registry"
 
 
 def test_a_converter_whose_registry_is_slow_or_down_waits_for_it() -> None:
@@ -127,7 +130,7 @@ def test_a_converter_whose_registry_is_slow_or_down_waits_for_it() -> None:
         converter.configure({"schema.registry.url": registry.url}, False)
         threads = [
             threading.Thread(target=_quietly, args=(converter.to_connect_data, "t", b"\0\0\0\0\1"), name="convert-x-0"),
-            threading.Thread(target=handler.retry, args=({0: failed}, lambda again: {0: failed}), name="pipeline-y-0"),
+            threading.Thread(target=handler.retry, args=({0: failed}, lambda again: {0: failed}), name="convert-y-0"),
         ]
         for one in threads:
             one.start()
@@ -166,7 +169,7 @@ def test_a_task_without_work_has_no_data() -> None:
 
 
 def test_a_sink_without_records_waits_for_the_broker_when_kafka_does_not_answer() -> None:
-    threads = {"task-thread-a-0": [ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]}
+    threads = {"task-a-0": [ours("worker/sink_stages.py", "wait_in_task"), LIBRARY]}
     found = [task_waiting("a-0", State.RUNNING, threads, spark_up=True, kafka_up=up).reason for up in (True, False)]
     assert found == ["no_data", "broker"]
     assert reason() == "not_started"

@@ -17,11 +17,10 @@ from penstock.errors import ConnectException
 from penstock.kafka.client_settings import producer_settings
 from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
-from penstock.model import ConnectorTaskId, State
+from penstock.model import State
 from penstock.pipeline.session import SparkRuntime
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
-from penstock.worker.source_services import SourceTaskSettings
 from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.waiting import Hints, Waiting, stacks, task_waiting
 
@@ -53,15 +52,7 @@ def run() -> Iterator[Run]:
 
     def started(poll: Callable[[], list[SourceRecord] | None], **services: Any) -> Rig:
         rig = Rig(task=Polled(poll), retry_timeout_ms=600_000)
-        runner = SourceTaskRunner(
-            ConnectorTaskId("c", 0),
-            rig.task,
-            {},
-            SourceTaskSettings(rig.limits, rig.timeout_s),
-            replace(rig.services, **services),
-            rig.on_state,
-            paused=False,
-        )
+        runner = SourceTaskRunner(rig.spec, rig.services, replace(rig.source, **services))
         made.append((rig, runner))
         runner.start()
         return rig

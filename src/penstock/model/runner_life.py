@@ -1,0 +1,354 @@
+"""The life of one runner of a task, source or sink, as a pure function.
+
+``step(life, event) -> (life, effects)``: no thread, clock or I/O. The runner (``penstock.worker.task_engine``) holds a
+``RunnerLife`` under its lock, feeds events from whatever thread they come, and performs the effects in order on that
+thread. What the worker makes of the states that are reported is ``task_life``.
+
+    NEW --> (HELD) --> PREPARING --> STARTING --> BETWEEN <--> WORKING, RESTING --> DRAINING --> CLOSING --> ENDED
+
+The whole table is in ``docs/task-life.md``; a test compares it with this function.
+
+Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.model.states import State
+
+
+class Phase(Enum):
+    """Where the task's thread is; each value says what is true in it."""
+
+    NEW = "NEW"
+    """Made. Nothing of the user's task was called, and `stop` will not be."""
+    HELD = "HELD"
+    """It rests before it was initialized, because its connector is paused."""
+    PREPARING = "PREPARING"
+    """What `initialize` needs is made ready: a transactional id, a dead letter queue."""
+    STARTING = "STARTING"
+    """`initialize` and `start` are called. From here on `stop` will be, once."""
+    BETWEEN = "BETWEEN"
+    """Started. The worker's own code runs between two calls of the task."""
+    WORKING = "WORKING"
+    """`poll`, or a round of a sink, is under way."""
+    RESTING = "RESTING"
+    """Started, and paused."""
+    DRAINING = "DRAINING"
+    """The loop has ended. What is under way is finished or given up, then comes the last commit."""
+    CLOSING = "CLOSING"
+    """The task's `stop` was called, if it is due; what the task used is let go."""
+    ENDED = "ENDED"
+    """The end was reported, unless the task was cancelled."""
+
+
+class Ending(Enum):
+    """What ends the task."""
+
+    NO = "NO"
+    """Nothing does."""
+    STOP = "STOP"
+    """The worker asked for it. Errors are logged and not reported."""
+    FAILURE = "FAILURE"
+    """An error did, before anybody asked."""
+    CANCEL = "CANCEL"
+    """It was abandoned. It reports and commits nothing more. Invariant 4."""
+
+
+class StopCall(Enum):
+    """How far the one call of the task's `stop` is."""
+
+    NONE = "NONE"
+    UNDER_WAY = "UNDER_WAY"
+    RETURNED = "RETURNED"
+
+
+class RunnerLife(NamedTuple):
+    """The state.
+
+    Attributes:
+        phase: Where the task's thread is.
+        paused: Whether the task is to rest.
+        ending: What ends it.
+        stop: How far its `stop` is.
+        failure: The first error, whether it counts or not.
+    """
+
+    phase: Phase = Phase.NEW
+    paused: bool = False
+    ending: Ending = Ending.NO
+    stop: StopCall = StopCall.NONE
+    failure: BaseException | None = None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no further call of the task's loop is to begin."""
+        return self.ending is not Ending.NO
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the task was abandoned."""
+        return self.ending is Ending.CANCEL
+
+
+# ------------------------------------------------------------------ events
+@dataclass(frozen=True)
+class Proceed:
+    """The task's thread comes to a point where it may rest or end, and asks for its next phase."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """The task's `start` has returned, and its stages run."""
+
+
+@dataclass(frozen=True)
+class PollReturned:
+    """`poll` has returned or raised; what comes of that is told by another event."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What the task's thread was doing has raised."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Drained:
+    """Nothing is under way any more, and the last commit was made."""
+
+
+@dataclass(frozen=True)
+class StopReturned:
+    """The task's `stop` has returned or raised."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """All that the task used was let go."""
+
+
+@dataclass(frozen=True)
+class PauseAsked:
+    """The task is to rest."""
+
+
+@dataclass(frozen=True)
+class ResumeAsked:
+    """The task is to go on."""
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """The task is to end."""
+
+
+@dataclass(frozen=True)
+class CancelAsked:
+    """The task is abandoned."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A stage, or something that the task needs, has failed."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class PollOverdue:
+    """`poll` was told to return some time ago. `stop` is called beside it where it is still under way."""
+
+
+RunnerEvent = (
+    Proceed
+    | Started
+    | PollReturned
+    | Raised
+    | Drained
+    | StopReturned
+    | Closed
+    | PauseAsked
+    | ResumeAsked
+    | StopAsked
+    | CancelAsked
+    | Failed
+    | PollOverdue
+)
+
+
+# ------------------------------------------------------------------ effects
+@dataclass(frozen=True)
+class Report:
+    """Tell the worker a state; FAILED comes with its error, after which the task may be made anew."""
+
+    state: State
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """End the waits of the task's thread and of its stages that do no good any more."""
+
+
+@dataclass(frozen=True)
+class CallWakeup:
+    """Call the task's `wakeup` from another thread, and feed `PollOverdue` some time later."""
+
+
+@dataclass(frozen=True)
+class CallStop:
+    """Call the task's `stop`, on this thread."""
+
+
+@dataclass(frozen=True)
+class AwaitStop:
+    """Wait for the call of `stop` that is under way on another thread."""
+
+
+@dataclass(frozen=True)
+class BeginRest:
+    """Everything up to here is to be committed, before the task rests."""
+
+
+@dataclass(frozen=True)
+class LogFailure:
+    """Write an error to the log.
+
+    Attributes:
+        error: The error.
+        asked: What was asked of the task before.
+    """
+
+    error: BaseException
+    asked: Ending
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """See to it that nothing more is committed, and give up what is under way. Invariant 4."""
+
+
+RunnerEffect = Report | Interrupt | CallWakeup | CallStop | AwaitStop | BeginRest | LogFailure | Abandon
+_Step = tuple[RunnerLife, Sequence[RunnerEffect]]
+
+_NOTHING: Sequence[RunnerEffect] = ()
+_IN_LOOP = frozenset({Phase.BETWEEN, Phase.WORKING, Phase.RESTING})
+#: Where the task may be in a call that `wakeup` ends.
+_WAKES = _IN_LOOP | {Phase.STARTING}
+_BEFORE = frozenset({Phase.NEW, Phase.HELD, Phase.PREPARING})
+
+
+def step(life: RunnerLife, event: RunnerEvent) -> _Step:
+    """One transition.
+
+    Raises:
+        ValueError: the pair of phase and event cannot happen.
+    """
+    phase = life.phase
+    match event:
+        case Proceed():
+            return _proceed(life)
+        case PollReturned() if phase is Phase.WORKING:
+            return life._replace(phase=Phase.BETWEEN), _NOTHING
+        case Started() if phase is Phase.STARTING:
+            return life._replace(phase=Phase.BETWEEN), [] if life.is_ending else [Report(State.RUNNING)]
+        case Raised(error=error) if phase not in (Phase.CLOSING, Phase.ENDED):
+            return _raised(life, error)
+        case Drained() if phase is Phase.DRAINING:
+            return _closing(life)
+        case StopReturned() if life.stop is StopCall.UNDER_WAY:
+            return life._replace(stop=StopCall.RETURNED), _NOTHING
+        case Closed() if phase is Phase.CLOSING:
+            return life._replace(phase=Phase.ENDED), _last_words(life)
+        case PauseAsked() | ResumeAsked():
+            return life._replace(paused=isinstance(event, PauseAsked)), _NOTHING
+        case StopAsked() | CancelAsked() | Failed() if phase is Phase.ENDED:
+            return life, _NOTHING
+        case StopAsked():
+            return (life, _NOTHING) if life.is_ending else (life._replace(ending=Ending.STOP), _interrupted(life))
+        case CancelAsked():
+            if life.is_cancelled:
+                return life, _NOTHING
+            return life._replace(ending=Ending.CANCEL), [Abandon(), *_interrupted(life)]
+        case Failed(error=error):
+            noted, told = _noted(life, error)
+            return noted, [*told, *_interrupted(life)]
+        case PollOverdue():
+            if phase is Phase.WORKING and life.stop is StopCall.NONE:
+                return life._replace(stop=StopCall.UNDER_WAY), [CallStop()]
+            return life, _NOTHING
+    raise ValueError(f"no transition from {life} on {event!r}")
+
+
+def _proceed(life: RunnerLife) -> _Step:
+    phase = life.phase
+    if phase in _IN_LOOP:
+        if life.is_ending:
+            return life._replace(phase=Phase.DRAINING), _NOTHING
+        rests = phase is Phase.RESTING
+        if life.paused:
+            begins: list[RunnerEffect] = [] if rests else [BeginRest(), Report(State.PAUSED)]
+            return life._replace(phase=Phase.RESTING), begins
+        return life._replace(phase=Phase.WORKING), [Report(State.RUNNING)] if rests else _NOTHING
+    if phase not in _BEFORE:
+        raise ValueError(f"no transition from {life} on {Proceed()!r}")
+    if life.is_ending:
+        return life._replace(phase=Phase.CLOSING), _NOTHING
+    if phase is Phase.PREPARING:
+        return life._replace(phase=Phase.STARTING), _NOTHING
+    if life.paused:
+        return life._replace(phase=Phase.HELD), [Report(State.PAUSED)] if phase is Phase.NEW else _NOTHING
+    return life._replace(phase=Phase.PREPARING), _NOTHING
+
+
+def _raised(life: RunnerLife, error: BaseException) -> _Step:
+    """The task's thread leaves what it was in; no `wakeup` is needed for that."""
+    noted, told = _noted(life, error)
+    effects = [*told, *([] if life.is_ending else [Interrupt()])]
+    if life.phase in _BEFORE:
+        return noted._replace(phase=Phase.CLOSING), effects
+    if life.phase is Phase.STARTING:
+        # Nothing was delivered, and the task's `commit` may not be ready to be called.
+        closing, calls = _closing(noted)
+        return closing, [*effects, *calls]
+    return noted._replace(phase=Phase.DRAINING), effects
+
+
+def _closing(life: RunnerLife) -> _Step:
+    match life.stop:
+        case StopCall.NONE:
+            return life._replace(phase=Phase.CLOSING, stop=StopCall.UNDER_WAY), [CallStop()]
+        case StopCall.UNDER_WAY:
+            return life._replace(phase=Phase.CLOSING), [AwaitStop()]
+    return life._replace(phase=Phase.CLOSING), _NOTHING
+
+
+def _noted(life: RunnerLife, error: BaseException) -> _Step:
+    """The first error counts, unless the end was asked for before."""
+    if life.failure is not None:
+        return life, _NOTHING
+    ending = life.ending if life.is_ending else Ending.FAILURE
+    return life._replace(failure=error, ending=ending), [LogFailure(error, life.ending)]
+
+
+def _interrupted(life: RunnerLife) -> list[RunnerEffect]:
+    """What is to be done when the end comes, once."""
+    if life.is_ending:
+        return []
+    return [Interrupt(), CallWakeup()] if life.phase in _WAKES else [Interrupt()]
+
+
+def _last_words(life: RunnerLife) -> list[RunnerEffect]:
+    match life.ending:
+        case Ending.CANCEL:
+            # Invariant 4: nothing is reported any more.
+            return []
+        case Ending.FAILURE:
+            return [Report(State.FAILED, life.failure)]
+    return [Report(State.UNASSIGNED)]

@@ -1,0 +1,244 @@
+"""The life of a runner: what is called, in which order, and what is reported."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from penstock.model import State
+from penstock.model.runner_life import (
+    Abandon,
+    AwaitStop,
+    BeginRest,
+    CallStop,
+    CallWakeup,
+    CancelAsked,
+    Closed,
+    Drained,
+    Ending,
+    Failed,
+    Interrupt,
+    LogFailure,
+    PauseAsked,
+    Phase,
+    PollOverdue,
+    PollReturned,
+    Proceed,
+    Raised,
+    Report,
+    ResumeAsked,
+    RunnerEffect,
+    RunnerEvent,
+    RunnerLife,
+    Started,
+    StopAsked,
+    StopCall,
+    StopReturned,
+    step,
+)
+
+ERROR = ValueError("broken")
+LATER = ValueError("later")
+MADE = RunnerLife()
+RUNNING = [Proceed(), Proceed(), Started(), Proceed()]
+
+
+def run(*events: RunnerEvent, life: RunnerLife = MADE) -> tuple[RunnerLife, list[RunnerEffect]]:
+    """The life after these events, and all that was to be done."""
+    done: list[RunnerEffect] = []
+    for event in events:
+        life, effects = step(life, event)
+        done += effects
+    return life, done
+
+
+def test_a_task_that_runs_and_ends_as_asked() -> None:
+    life, done = run(*RUNNING, StopAsked(), PollReturned(), Proceed(), Drained(), StopReturned(), Closed())
+    assert life.phase is Phase.ENDED
+    assert done == [Report(State.RUNNING), Interrupt(), CallWakeup(), CallStop(), Report(State.UNASSIGNED)]
+
+
+def test_a_task_of_a_paused_connector_is_not_started_before_it_is_resumed() -> None:
+    life, done = run(Proceed(), Proceed(), life=RunnerLife(paused=True))
+    assert (life.phase, done) == (Phase.HELD, [Report(State.PAUSED)])
+    assert run(ResumeAsked(), Proceed(), life=life)[0].phase is Phase.PREPARING
+    life, done = run(StopAsked(), Proceed(), Closed(), life=life)
+    assert (life.phase, done) == (Phase.ENDED, [Interrupt(), Report(State.UNASSIGNED)])
+
+
+def test_a_task_that_is_asked_to_stop_while_it_is_prepared_is_not_initialized() -> None:
+    life, done = run(Proceed(), StopAsked(), Proceed())
+    assert (life.phase, done) == (Phase.CLOSING, [Interrupt()])
+
+
+def test_a_task_rests_and_goes_on_and_says_so() -> None:
+    life, done = run(*RUNNING, PauseAsked(), PollReturned(), Proceed(), Proceed(), ResumeAsked(), Proceed())
+    assert life.phase is Phase.WORKING
+    assert done == [Report(State.RUNNING), BeginRest(), Report(State.PAUSED), Report(State.RUNNING)]
+
+
+def test_an_error_of_start_is_followed_by_stop_and_by_no_last_commit() -> None:
+    life, done = run(Proceed(), Proceed(), Raised(ERROR), StopReturned(), Closed())
+    assert life.phase is Phase.ENDED
+    assert done == [LogFailure(ERROR, Ending.NO), Interrupt(), CallStop(), Report(State.FAILED, ERROR)]
+
+
+def test_an_error_of_poll_needs_no_wakeup_and_is_followed_by_a_last_commit() -> None:
+    life, done = run(*RUNNING, PollReturned(), Raised(ERROR))
+    assert life.phase is Phase.DRAINING
+    assert done[1:] == [LogFailure(ERROR, Ending.NO), Interrupt()]
+
+
+def test_a_failed_stage_ends_the_poll_and_the_first_error_is_reported() -> None:
+    _, done = run(*RUNNING, Failed(ERROR), Failed(LATER), StopAsked(), PollReturned(), Proceed(), Drained())
+    assert done[1:] == [LogFailure(ERROR, Ending.NO), Interrupt(), CallWakeup(), CallStop()]
+    life, _ = run(*RUNNING, Failed(ERROR), StopAsked(), PollReturned(), Proceed(), Drained(), StopReturned())
+    assert step(life, Closed())[1] == [Report(State.FAILED, ERROR)]
+
+
+def test_an_error_after_stop_was_asked_is_logged_and_not_reported() -> None:
+    life, done = run(*RUNNING, StopAsked(), PollReturned(), Raised(ERROR), Drained(), StopReturned(), Closed())
+    assert done[3:] == [LogFailure(ERROR, Ending.STOP), CallStop(), Report(State.UNASSIGNED)]
+    assert life.failure is ERROR
+
+
+def test_a_poll_that_does_not_return_is_ended_by_stop_beside_it_and_not_stopped_again() -> None:
+    life, done = run(*RUNNING, StopAsked(), PollOverdue(), PollOverdue())
+    assert done[-1] == CallStop()
+    assert done.count(CallStop()) == 1
+    waiting, done = run(PollReturned(), Proceed(), Drained(), life=life)
+    assert (waiting.phase, done) == (Phase.CLOSING, [AwaitStop()])
+    returned, done = run(StopReturned(), PollReturned(), Proceed(), Drained(), life=life)
+    assert (returned.phase, done) == (Phase.CLOSING, [])
+
+
+def test_start_and_a_rest_are_not_taken_for_a_poll() -> None:
+    for events in ([Proceed(), Proceed()], [*RUNNING, PauseAsked(), PollReturned(), Proceed()]):
+        assert CallStop() not in run(*events, StopAsked(), PollOverdue())[1]
+
+
+def test_a_cancelled_task_reports_nothing_more() -> None:
+    life, done = run(*RUNNING, CancelAsked(), CancelAsked(), Failed(ERROR), PollReturned(), Proceed(), Drained())
+    assert done[1:] == [Abandon(), Interrupt(), CallWakeup(), LogFailure(ERROR, Ending.CANCEL), CallStop()]
+    assert run(StopReturned(), Closed(), life=life)[1] == []
+    assert run(*RUNNING, StopAsked(), CancelAsked())[1][3:] == [Abandon()]
+
+
+def test_what_comes_when_all_is_over_changes_nothing() -> None:
+    life, _ = run(Proceed(), StopAsked(), Proceed(), Closed())
+    assert run(StopAsked(), CancelAsked(), Failed(ERROR), PollOverdue(), life=life) == (life, [])
+
+
+@pytest.mark.parametrize("event", [Started(), PollReturned(), Drained(), StopReturned(), Closed()])
+def test_what_cannot_happen_is_refused(event: RunnerEvent) -> None:
+    with pytest.raises(ValueError, match="no transition"):
+        step(RunnerLife(), event)
+
+
+# ------------------------------------------------------------------ whatever happens
+ASKED: list[RunnerEvent] = [PauseAsked(), ResumeAsked(), StopAsked(), CancelAsked(), Failed(ERROR), PollOverdue()]
+
+
+def next_of_thread(life: RunnerLife, chance: random.Random) -> RunnerEvent | None:
+    """What the task's thread may say next; None while it waits."""
+    raises = chance.random() < 0.1
+    match life.phase:
+        case Phase.NEW | Phase.HELD | Phase.BETWEEN | Phase.RESTING:
+            return Proceed()
+        case Phase.PREPARING:
+            return Raised(LATER) if raises else Proceed()
+        case Phase.STARTING:
+            return Raised(LATER) if raises else Started()
+        case Phase.WORKING:
+            # A poll returns, a round of a sink comes to its end, or either has raised.
+            return Raised(LATER) if raises else chance.choice([PollReturned(), Proceed()])
+        case Phase.DRAINING:
+            return Raised(LATER) if raises else Drained()
+        case Phase.CLOSING:
+            return None if life.stop is StopCall.UNDER_WAY else Closed()
+    return None
+
+
+def check(before: RunnerLife, event: RunnerEvent, after: RunnerLife, done: list[RunnerEffect]) -> None:
+    """What holds after each step."""
+    assert done.count(CallStop()) <= 1
+    assert done.count(CallWakeup()) <= 1
+    assert done.count(Interrupt()) <= 1
+    assert sum(isinstance(effect, LogFailure) for effect in done) <= 1
+    assert (after.stop is StopCall.NONE) == (CallStop() not in done)
+    reports = [effect for effect in done if isinstance(effect, Report)]
+    assert sum(report.state is State.FAILED for report in reports) <= 1
+    last = [report for report in reports if report.state in (State.FAILED, State.UNASSIGNED)]
+    assert last == ([] if after.phase is not Phase.ENDED or after.is_cancelled else [reports[-1]])
+    if before.is_ending and not isinstance(event, Closed):
+        assert not any(isinstance(effect, Report) for effect in step(before, event)[1])
+
+
+def test_whatever_happens_stop_is_called_once_and_nothing_is_reported_behind_the_end() -> None:
+    for seed in range(300):
+        live(random.Random(seed))
+
+
+def live(chance: random.Random) -> None:
+    """One life of random events, up to its end."""
+    life, done, initialized = RunnerLife(paused=chance.random() < 0.3), list[RunnerEffect](), False
+    for turn in range(200):
+        events = list(ASKED) if turn < 150 else [StopAsked()]
+        if life.stop is StopCall.UNDER_WAY:
+            events += [StopReturned()] * 3
+        if (own := next_of_thread(life, chance)) is not None:
+            events += [own] * 12
+        event = chance.choice(events)
+        before = life
+        life, effects = step(life, event)
+        done += effects
+        initialized = initialized or life.phase is Phase.STARTING
+        check(before, event, life, done)
+        assert initialized or CallStop() not in done
+    assert life.phase is Phase.ENDED
+    assert initialized == (CallStop() in done)
+
+
+# ------------------------------------------------------------------ the table in the docs
+CASES: list[tuple[str, RunnerLife]] = [
+    ("-", RunnerLife()),
+    ("a pause", RunnerLife(paused=True)),
+    ("the end", RunnerLife(ending=Ending.STOP)),
+]
+EVENTS: list[RunnerEvent] = [Proceed(), Started(), PollReturned(), Raised(ERROR), Drained(), Closed(), *ASKED[2:]]
+ENDINGS = (Phase.DRAINING, Phase.CLOSING, Phase.ENDED)
+
+
+def shown(effect: RunnerEffect) -> str:
+    return f"Report({effect.state.value})" if isinstance(effect, Report) else type(effect).__name__
+
+
+def table() -> str:
+    """What ``step`` does. Left out is what changes nothing, and what is the same whatever was asked before."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for event, phase in product(EVENTS, Phase):
+        seen = set()
+        for asked, base in CASES[2 if phase in ENDINGS else 0 :]:
+            stop = StopCall.RETURNED if phase is Phase.CLOSING else StopCall.NONE
+            life = base._replace(phase=phase, stop=stop)
+            try:
+                after, effects = step(life, event)
+            except ValueError:
+                continue
+            target = "the same" if after.phase is phase else after.phase.value
+            done = ", ".join(map(shown, effects)) or "-"
+            if (effects or after != life) and (target, done) not in seen:
+                seen.add((target, done))
+                rows.setdefault((type(event).__name__, asked, target, done), []).append(phase.value)
+    lines = ["| event | in | asked before | next phase | effects |", "| --- | --- | --- | --- | --- |"]
+    for (name, asked, target, done), phases in rows.items():
+        lines.append(f"| {name} | {', '.join(phases)} | {asked} | {target} | {done} |")
+    return "\n".join(lines)
+
+
+def test_the_table_in_the_docs_is_what_step_does() -> None:
+    page = Path(__file__).parents[3] / "docs" / "task-life.md"
+    assert table() in page.read_text(), f"docs/task-life.md should have this table:\n\n{table()}"
