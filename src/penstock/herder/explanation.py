@@ -24,7 +24,7 @@ from penstock.traces import root_cause
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.override_checks import clients_of, is_client_secret
 from penstock.validation.secrets import masked
-from penstock.worker.waiting import Hints, Waiting, because, connector_waiting, stacks, task_waiting
+from penstock.worker.waiting import Hints, Waiting, because, connector_waiting, places, task_waiting
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,6 @@ def explain_waiting(
     *,
     spark_up: bool,
     around: Surroundings,
-    retry_at_ms: Callable[[ConnectorTaskId], int | None],
     round_began: Callable[[ConnectorTaskId], float | None],
     hints: Callable[[ConnectorTaskId], Hints],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
@@ -241,12 +240,11 @@ def explain_waiting(
         busy_with: What is being done to it.
         spark_up: Whether there is a Spark session.
         around: What was found around the connector.
-        retry_at_ms: When a task puts records again.
         round_began: When a task's loop last went on.
         hints: What a task knows itself.
     """
     restart = f"penstock connectors restart {shlex.quote(view.name)}"
-    threads = stacks()
+    threads = places()
     state = None if view.status is None else view.status.state
     waits = connector_waiting(view.name, state, threads)
     if not view.tasks:
@@ -266,7 +264,6 @@ def explain_waiting(
                         threads,
                         spark_up=spark_up,
                         kafka_up=not around.kafka,
-                        retry_at_ms=retry_at_ms(task.id),
                         hints=hints(task.id),
                         since=_time_of_day(round_began(task.id)),
                     )

@@ -46,7 +46,7 @@ from penstock.kafka.protocol_errors import ErrorKind, error_of
 from penstock.kafka.record_batches import EncodedBatch, encode, joined
 from penstock.kafka.sender import Sender
 from penstock.pipeline.batches import ProduceBatch
-from penstock.telemetry import log_context
+from penstock.telemetry import log_context, waiting_for
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class ColumnProducer(Deliveries[Chunk]):
     def _admit(self, chunk: Chunk, deadline: float) -> bool:
         """Wait for room, then count the chunk as under way; False when nothing more is to be sent."""
         limit = min(self._settings.buffer, MOST_UNDER_WAY_BYTES)
-        with self._state:
+        with self._state, waiting_for("broker"):
             room = self._state.wait_for(
                 lambda: self._aborted or self._is_halted() or not self._open or self._bytes + chunk.nbytes <= limit,
                 self._left(deadline),
@@ -252,15 +252,16 @@ class ColumnProducer(Deliveries[Chunk]):
                 return known
             view.want(topic, self._clock())
             self._sender.wake()
-            self._state.wait_for(
-                lambda: (
-                    self._aborted
-                    or view.partitions(topic) is not None
-                    or view.fault(topic) is not None
-                    or self._sender.failure is not None
-                ),
-                self._left(min(expired_at, deadline)),
-            )
+            with waiting_for("broker"):
+                self._state.wait_for(
+                    lambda: (
+                        self._aborted
+                        or view.partitions(topic) is not None
+                        or view.fault(topic) is not None
+                        or self._sender.failure is not None
+                    ),
+                    self._left(min(expired_at, deadline)),
+                )
             self._check_open()
             known, fault = view.partitions(topic), view.fault(topic)
         if known is not None:

@@ -25,6 +25,7 @@ from penstock.pipeline.driver_jvm import DriverJvm, JavaMissingException, Sessio
 from penstock.pipeline.heartbeat import Silence
 from penstock.pipeline.remote_session import RemoteSession
 from penstock.pipeline.scarcity import Shortage, lacks_descriptor
+from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,6 +199,7 @@ class SparkRuntime:
                 return None
             raise _cannot_start(self._failure)
 
+    @waiting_for("spark")
     def run(self, job: Callable[[SparkSession], T]) -> T:
         """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
 
@@ -231,6 +233,7 @@ class SparkRuntime:
                         "raise spark.driver.memory or lower batch.max.bytes"
                     ) from error
 
+    @waiting_for("spark")
     def run_on(self, session: SparkSession, job: Callable[[], T]) -> T:
         """Runs a job over what somebody has made on a session: on another one it cannot run.
 

@@ -7,7 +7,8 @@ Start from:
   would repeat themselves.
 - ``Metrics``, ``Counter``, ``Gauge``, ``Family`` (``metrics``): the registry of one worker; ``metrics_text``
   (``exposition``): as text for Prometheus.
-- ``BusyTimes`` (``busy``): which stage of a task was at work how long.
+- ``BusyTimes`` (``busy``): which stage of a task was at work how long. ``waiting_for`` (``waits``): what a thread
+  waits for, said where it waits.
 
 Which metrics there are is said where things are counted: ``penstock.worker.task_metrics`` for tasks,
 ``penstock.herder.cluster.group_metrics`` for the group. Metrics of plugins are in ``penstock.api.metrics``.
@@ -18,6 +19,7 @@ Thread: any.
 from penstock.telemetry.busy import BusyTimes
 from penstock.telemetry.log_context import ContextFormatter, configure_logging, current_log_context, log_context
 from penstock.telemetry.metrics import Counter, Family, Gauge, Metrics
+from penstock.telemetry.waits import Wait, waiting_for, waits
 
 __all__ = [
     "BusyTimes",
@@ -26,7 +28,10 @@ __all__ = [
     "Family",
     "Gauge",
     "Metrics",
+    "Wait",
     "configure_logging",
     "current_log_context",
     "log_context",
+    "waiting_for",
+    "waits",
 ]

@@ -56,7 +56,6 @@ class FakeTask:
         self.report = report
         self.stuck = stuck
         self.cancelled = False
-        self.retry_at_ms: int | None = None
         self.has_delivered = False
         self.round_began = time.monotonic()
         self.hints = Hints()

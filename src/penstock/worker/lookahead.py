@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.pipeline.batches import Submit
-from penstock.telemetry import BusyTimes
+from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.threads import OwnedThread, as_future, start_within
 
@@ -152,8 +152,8 @@ def begun(begin: Callable[[], Callable[[], T]]) -> Callable[[], T]:
 
 
 def _of(future: Future[T]) -> T:
-    """The result of a job. ``penstock.worker.waiting`` knows this function by its name."""
-    return future.result()
+    with waiting_for("spark"):
+        return future.result()
 
 
 class _JobThreads:

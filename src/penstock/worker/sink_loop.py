@@ -60,11 +60,6 @@ class SinkLoop:
         self._put = SinkPut(parts, self._pauses, self._deliveries, probe)
         self.counts = parts.counts
 
-    @property
-    def retry_at_ms(self) -> int | None:
-        """When the batch in hand is put again, if the task asked for that. Thread: any."""
-        return self._put.retry_at_ms
-
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
     def round(self, *, rest: bool) -> None:

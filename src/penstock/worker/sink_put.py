@@ -13,12 +13,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from penstock.api import FrameSinkTask, SinkTask, TopicPartition
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
 from penstock.pipeline.driver_jvm import brief
+from penstock.telemetry import waiting_for
 from penstock.worker.sink_delivery import Deliveries, Delivery, place_of
 from penstock.worker.sink_parts import SinkParts
 from penstock.worker.sink_pauses import SinkPauses
@@ -71,12 +73,6 @@ class SinkPut:
         """Whether a batch is in hand, which comes before any other."""
         return self._delivery is not None
 
-    @property
-    def retry_at_ms(self) -> int | None:
-        """When the batch in hand is put again, if the task asked for that. Thread: any."""
-        at = self._retry_at
-        return None if at is None else int((time.time() + at - time.monotonic()) * 1000)
-
     def idle_s(self, now: float) -> float:
         """How long the regular call without records is not due."""
         return max(0.0, self._last_put + IDLE_ROUND_S - now)
@@ -102,7 +98,10 @@ class SinkPut:
         left = 0.0 if self._retry_at is None else self._retry_at - now
         if left > 0:
             wait = min(left, IDLE_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
-            self._stages.wait_in_task(wait, for_batches=False)
+            with waiting_for(
+                "sink_retry", (datetime.now(UTC) + timedelta(seconds=left)).isoformat(timespec="milliseconds")
+            ):
+                self._stages.wait_in_task(wait, for_batches=False)
         else:
             self._deliver(delivery)
 
@@ -211,7 +210,8 @@ class SinkPut:
         """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
         if not self._parts.session.up:
             wait = min(SESSION_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
-            self._stages.wait_in_task(wait, for_batches=False)
+            with waiting_for("spark"):
+                self._stages.wait_in_task(wait, for_batches=False)
             return
         self._awaits_session = False
         self._deliver(delivery)

@@ -33,7 +33,7 @@ from penstock.errors import ConnectException
 from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener
 from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batches import SinkBatch
-from penstock.telemetry import BusyTimes
+from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.task_spec import BatchLimits
 
@@ -266,6 +266,7 @@ class SinkStages:
         """
         return self._take(lambda: bool(self._chunks))
 
+    @waiting_for("spark")
     def take_crowded(self, job: Future[Any]) -> FetchedBatch | TaskConversion | None:
         """As ``take_fetched``, while a batch is being converted: only if fetching waits for room.
 

@@ -140,18 +140,9 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         return self._partitions.behind(self._fetcher.ends)
 
     @property
-    def retry_at_ms(self) -> int | None:
-        """See ``TaskRunner``."""
-        return None if self._loop_of is None else self._loop_of.retry_at_ms
-
-    @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(
-            retried=self._services.errors.retried,
-            joined=self._fetcher.joined,
-            assigned=len(self._partitions.assigned),
-        )
+        return Hints(joined=self._fetcher.joined, assigned=len(self._partitions.assigned))
 
     @property
     def busy(self) -> BusyTimes:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batches import SourceRecords
+from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import End
 from penstock.worker.frame_joining import can_join, join
 from penstock.worker.shared_load import SharedLoad
@@ -154,8 +155,8 @@ class Batcher:
 
     def wait_to_poll(self) -> None:
         """Waits while a poll is queued and the jobs of tasks wait for each other; not past the time of `end_at`."""
-        with self._changed:
-            if self._load.has_waiting_jobs:
+        if self._load.has_waiting_jobs:
+            with self._changed, waiting_for("back_pressure"):
                 self._changed.wait_for(lambda: not self._waiting or self._closed or self._end is not None)
 
     def take(self) -> Taken | None:
@@ -166,6 +167,7 @@ class Batcher:
         """
         return self._take(lambda: bool(self._waiting) or self._closed)
 
+    @waiting_for("spark")
     def take_crowded(self, job: Future[Any]) -> Taken | None:
         """A batch that is taken although Spark is busy, because polling has to wait for room.
 
@@ -259,7 +261,8 @@ class Batcher:
                     return False
                 self._full = True
                 self._changed.notify_all()
-                self._changed.wait(left)
+                with waiting_for("back_pressure"):
+                    self._changed.wait(left)
             return False
 
     def _pop(self) -> _Entry:
@@ -314,7 +317,7 @@ class Handover(Generic[T]):
 
     def put(self, item: T, nbytes: int) -> bool:
         """Add an item; waits while the queue is full. False when it was closed."""
-        with self._changed:
+        with self._changed, waiting_for("back_pressure"):
             self._changed.wait_for(lambda: self._closed or self._has_room(nbytes))
             if self._closed:
                 return False
@@ -323,6 +326,7 @@ class Handover(Generic[T]):
             self._changed.notify_all()
             return True
 
+    @waiting_for("back_pressure")
     def wait_until_asked(self) -> None:
         """Waits until the queue is empty and its reader waits for the next item."""
         with self._changed:

@@ -111,18 +111,9 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         return outside or self.committer.has_committed
 
     @property
-    def retry_at_ms(self) -> int | None:
-        """See ``TaskRunner``: a source has no ``put``."""
-        return None
-
-    @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(
-            retried=self._services.errors.retried,
-            kafka=self._source.producer.trouble,
-            transaction=self.committer.hint,
-        )
+        return Hints(kafka=self._source.producer.trouble, transaction=self.committer.hint)
 
     # ---------------------------------------------------------------- task thread
     def _prepare(self) -> None:

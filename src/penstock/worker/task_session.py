@@ -21,6 +21,7 @@ from penstock.errors import (
     SparkUnavailableException,
 )
 from penstock.pipeline.driver_jvm import brief
+from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +70,7 @@ class TaskSession:
         # The newest one that the call of ``put`` under way has got.
         self._in_put: int | None = None
 
+    @waiting_for("spark")
     def session(self) -> SparkSession:
         """The session, once it is up.
 

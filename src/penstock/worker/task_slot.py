@@ -40,11 +40,6 @@ class TaskRunner(Protocol):
     """A source or sink task with its loop. It reports its states to the callback it was made with."""
 
     @property
-    def retry_at_ms(self) -> int | None:
-        """When ``put`` is called again with records that it refused for now; milliseconds since the epoch."""
-        ...
-
-    @property
     def has_delivered(self) -> bool:
         """Whether it has delivered something, or could not for a reason outside of the task."""
         ...
@@ -120,12 +115,6 @@ class TaskSlot:
     def phase(self) -> TaskPhase:
         """Where the task is in its life."""
         return self._phase
-
-    @property
-    def retry_at_ms(self) -> int | None:
-        """See ``TaskRunner``; None also while there is no runner."""
-        runner = self._runner
-        return None if runner is None else runner.retry_at_ms
 
     @property
     def round_began(self) -> float | None:

@@ -18,17 +18,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.api import SourceRecord
 from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
-from penstock.errors import ConnectException, RetriableException, ToleranceExceededException
+from penstock.errors import ConnectException, ToleranceExceededException
 from penstock.pipeline.batches import RecordError
+from penstock.telemetry import waiting_for
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord, exception_of
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 KAFKA_PRODUCE: Final = "KAFKA_PRODUCE"
 KAFKA_CONSUME: Final = "KAFKA_CONSUME"
@@ -164,8 +163,6 @@ class ErrorHandler:
         self._cancelled = threading.Event() if cancelled is None else cancelled
         self._lock = threading.Lock()
         self._abandoned = False
-        #: The error that is being waited out; read from any thread.
-        self.retried: str | None = None
 
     @property
     def has_reporters(self) -> bool:
@@ -262,11 +259,7 @@ class ErrorHandler:
         attempt = 1
         while True:
             again = retriable_positions(left, tolerance_all=self.policy.tolerance_all)
-            self.retried = f"{left[again[0]].stage}: {left[again[0]].message}" if again else None
-            outage = bool(again) and isinstance(left[again[0]].exception, RegistryUnavailableException)
-            wait = self._wait_for_registry if outage else self._wait_for_retry
-            if not again or not wait(attempt, started, len(again)):
-                self.retried = None
+            if not again or not self._wait_for_retry(left[again[0]], attempt, started, len(again)):
                 return left, tries
             attempt += 1
             remaining = rerun(again)
@@ -274,25 +267,6 @@ class ErrorHandler:
                 tries[seq] = attempt
                 del left[seq]
             left.update(remaining)
-
-    def execute_with_retries(self, operation: Callable[[], T]) -> T:
-        """Run one operation, again while it raises a retriable error and there is time; else the error passes.
-
-        Args:
-            operation: Without side effects up to its failure.
-        """
-        started = self._clock()
-        attempt = 1
-        while True:
-            try:
-                return operation()
-            except RetriableException as error:
-                self.retried = str(error)
-                if not self._wait_for_retry(attempt, started, 1):
-                    raise
-                attempt += 1
-            finally:
-                self.retried = None
 
     def report(self, failed: FailedRecord) -> list[Future[None]]:
         """Tell all reporters; one that fails is logged and does not keep the others from being told."""
@@ -316,11 +290,7 @@ class ErrorHandler:
         exception.__cause__ = exception_of(error)
         return exception
 
-    def _wait_for_registry(self, attempt: int, started_ms: int, records: int) -> bool:
-        """As ``_wait_for_retry``, for records that need the schema registry; ``waiting`` looks for this name."""
-        return self._wait_for_retry(attempt, started_ms, records)
-
-    def _wait_for_retry(self, attempt: int, started_ms: int, records: int) -> bool:
+    def _wait_for_retry(self, error: RecordError, attempt: int, started_ms: int, records: int) -> bool:
         """Count the failed attempt and wait; False when there is no further attempt."""
         now = self._clock()
         delay = retry_delay_ms(
@@ -334,8 +304,10 @@ class ErrorHandler:
             return False
         with self._lock:
             self.counts.total_record_failures += records
-        if self._cancelled.wait(delay / 1000):
-            return False
+        outage = isinstance(error.exception, RegistryUnavailableException)
+        with waiting_for("schema_registry" if outage else "record_retry", f"{error.stage}: {error.message}"):
+            if self._cancelled.wait(delay / 1000):
+                return False
         with self._lock:
             self.counts.total_retries += records
         return True

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException
 from penstock.settings.topics import TopicCreation
+from penstock.telemetry import waiting_for
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class TopicCreator:
                 self._ensure(topic, self._plan, self._admin)
                 self._known.add(topic)
 
+    @waiting_for("broker")
     def _ensure(self, topic: str, plan: Callable[[str], NewTopic], admin: TopicMaker) -> None:
         try:
             if admin.topic_exists(topic):

@@ -32,6 +32,7 @@ from penstock.errors import (
 )
 from penstock.kafka.deliveries import ProducerClosedException
 from penstock.stores.offsets import Offset, Partition, key_bytes, value_bytes
+from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import Then
 from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.committer import CommitCounts
@@ -136,7 +137,8 @@ class TransactionCommitter:
         self._parts.offsets.start()
         while not stopping.is_set():
             try:
-                self._parts.offsets.get((), _READ_S)
+                with waiting_for("broker"):
+                    self._parts.offsets.get((), _READ_S)
             except OffsetStoreException as error:
                 # What another task has left open hides what is behind it until Kafka ends that.
                 if not isinstance(error.__cause__, KafkaRetriableException):
@@ -301,6 +303,7 @@ class TransactionCommitter:
                 f"{error}. The connector must be corrected"
             ) from error
 
+    @waiting_for("transaction")
     def _await_delivered(self, deadline: Deadline | None) -> None:
         """Wait until Kafka has everything."""
         while not self._producer.wait_delivered(_SLICE_S if deadline is None else min(_SLICE_S, deadline.remaining())):
@@ -312,6 +315,7 @@ class TransactionCommitter:
                     f"Kafka has not stored everything: {self._producer.trouble or 'no answer'}"
                 )
 
+    @waiting_for("transaction")
     def _ask(self, deadline: Deadline | None) -> None:
         """Ask for the commit, again and again until it is answered, or the coordinator has ended the transaction."""
         with self._turn:
@@ -354,6 +358,7 @@ class TransactionCommitter:
         self.hooks.give_up()
         self.submitted.settle_all()
 
+    @waiting_for("transaction")
     def _abort(self, timeout_s: float) -> None:
         self._producer.abort_transaction(timeout_s)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import KafkaRetriableException
+from penstock.telemetry import waiting_for
 from penstock.worker.transaction_parts import TransactionProducer
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ class TransactionBeginning:
             self._await_owner(stopping)
         while not stopping.is_set():
             try:
-                self._producer.init_transactions(_SLICE_S)
+                with waiting_for("broker"):
+                    self._producer.init_transactions(_SLICE_S)
             except KafkaRetriableException as error:
                 logger.debug("Task %s waits for its transactional id: %s", self._owner, error)
             else:
@@ -77,6 +79,7 @@ class TransactionBeginning:
                 return True
         return False
 
+    @waiting_for("ownership")
     def _await_owner(self, stopping: threading.Event) -> None:
         """Wait for word that the task is this worker's: taking its id would end a successor on another worker.
 

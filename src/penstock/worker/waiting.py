@@ -1,9 +1,10 @@
-"""What a connector or task waits for now, told by where its threads stand.
+"""What a connector or task waits for now: what its threads say of themselves, or where a user's code stands in them.
 
-Main types: ``Waiting``, ``Hints``, ``Frame``. Main functions: ``task_waiting``, ``connector_waiting``, ``stacks``. All
-are pure but ``stacks``, which looks at the threads of this process, which costs the threads nothing.
+Main types: ``Waiting``, ``Hints``, ``Place``. Main functions: ``task_waiting``, ``connector_waiting``, ``places``. All
+are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
 
-The names of threads and of the functions that wait are those of ``docs/architecture.md``; a test brings about each.
+Code of the worker that waits says so (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``. The stack of a
+thread only tells where a user's code stands. Names of threads are those of ``docs/architecture.md``.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import Final
 
 from penstock.model import State
+from penstock.telemetry import Wait, waits
 from penstock.traces import is_authors_part, is_library
 
 #: Every reason there is.
@@ -72,12 +75,6 @@ _RESTING: Final = {
     State.FAILED: "failed",
     State.UNASSIGNED: "not_started",
 }
-#: Where polling, or Spark, waits for what comes after.
-_FULL: Final = ("put", "wait_to_poll", "wait_until_asked")
-#: Modules that wait for brokers.
-_KAFKA: Final = ("producer", "column_producer", "admin")
-#: Where a transaction waits for brokers.
-_COMMITTING: Final = ("_await_delivered", "_ask", "_abort")
 #: In the paths of clients of schema registries that converters of users bring, Confluent's among them.
 _REGISTRY: Final = "schema_registry"
 #: What a sentence is not to end with twice.
@@ -105,6 +102,24 @@ class Frame:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a thread stands.
+
+    Attributes:
+        frames: Its stack.
+        wait: What the worker's code says that it waits for; None where it says nothing.
+    """
+
+    frames: Sequence[Frame] = ()
+    wait: Wait | None = None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether what comes after is slower."""
+        return self.wait is not None and self.wait.reason == "back_pressure"
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Why something does not go on.
 
@@ -112,7 +127,7 @@ class Waiting:
         reason: One of ``REASONS``.
         text: The same for people.
         stack: For a user's code: where it stands, innermost last; without the worker's own part.
-        since: For a user's code: since when it runs.
+        since: Since when: of a user's code, how long it has run; of a wait, how long it lasts.
         cause: What is behind it, such as the error that a task has failed with; it is in the text as well.
     """
 
@@ -147,35 +162,38 @@ class Hints:
     """What a task knows of why it does not go on.
 
     Attributes:
-        retried: The error of a record that is tried again.
         kafka: What its producer hears from Kafka.
         joined: Whether its consumer group has given it partitions, perhaps none.
         assigned: How many; None for a source.
         transaction: What its open transaction waits for.
     """
 
-    retried: str | None = None
     kafka: str | None = None
     joined: bool = True
     assigned: int | None = None
     transaction: str | None = None
 
 
-def stacks() -> dict[str, list[Frame]]:
+_NOWHERE: Final = Place()
+
+
+def places() -> dict[str, Place]:
     """Where each thread of this process stands, by the thread's name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
+    waiting = waits()
     found = {}
     for ident, frame in sys._current_frames().items():
         name = names.get(ident)
         if name is not None:
             walked = reversed(list(traceback.walk_stack(frame)))
-            found[name] = [Frame(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked]
+            stack = [Frame(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked]
+            found[name] = Place(stack, waiting.get(ident))
     return found
 
 
-def connector_waiting(name: str, state: State | None, threads: Mapping[str, Sequence[Frame]]) -> Waiting:
+def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:
     """What a connector waits for; a method of the connector that runs counts as what it waits for."""
-    inside = _user_code(threads.get(f"connector-{name}", ()))
+    inside = _user_code(threads.get(f"connector-{name}", _NOWHERE))
     if inside is not None:
         return inside
     return because(_RESTING.get(state, "no_data") if state is not None else "not_started")
@@ -184,11 +202,10 @@ def connector_waiting(name: str, state: State | None, threads: Mapping[str, Sequ
 def task_waiting(
     task: str,
     state: State,
-    threads: Mapping[str, Sequence[Frame]],
+    threads: Mapping[str, Place],
     *,
     spark_up: bool,
     kafka_up: bool = True,
-    retry_at_ms: int | None = None,
     hints: Hints = Hints(),
     since: datetime | None = None,
 ) -> Waiting:
@@ -200,39 +217,28 @@ def task_waiting(
         threads: Where threads stand.
         spark_up: Whether there is a Spark session.
         kafka_up: Whether Kafka answers: a sink without records cannot tell.
-        retry_at_ms: When records that ``put`` refused for now are put again; milliseconds since the epoch.
         hints: What it knows itself.
         since: When its loop last went on, so since when a method of it runs that does.
     """
-    own, sink = threads.get(f"task-{task}", ()), hints.assigned is not None
+    own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE) for stage in ("task", "convert", "delivery"))
     inside = _user_code(own, since)
-    if inside is not None and (sink or state in _RESTING):
+    if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
     if state in _RESTING:
         return because(_RESTING[state])
-    if retry_at_ms is not None:
-        moment = datetime.fromtimestamp(retry_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        return Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {moment}.")
-    if _stands_in(own, "session") or _calls(own, "sink_put", "_await_session"):
-        return because("spark" if spark_up else "spark_starting")
-    if _calls(own, "transaction_start", "_await_owner"):
-        return because("ownership")
-    delivering = threads.get(f"delivery-{task}") or ()
-    if any(_calls(delivering, "transaction_commit", name) for name in _COMMITTING):
-        return because("transaction").because(_joined(hints.transaction, hints.kafka))
-    if _stands_in(own, "transactional_producer"):
-        return because("broker").because(hints.kafka)
-    if any(_stands_in(delivering, module) for module in _KAFKA):
-        return because("broker").because(hints.kafka)
-    converting = threads.get(f"convert-{task}") or ()
-    behind = _converting(converting, spark_up)
-    if behind is not None:
-        return behind.because(hints.retried) if behind.reason in ("record_retry", "schema_registry") else behind
-    if any(_calls(frames, "source_stages", name) for frames in (own, converting) for name in _FULL):
-        return because("back_pressure")
-    if inside is not None and not _waits_for_data(own):
+    for stage in (own, delivery, convert):
+        if stage.wait is not None and not stage.is_held_up:
+            return _told(stage.wait, hints, spark_up=spark_up)
+    converting = _user_code(convert)
+    if converting is not None:
+        asks = any(_REGISTRY in frame.file for frame in convert.frames)
+        return because("schema_registry") if asks else converting
+    for stage in (own, convert):
+        if stage.wait is not None:
+            return _told(stage.wait, hints, spark_up=spark_up)
+    if inside is not None and not _waits_for_data(own.frames):
         return inside
-    if not own:
+    if not own.frames:
         return because("not_started")
     if not kafka_up:
         return because("broker")
@@ -243,27 +249,26 @@ def task_waiting(
     return because("no_data")
 
 
-def _converting(frames: Sequence[Frame], spark_up: bool) -> Waiting | None:
-    """What the conversion waits for; None if that is a batch or its turn."""
-    asking = _calls(frames, "client", "_ask") or any(_REGISTRY in frame.file for frame in frames)
-    if asking or _calls(frames, "tolerance", "_wait_for_registry"):
-        return because("schema_registry")
-    if _stands_in(frames, "tolerance"):
-        return because("record_retry")
-    inside = _user_code(frames)
-    # The job may run on another thread.
-    elsewhere = any(frame.function == "take_crowded" for frame in frames if frame.ours) or _calls(
-        frames, "lookahead", "_of"
-    )
-    if _stands_in(frames, "session") or (elsewhere and inside is None):
-        return because("spark" if spark_up else "spark_starting")
-    return inside
+def _told(wait: Wait, hints: Hints, *, spark_up: bool) -> Waiting:
+    """What a stage says of itself, with what the task knows of it."""
+    match wait.reason:
+        case "spark":
+            found = because("spark" if spark_up else "spark_starting")
+        case "broker":
+            found = because("broker").because(hints.kafka)
+        case "transaction":
+            found = because("transaction").because("; ".join(filter(None, (hints.transaction, hints.kafka))))
+        case "sink_retry":
+            found = Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {wait.detail}.")
+        case reason:
+            found = because(reason).because(wait.detail)
+    return replace(found, since=datetime.now(UTC) - timedelta(seconds=time.monotonic() - wait.since_s))
 
 
 def _waits_for_data(frames: Sequence[Frame]) -> bool:
     """Whether a built-in connector waits in its poll: that is no code of a user, and there is no data."""
     built_in = any(frame.file.startswith(f"{_PACKAGE}/connectors/") for frame in frames)
-    return built_in and bool(frames) and frames[-1].module in ("threading", "watch")
+    return built_in and frames[-1].file == threading.__file__
 
 
 def because(reason: str) -> Waiting:
@@ -271,24 +276,13 @@ def because(reason: str) -> Waiting:
     return Waiting(reason, _TEXTS[reason])
 
 
-def _user_code(frames: Sequence[Frame], since: datetime | None = None) -> Waiting | None:
+def _user_code(place: Place, since: datetime | None = None) -> Waiting | None:
     """The part of a stack that is below the worker's last frame, when a connector's own file is in it."""
+    frames = place.frames
     last = max((number for number, frame in enumerate(frames) if frame.ours), default=-1)
     below = [frame for frame in frames[last + 1 :] if not is_library(frame.file)]
-    if last < 0 or not below:
+    if last < 0 or not below or place.wait is not None:
         return None
     first = below[0]
     listed = [f"{frame.module}.py:{frame.line} in {frame.function}" for frame in frames[last + 1 :]]
     return Waiting("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed, since)
-
-
-def _joined(*causes: str | None) -> str | None:
-    return "; ".join(filter(None, causes)) or None
-
-
-def _stands_in(frames: Sequence[Frame], module: str) -> bool:
-    return any(frame.ours and frame.module == module for frame in frames)
-
-
-def _calls(frames: Sequence[Frame], module: str, function: str) -> bool:
-    return any(frame.ours and (frame.module, frame.function) == (module, function) for frame in frames)

@@ -350,11 +350,6 @@ class Worker:
             return done
         return slot.stop()
 
-    def retry_at_ms(self, task: ConnectorTaskId) -> int | None:
-        """When ``put`` of a sink task is called again with what it refused for now; milliseconds since the epoch."""
-        slot = self._tasks.get(task)
-        return None if slot is None else slot.retry_at_ms
-
     def round_began(self, task: ConnectorTaskId) -> float | None:
         """Since when a method of a task runs, if one does; monotonic seconds."""
         slot = self._tasks.get(task)

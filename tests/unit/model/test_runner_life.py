@@ -43,7 +43,7 @@ from penstock.model.runner_life import (
 ERROR = ValueError("broken")
 LATER = ValueError("later")
 MADE = RunnerLife()
-RUNNING = [Proceed(), Proceed(), Started(), Proceed()]
+RUNNING: list[RunnerEvent] = [Proceed(), Proceed(), Started(), Proceed()]
 
 
 def run(*events: RunnerEvent, life: RunnerLife = MADE) -> tuple[RunnerLife, list[RunnerEffect]]:
@@ -154,7 +154,9 @@ def next_of_thread(life: RunnerLife, chance: random.Random) -> RunnerEvent | Non
             return Raised(LATER) if raises else Started()
         case Phase.WORKING:
             # A poll returns, a round of a sink comes to its end, or either has raised.
-            return Raised(LATER) if raises else chance.choice([PollReturned(), Proceed()])
+            if raises:
+                return Raised(LATER)
+            return PollReturned() if chance.random() < 0.5 else Proceed()
         case Phase.DRAINING:
             return Raised(LATER) if raises else Drained()
         case Phase.CLOSING:
@@ -186,9 +188,9 @@ def live(chance: random.Random) -> None:
     """One life of random events, up to its end."""
     life, done, initialized = RunnerLife(paused=chance.random() < 0.3), list[RunnerEffect](), False
     for turn in range(200):
-        events = list(ASKED) if turn < 150 else [StopAsked()]
+        events: list[RunnerEvent] = [StopAsked()] if turn >= 150 else list(ASKED)
         if life.stop is StopCall.UNDER_WAY:
-            events += [StopReturned()] * 3
+            events.extend([StopReturned()] * 3)
         if (own := next_of_thread(life, chance)) is not None:
             events += [own] * 12
         event = chance.choice(events)

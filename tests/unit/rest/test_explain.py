@@ -15,18 +15,19 @@ from penstock.api import TopicPartition
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
 from penstock.model import State
+from penstock.telemetry import Wait
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD, ProbeSource
-from penstock.worker.waiting import Frame, Hints
+from penstock.worker.waiting import Frame, Hints, Place
 
 FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"
 
 
-def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def idle(monkeypatch: pytest.MonkeyPatch, wait: Wait | None = None) -> None:
     """Lets tasks stand where those stand that have nothing to do: the doubles have no threads."""
-    polling = [Frame(f"{Path(penstock.__file__).parent}/worker/source_task.py", 1, "_poll")]
+    polling = Place([Frame(f"{Path(penstock.__file__).parent}/worker/source_task.py", 1, "_poll")], wait)
     names = ("task-f-0", "task-a-0", "task-s-0")
-    monkeypatch.setattr(explanation, "stacks", lambda: dict.fromkeys(names, polling))
+    monkeypatch.setattr(explanation, "places", lambda: dict.fromkeys(names, polling))
 
 
 @pytest.fixture
@@ -248,11 +249,10 @@ def test_what_has_failed_waits_for_its_user_and_what_does_not_run_says_so(api: A
     assert [task["waiting_for"]["reason"] for task in found["tasks"]] == ["failed", "not_started"]
 
 
-def test_a_task_whose_put_is_to_be_repeated_says_when(api: Api) -> None:
+def test_a_task_whose_put_is_to_be_repeated_says_when(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
     api.setup.await_state("s", "RUNNING", ["RUNNING"])
-    task = api.setup.tasks[-1]
-    task.retry_at_ms = 60_000
+    idle(monkeypatch, Wait("sink_retry", 0.0, "1970-01-01T00:01:00.000+00:00"))
     waiting = api.call("GET", "/connectors/s/explain")[1]["tasks"][0]["waiting_for"]
     assert waiting["reason"] == "sink_retry"
     assert "1970-01-01T00:01:00.000+00:00" in waiting["text"]

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, ToleranceExceededException
+from penstock.model import State
 from penstock.pipeline.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
@@ -15,6 +16,7 @@ from penstock.worker import sink_put, sink_stages
 from penstock.worker.errant_records import DeliveredMessages
 from penstock.worker.task_spec import BatchLimits
 from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.waiting import Waiting, places, task_waiting
 
 
 class Sinks:
@@ -79,6 +81,11 @@ def once(error: Exception) -> Callable[..., None]:
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task without records is called more often than once a second."""
     monkeypatch.setattr(sink_put, "IDLE_ROUND_S", 0.2)
+
+
+def told(sink: Sink, *, spark_up: bool = True) -> Waiting:
+    """What explain tells of a running task."""
+    return task_waiting("sink-0", State.RUNNING, places(), spark_up=spark_up, hints=sink.runner.hints)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -228,7 +235,7 @@ class TestDelivery:
         assert sink.states == ["RUNNING", "UNASSIGNED"]
         assert sink.consumer.sync_commits == [{T0: 3}]
 
-    def test_when_put_is_called_again_can_be_asked_for(self, run: Sinks) -> None:
+    def test_when_put_is_called_again_can_be_asked_for_and_is_said(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})
 
         def put(_: object) -> None:
@@ -236,9 +243,10 @@ class TestDelivery:
             raise RetriableException("busy")
 
         sink.task.hooks["put"] = put
-        assert sink.runner.retry_at_ms is None
+        assert told(sink).reason != "sink_retry"
         sink.consumer.add(T0, "a")
-        await_true(lambda: sink.runner.retry_at_ms is not None)
+        await_true(lambda: told(sink).reason == "sink_retry")
+        assert "That is done at 2" in told(sink).text
         sink.stop()
 
     def test_another_error_of_put_fails_the_task_and_commits_what_came_before(self, run: Sinks) -> None:
@@ -282,7 +290,7 @@ class TestALostSession:
         sink.task.hooks["put"] = put
         sink.consumer.add(T0, "a", "b")
         await_true(lambda: sink.consumer.paused == {T0})
-        assert sink.runner.retry_at_ms is None
+        await_true(lambda: told(sink, spark_up=False).reason == "spark_starting")
         sink.consumer.add(T0, "c")
         sink.sessions.replace()
         sink.wait_values("a", "b", "a", "b", "c")

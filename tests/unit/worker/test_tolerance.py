@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
-from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
+from penstock.errors import ConnectException, DataException, ToleranceExceededException
 from penstock.pipeline.batches import RecordError
 from penstock.testing.sink_doubles import ListReporter, failure
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, FailedRecord, LogReporter, exception_of
@@ -159,22 +159,6 @@ def test_trying_again_ends_with_the_retry_timeout(timeout_ms: int, waits: list[i
     errors = handler(ErrorPolicy(retry_timeout_ms=timeout_ms), clock=clock)
     left, _ = errors.retry({0: failure(0, retriable=True)}, lambda rows: {0: failure(0, retriable=True)})
     assert (list(left), clock.waits) == ([0], waits)
-
-
-def test_an_operation_is_run_again_while_it_raises_retriable_errors() -> None:
-    errors = handler(ErrorPolicy(retry_timeout_ms=-1))
-    tries: list[int] = []
-
-    def operation() -> str:
-        tries.append(1)
-        if len(tries) < 3:
-            raise RetriableException("not yet")
-        return "done"
-
-    assert errors.execute_with_retries(operation) == "done"
-    assert errors.counts.total_retries == 2
-    with pytest.raises(RetriableException):
-        handler(ErrorPolicy()).execute_with_retries(lambda: (_ for _ in ()).throw(RetriableException("x")))
 
 
 def test_a_cancelled_task_waits_for_no_retry_and_reports_nothing() -> None:

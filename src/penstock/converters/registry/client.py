@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.converters.registry.memory import LASTING, Memory
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.errors import ConfigException, DataException, RetriableException
+from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema as WireSchema
@@ -271,6 +272,7 @@ class RegistryClient:
             client.clear_caches()
         return other if form.fits(other) else answer
 
+    @waiting_for("schema_registry")
     def _ask(self, what: str, request: Callable[[SchemaRegistryClient], Any]) -> Any:
         """Makes a request, again while there is an outage, and gives its errors their meaning."""
         from confluent_kafka.schema_registry import SchemaRegistryError

@@ -1,0 +1,85 @@
+"""What each thread waits for, said by the code that is about to wait.
+
+Main names: ``waiting_for``, around a wait; ``Wait``, what is said; ``waits``, what all threads wait for now.
+
+A wait costs its thread two writes to a dict and no lock. Waits may be nested: the inner one counts until it ends.
+
+Thread: any; each says what it waits for itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from threading import get_ident
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Wait(NamedTuple):
+    """What a thread waits for.
+
+    Attributes:
+        reason: In one word.
+        since_s: Since when, by ``time.monotonic``.
+        detail: What is known of it.
+    """
+
+    reason: str
+    since_s: float
+    detail: str | None = None
+
+
+_now: dict[int, Wait] = {}
+
+
+class waiting_for:  # noqa: N801 - read as a statement, as a context manager and a decorator are
+    """Says what this thread waits for, while a block or a function runs.
+
+    Args:
+        reason: In one word.
+        detail: What is known of it.
+
+    >>> with waiting_for("a friend"):
+    ...     waits()[get_ident()].reason
+    'a friend'
+    >>> get_ident() in waits()
+    False
+    """
+
+    __slots__ = ("_before", "_detail", "_reason")
+
+    def __init__(self, reason: str, detail: str | None = None) -> None:
+        self._reason = reason
+        self._detail = detail
+        self._before: Wait | None = None
+
+    def __enter__(self) -> None:
+        ident = get_ident()
+        self._before = _now.get(ident)
+        _now[ident] = Wait(self._reason, time.monotonic(), self._detail)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            _now.pop(get_ident(), None)
+        else:
+            _now[get_ident()] = self._before
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """A function that waits for this while it runs."""
+        reason, detail = self._reason, self._detail
+
+        @wraps(function)
+        def waiting(*args: P.args, **kwargs: P.kwargs) -> T:
+            with waiting_for(reason, detail):
+                return function(*args, **kwargs)
+
+        return waiting
+
+
+def waits() -> dict[int, Wait]:
+    """What threads wait for now, by their ids; those that wait for nothing are left out."""
+    return dict(_now)
