@@ -84,6 +84,11 @@ class RunnerLife(NamedTuple):
     stop: StopCall = StopCall.NONE
     failure: BaseException | None = None
 
+    def at(self, phase: Phase) -> RunnerLife:
+        """The same in another phase."""
+        made = self._replace(phase=phase)
+        return next((one for one in (_BETWEEN_CALLS, _IN_CALL) if one == made), made)
+
     @property
     def is_ending(self) -> bool:
         """Whether no further call of the task's loop is to begin."""
@@ -93,6 +98,10 @@ class RunnerLife(NamedTuple):
     def is_cancelled(self) -> bool:
         """Whether the task was abandoned."""
         return self.ending is Ending.CANCEL
+
+
+#: What a task goes to and fro between that nobody asks anything of; see ``step``.
+_BETWEEN_CALLS, _IN_CALL = RunnerLife(Phase.BETWEEN), RunnerLife(Phase.WORKING)
 
 
 # ------------------------------------------------------------------ events
@@ -250,14 +259,19 @@ def step(life: RunnerLife, event: RunnerEvent) -> _Step:
     Raises:
         ValueError: the pair of phase and event cannot happen.
     """
+    # Two of these a poll: they are not worked out each time, see ``at``.
+    if life is _BETWEEN_CALLS and type(event) is Proceed:
+        return _IN_CALL, _NOTHING
+    if life is _IN_CALL and type(event) is PollReturned:
+        return _BETWEEN_CALLS, _NOTHING
     phase = life.phase
     match event:
         case Proceed():
             return _proceed(life)
         case PollReturned() if phase is Phase.WORKING:
-            return life._replace(phase=Phase.BETWEEN), _NOTHING
+            return life.at(Phase.BETWEEN), _NOTHING
         case Started() if phase is Phase.STARTING:
-            return life._replace(phase=Phase.BETWEEN), [] if life.is_ending else [Report(State.RUNNING)]
+            return life.at(Phase.BETWEEN), [] if life.is_ending else [Report(State.RUNNING)]
         case Raised(error=error) if phase not in (Phase.CLOSING, Phase.ENDED):
             return _raised(life, error)
         case Drained() if phase is Phase.DRAINING:
@@ -265,7 +279,7 @@ def step(life: RunnerLife, event: RunnerEvent) -> _Step:
         case StopReturned() if life.stop is StopCall.UNDER_WAY:
             return life._replace(stop=StopCall.RETURNED), _NOTHING
         case Closed() if phase is Phase.CLOSING:
-            return life._replace(phase=Phase.ENDED), _last_words(life)
+            return life.at(Phase.ENDED), _last_words(life)
         case PauseAsked() | ResumeAsked():
             return life._replace(paused=isinstance(event, PauseAsked)), _NOTHING
         case StopAsked() | CancelAsked() | Failed() if phase is Phase.ENDED:
@@ -290,21 +304,21 @@ def _proceed(life: RunnerLife) -> _Step:
     phase = life.phase
     if phase in _IN_LOOP:
         if life.is_ending:
-            return life._replace(phase=Phase.DRAINING), _NOTHING
+            return life.at(Phase.DRAINING), _NOTHING
         rests = phase is Phase.RESTING
         if life.paused:
             begins: list[RunnerEffect] = [] if rests else [BeginRest(), Report(State.PAUSED)]
-            return life._replace(phase=Phase.RESTING), begins
-        return life._replace(phase=Phase.WORKING), [Report(State.RUNNING)] if rests else _NOTHING
+            return life.at(Phase.RESTING), begins
+        return life.at(Phase.WORKING), [Report(State.RUNNING)] if rests else _NOTHING
     if phase not in _BEFORE:
         raise ValueError(f"no transition from {life} on {Proceed()!r}")
     if life.is_ending:
-        return life._replace(phase=Phase.CLOSING), _NOTHING
+        return life.at(Phase.CLOSING), _NOTHING
     if phase is Phase.PREPARING:
-        return life._replace(phase=Phase.STARTING), _NOTHING
+        return life.at(Phase.STARTING), _NOTHING
     if life.paused:
-        return life._replace(phase=Phase.HELD), [Report(State.PAUSED)] if phase is Phase.NEW else _NOTHING
-    return life._replace(phase=Phase.PREPARING), _NOTHING
+        return life.at(Phase.HELD), [Report(State.PAUSED)] if phase is Phase.NEW else _NOTHING
+    return life.at(Phase.PREPARING), _NOTHING
 
 
 def _raised(life: RunnerLife, error: BaseException) -> _Step:
@@ -312,12 +326,12 @@ def _raised(life: RunnerLife, error: BaseException) -> _Step:
     noted, told = _noted(life, error)
     effects = [*told, *([] if life.is_ending else [Interrupt()])]
     if life.phase in _BEFORE:
-        return noted._replace(phase=Phase.CLOSING), effects
+        return noted.at(Phase.CLOSING), effects
     if life.phase is Phase.STARTING:
         # Nothing was delivered, and the task's `commit` may not be ready to be called.
         closing, calls = _closing(noted)
         return closing, [*effects, *calls]
-    return noted._replace(phase=Phase.DRAINING), effects
+    return noted.at(Phase.DRAINING), effects
 
 
 def _closing(life: RunnerLife) -> _Step:
@@ -325,8 +339,8 @@ def _closing(life: RunnerLife) -> _Step:
         case StopCall.NONE:
             return life._replace(phase=Phase.CLOSING, stop=StopCall.UNDER_WAY), [CallStop()]
         case StopCall.UNDER_WAY:
-            return life._replace(phase=Phase.CLOSING), [AwaitStop()]
-    return life._replace(phase=Phase.CLOSING), _NOTHING
+            return life.at(Phase.CLOSING), [AwaitStop()]
+    return life.at(Phase.CLOSING), _NOTHING
 
 
 def _noted(life: RunnerLife, error: BaseException) -> _Step:

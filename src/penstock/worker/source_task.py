@@ -60,6 +60,8 @@ STAGES: Final = ("poll", "spark", "send")
 _COMMIT_FIRST_S = 0.5
 #: How long ``poll`` may go on after ``wakeup``, before ``stop`` is called beside it: twice what it should ever wait.
 POLL_GRACE_S = 2.0
+#: Fed at each poll.
+_POLL_RETURNED: Final = PollReturned()
 #: How long a stage that was told to give up may take to notice.
 _GIVE_UP_S = 1.0
 
@@ -156,7 +158,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         try:
             return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
         finally:
-            self._feed(PollReturned())
+            self._feed(_POLL_RETURNED)
 
     # ---------------------------------------------------------------- the end, on the task thread
     def _drain(self) -> None:

@@ -16,7 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from penstock.api import Task
 from penstock.errors import SparkStoppedException, stack_trace
@@ -36,6 +36,7 @@ from penstock.model.runner_life import (
     LogFailure,
     PauseAsked,
     Phase,
+    PollReturned,
     Proceed,
     Raised,
     Report,
@@ -59,6 +60,11 @@ logger = logging.getLogger(__name__)
 
 TaskT = TypeVar("TaskT", bound=Task)
 
+#: Fed at each round.
+_PROCEED: Final = Proceed()
+_TURNS: Final = frozenset({Proceed, PollReturned})
+_GOES_ON: Final = Ending.NO
+
 
 class TaskEngine(ABC, Generic[TaskT]):
     """One task, from start to end.
@@ -72,7 +78,8 @@ class TaskEngine(ABC, Generic[TaskT]):
         self.id = spec.id
         self._spec = spec
         self._services = services
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         # Replaced as a whole under the lock; any thread may read it.
         self._life = RunnerLife(paused=spec.paused)
         #: Set when the task is to end, for its context and for waits.
@@ -171,12 +178,12 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._feed(Closed())
 
     def _live(self) -> None:
-        while self._feed(Proceed()).phase is Phase.HELD:
+        while self._feed(_PROCEED).phase is Phase.HELD:
             self._rest()
         if self._life.phase is not Phase.PREPARING:
             return
         self._prepare()
-        if self._feed(Proceed()).phase is not Phase.STARTING:
+        if self._feed(_PROCEED).phase is not Phase.STARTING:
             return
         self._round_began = time.monotonic()
         self._start()
@@ -184,7 +191,7 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._loop()
 
     def _loop(self) -> None:
-        while (phase := self._feed(Proceed()).phase) is not Phase.DRAINING:
+        while (phase := self._feed(_PROCEED).phase) is not Phase.DRAINING:
             self._round_began = time.monotonic()
             self._round(resting=phase is Phase.RESTING)
 
@@ -210,10 +217,12 @@ class TaskEngine(ABC, Generic[TaskT]):
     # ---------------------------------------------------------------- events and effects, on any thread
     def _feed(self, event: RunnerEvent) -> RunnerLife:
         """Take an event and do what follows from it; the life behind it."""
-        with self._changed:
+        with self._lock:
             life, effects = step(self._life, event)
             self._life = life
-            self._changed.notify_all()
+            # Who waits is woken by what was asked and at the end, not at each turn of the loop.
+            if life.ending is not _GOES_ON or type(event) not in _TURNS:
+                self._changed.notify_all()
         for effect in effects:
             self._perform(effect)
         return life

@@ -132,6 +132,20 @@ def test_what_comes_when_all_is_over_changes_nothing() -> None:
     assert run(StopAsked(), CancelAsked(), Failed(ERROR), PollOverdue(), life=life) == (life, [])
 
 
+def test_the_short_ways_of_a_poll_are_those_of_the_rules() -> None:
+    life, _ = run(*RUNNING[:-1])
+    working, _ = step(life, Proceed())
+    between, _ = step(working, PollReturned())
+    assert between is life
+    for short in (life, working):
+        for event in (Proceed(), PollReturned()):
+            # Another object of the same value takes the long way.
+            same = RunnerLife(*short)
+            assert same is not short
+            if (short, event) != (life, PollReturned()):
+                assert step(same, event) == step(short, event)
+
+
 @pytest.mark.parametrize("event", [Started(), PollReturned(), Drained(), StopReturned(), Closed()])
 def test_what_cannot_happen_is_refused(event: RunnerEvent) -> None:
     with pytest.raises(ValueError, match="no transition"):

@@ -104,7 +104,8 @@ def test_a_batch_waits_for_the_session_or_for_spark(spark_up: bool, expected: st
 @pytest.mark.parametrize("wait", ["broker", "record_retry", "schema_registry", "ownership", "transaction"])
 @pytest.mark.parametrize("stage", ["task", "convert", "delivery"])
 def test_a_stage_says_what_it_waits_for(wait: str, stage: str) -> None:
-    assert reason(**{"task": POLLING, stage: saying(wait)}) == wait
+    threads: dict[str, Any] = {"task": POLLING, stage: saying(wait)}
+    assert reason(**threads) == wait
 
 
 def test_the_last_stage_that_stands_still_counts() -> None:
