@@ -166,6 +166,10 @@ class ErrantRecords(ErrantRecordReporter):
         self._encode = encode
         self._exceeded: ConnectException | None = None
 
+    def remember(self, delivery: Delivery) -> None:
+        """See ``DeliveredMessages``."""
+        self._messages.remember(delivery)
+
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Report a record; see ``penstock.api.ErrantRecordReporter``."""
         message = self._messages.find(record) or self._encode(record)

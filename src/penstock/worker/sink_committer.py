@@ -19,6 +19,7 @@ from penstock.worker.sink_commit import CommitProgress, accept_offsets
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_stages import CommitAnswered, SinkConsumer, SinkStages
+from penstock.worker.task_spec import TaskSpec
 
 logger = logging.getLogger(__name__)
 
@@ -27,39 +28,36 @@ class SinkCommitter:
     """Commits for one task.
 
     Args:
-        name: Says whose offsets these are in logs.
-        task: Asked with ``pre_commit``, told with ``close``.
+        spec: The task; asked with ``pre_commit``, told with ``close``. Reports and the last commit are waited for as
+            long as it says.
         context: Says ``is_closing``.
         partitions: How far delivery got.
         stages: The way to the consumer.
         progress: Numbers the commits.
         reporters: Their reports are waited for before offsets pass the reported records.
-        timeout_s: How long reports and the last commit are waited for (``offset.flush.timeout.ms``).
         probe: Called at ``sink.closing``, between the task's ``close`` and the last commit; for kill tests.
     """
 
     def __init__(
         self,
-        name: str,
-        task: AnySinkTask,
+        spec: TaskSpec[AnySinkTask],
         context: WorkerSinkTaskContext,
         partitions: SinkPartitions,
         stages: SinkStages,
         progress: CommitProgress,
         *,
         reporters: Sequence[ErrorReporter],
-        timeout_s: float,
-        probe: Callable[[str], None] = lambda point: None,
+        probe: Callable[[str], None],
     ) -> None:
-        self._name = name
-        self._probe = probe
-        self._task = task
+        self._name = spec.name
+        self._task = spec.task
+        self._timeout_s = spec.offset_flush_timeout_s
         self._context = context
         self._partitions = partitions
         self._stages = stages
-        self._progress = progress
+        self.progress = progress
         self._reporters = reporters
-        self._timeout_s = timeout_s
+        self._probe = probe
 
     def commit(self, now_s: float) -> bool:
         """Commit all partitions without waiting for the answer.
@@ -70,19 +68,19 @@ class SinkCommitter:
         asked = self._partitions.current(self._partitions.assigned)
         if not asked:
             return True
-        sequence = self._progress.begin(now_s)
+        sequence = self.progress.begin(now_s)
         if not self._reports_stored(asked):
-            self._progress.end(sequence, failed=True)
+            self.progress.end(sequence, failed=True)
             return True
         try:
             returned = self._pre_commit(asked, closing=False)
         except Exception:
             logger.exception("%s: pre_commit failed; rewinding to the last committed offsets", self._name)
-            self._progress.end(sequence, failed=True)
+            self.progress.end(sequence, failed=True)
             return False
         offsets = self._to_commit(returned, asked)
         if offsets is None:
-            self._progress.end(sequence, failed=False)
+            self.progress.end(sequence, failed=False)
             return True
         stages = self._stages
 
@@ -97,7 +95,7 @@ class SinkCommitter:
 
     def answered(self, event: CommitAnswered) -> None:
         """The answer to a commit came."""
-        if not self._progress.end(event.sequence, failed=event.error is not None):
+        if not self.progress.end(event.sequence, failed=event.error is not None):
             logger.debug("%s: ignoring the late answer to offset commit %d", self._name, event.sequence)
         elif event.error is not None:
             logger.error("%s: offset commit %d failed: %s", self._name, event.sequence, event.error)
@@ -115,7 +113,7 @@ class SinkCommitter:
         asked = self._partitions.current(partitions)
         if not asked:
             return
-        sequence = self._progress.begin(now_s)
+        sequence = self.progress.begin(now_s)
         stored = self._reports_stored(asked)
         returned: Mapping[TopicPartition, OffsetAndMetadata] = {}
         failed = not stored
@@ -131,7 +129,7 @@ class SinkCommitter:
         offsets = None if failed or cancelled() else self._to_commit(returned, asked)
         if offsets is not None:
             failed = not self._commit_and_wait(offsets)
-        self._progress.end(sequence, failed=failed)
+        self.progress.end(sequence, failed=failed)
 
     def _pre_commit(
         self, asked: Mapping[TopicPartition, OffsetAndMetadata], *, closing: bool

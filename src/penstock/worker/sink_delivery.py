@@ -1,7 +1,7 @@
 """From a converted batch to what is put: which rows still count, what is delivered, and how far that gets.
 
-Main types: ``Deliveries`` makes deliveries of converted batches; ``Delivery`` is one batch in the course of being put;
-``SinkCounts`` are the plain counters of a task, which metrics read. Functions ``rows_of``, ``prefix_ends`` and
+Main types: ``Deliveries`` makes deliveries of converted batches; ``Delivery`` is one batch in the course of being put.
+Functions ``rows_of``, ``prefix_ends`` and
 ``message_at`` read Arrow tables of consumed messages; they are pure.
 
 Owning thread: the task's thread.
@@ -65,18 +65,6 @@ class Delivery:
         return Delivery(table, kept, self.frames, ends, self.fatal)
 
 
-@dataclass
-class SinkCounts:
-    """Plain counters (``sink-task-metrics``), read by metrics from any thread."""
-
-    records_read: int = 0
-    records_put: int = 0
-    puts: int = 0
-    put_time_ms: float = 0.0
-    put_time_max_ms: float = 0.0
-    partitions: int = 0
-
-
 class Deliveries:
     """Makes deliveries of the batches that come converted out of the stages.
 
@@ -85,7 +73,6 @@ class Deliveries:
         partitions: Which rows still count.
         stages: Where batches come from.
         errors: Deals with failed records.
-        counts: Counts what was read.
         record_topic: Told once of each topic that records were read from.
     """
 
@@ -95,14 +82,12 @@ class Deliveries:
         partitions: SinkPartitions,
         stages: SinkStages,
         errors: ErrorHandler,
-        counts: SinkCounts,
         record_topic: Callable[[str], None],
     ) -> None:
         self._name = name
         self._partitions = partitions
         self._stages = stages
         self._errors = errors
-        self._counts = counts
         self._record_topic = record_topic
         self._known_topics: set[str] = set()
 
@@ -129,7 +114,7 @@ class Deliveries:
             records = None if records is None else [records[row] for row in kept]
             attempts = {new: attempts[old] for new, old in enumerate(kept) if old in attempts}
             errors = {new: errors[old] for new, old in enumerate(kept) if old in errors}
-        self._counts.records_read += table.num_rows
+        self._stages.counts.records_read += table.num_rows
         self._note_topics(ends)
         fatal = self._errors.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
         whole = table

@@ -35,7 +35,6 @@ class SinkLoop:
         parts: What it works with.
         cancelled: Whether the task was abandoned.
         record_topic: Told once of each topic that records were read from.
-        probe: Called at named points, for tests that end the process there.
     """
 
     def __init__(
@@ -44,21 +43,16 @@ class SinkLoop:
         *,
         cancelled: Callable[[], bool],
         record_topic: Callable[[str], None],
-        probe: Callable[[str], None],
     ) -> None:
         self._parts = parts
-        self._task = parts.task
+        self._task = parts.spec.task
         self._context = parts.context
         self._partitions = parts.partitions
         self._stages = parts.stages
         self._cancelled = cancelled
-        self._probe = probe
-        self._pauses = SinkPauses(parts.name, parts.context, parts.partitions, parts.stages, parts.fetcher)
-        self._deliveries = Deliveries(
-            parts.name, parts.partitions, parts.stages, parts.errors, parts.counts, record_topic
-        )
-        self._put = SinkPut(parts, self._pauses, self._deliveries, probe)
-        self.counts = parts.counts
+        self._pauses = SinkPauses(parts)
+        self._deliveries = Deliveries(parts.name, parts.partitions, parts.stages, parts.services.errors, record_topic)
+        self._put = SinkPut(parts, self._pauses, self._deliveries)
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +161,7 @@ class SinkLoop:
         try:
             self._partitions.assign(event.starts, event.epoch, unstored=event.at_end)
             self._context.retain(self._partitions.assigned)
-            self.counts.partitions = len(self._partitions.assigned)
+            self._stages.counts.partitions = len(self._partitions.assigned)
             elsewhere: dict[TopicPartition, int] = {}
             starts = dict(event.starts)
             if starts:
@@ -211,7 +205,7 @@ class SinkLoop:
         self._context.forget_rewinds(gone)
         self._pauses.forget(gone)
         self._put.drop(gone)
-        self.counts.partitions = len(self._partitions.assigned)
+        self._stages.counts.partitions = len(self._partitions.assigned)
 
     def close_partitions(self, partitions: Sequence[TopicPartition] | None = None) -> None:
         """Commit and close partitions that go away; None: all of them, at the end of the task."""
@@ -222,4 +216,4 @@ class SinkLoop:
                 self._task.close(owned)
             return
         self._parts.committer.commit_and_close(time.monotonic(), wanted, cancelled=self._cancelled)
-        self._probe("sink.closed")
+        self._parts.services.probe("sink.closed")

@@ -13,40 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.api import TopicPartition
-from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_partitions import SinkPartitions
-from penstock.worker.sink_stages import SinkConsumer, SinkStages
-from penstock.worker.sink_threads import SinkFetcher
+from penstock.worker.sink_parts import SinkParts
+from penstock.worker.sink_stages import SinkConsumer
 
 
 class SinkPauses:
     """Makes the consumer pause what should be paused.
 
     Args:
-        name: Says whose task this is in errors.
-        context: What the task has paused itself.
-        partitions: Which are assigned, and how far they are delivered.
-        stages: The way to the consumer.
-        fetcher: Told what to pause and to resume.
+        parts: What the loop works with.
 
     Attributes:
         resting: Whether the connector is paused.
         holds_back: Whether a batch waits for its next try.
     """
 
-    def __init__(
-        self,
-        name: str,
-        context: WorkerSinkTaskContext,
-        partitions: SinkPartitions,
-        stages: SinkStages,
-        fetcher: SinkFetcher,
-    ) -> None:
-        self._name = name
-        self._context = context
-        self._partitions = partitions
-        self._stages = stages
-        self._fetcher = fetcher
+    def __init__(self, parts: SinkParts) -> None:
+        self._name = parts.name
+        self._context = parts.context
+        self._partitions = parts.partitions
+        self._stages = parts.stages
+        self._fetcher = parts.fetcher
         self.resting = False
         self.holds_back = False
         self._applied: frozenset[TopicPartition] = frozenset()

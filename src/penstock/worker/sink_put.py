@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -44,7 +43,6 @@ class SinkPut:
         parts: What the loop works with.
         pauses: Told while a batch waits for its next try.
         deliveries: Converts rows of the batch in hand again.
-        probe: Called at named points, for tests that end the process there.
     """
 
     def __init__(
@@ -52,15 +50,14 @@ class SinkPut:
         parts: SinkParts,
         pauses: SinkPauses,
         deliveries: Deliveries,
-        probe: Callable[[str], None],
     ) -> None:
         self._parts = parts
-        self._task = parts.task
+        self._task = parts.spec.task
+        self._session = parts.services.session
         self._stages = parts.stages
         self._partitions = parts.partitions
         self._pauses = pauses
         self._deliveries = deliveries
-        self._probe = probe
         self._delivery: Delivery | None = None
         self._retry_at: float | None = None
         # Spark sessions that were lost under ``put`` of the batch in hand, and whether it waits for the next one.
@@ -85,7 +82,7 @@ class SinkPut:
         """
         self._delivery = delivery
         if self._parts.errant is not None:
-            self._parts.messages.remember(delivery)
+            self._parts.errant.remember(delivery)
         self._deliver(delivery)
 
     def put_again(self, now: float) -> None:
@@ -145,7 +142,7 @@ class SinkPut:
 
     def _deliver(self, delivery: Delivery) -> None:
         self._partitions.begin_delivery(delivery.ends)
-        self._parts.session.begin_put()
+        self._session.begin_put()
         started = time.monotonic()
         size = delivery.size
         try:
@@ -159,7 +156,7 @@ class SinkPut:
             self._keep_for_retry(failure)
             return
         except Exception as failure:
-            if self._parts.session.lost_in_put(failure):
+            if self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
             raise ConnectException(
@@ -167,7 +164,7 @@ class SinkPut:
                 f"{failure}"
             ) from failure
         self._count_put(started, size)
-        self._probe("sink.after_put")
+        self._parts.services.probe("sink.after_put")
         self._raise_if_exceeded()
         # Invariant 2: after the whole batch was put, never before.
         self._partitions.end_delivery()
@@ -208,7 +205,7 @@ class SinkPut:
 
     def _await_session(self, delivery: Delivery, now: float) -> None:
         """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
-        if not self._parts.session.up:
+        if not self._session.up:
             wait = min(SESSION_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
             with waiting_for("spark"):
                 self._stages.wait_in_task(wait, for_batches=False)
@@ -222,7 +219,7 @@ class SinkPut:
 
     def _count_put(self, started: float, size: int) -> None:
         took_ms = (time.monotonic() - started) * 1000
-        counts = self._parts.counts
+        counts = self._stages.counts
         counts.puts += 1
         counts.records_put += size
         self._stages.busy.add("put", took_ms / 1000)

@@ -1,7 +1,8 @@
 """What the three threads of a sink task share: fetched and converted batches, events, and calls for the consumer.
 
 Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatch`` and ``ConvertedBatch`` (what moves),
-``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (what the task's thread is told).
+``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (what the task's thread is told),
+``SinkCounts`` (plain counters, which metrics read).
 
 ::
 
@@ -171,6 +172,18 @@ class StageFailed:
 Event = Assigned | Revoked | Lost | CommitAnswered | StageFailed
 
 
+@dataclass
+class SinkCounts:
+    """Plain counters (``sink-task-metrics``), read by metrics from any thread."""
+
+    records_read: int = 0
+    records_put: int = 0
+    puts: int = 0
+    put_time_ms: float = 0.0
+    put_time_max_ms: float = 0.0
+    partitions: int = 0
+
+
 class SinkStages:
     """Queues between the threads of one sink task; order is kept. Invariant 3.
 
@@ -183,6 +196,7 @@ class SinkStages:
         self.limits = limits
         self._load = SharedLoad(waiting_bytes=limits.max_bytes) if load is None else load
         self.busy = BusyTimes(STAGES)
+        self.counts = SinkCounts()
         self._changed = threading.Condition()
         self._chunks: deque[FetchedChunk] = deque()
         self._waiting_records = 0

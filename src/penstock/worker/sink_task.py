@@ -33,11 +33,10 @@ from penstock.worker.restarting import state_after
 from penstock.worker.sink_commit import CommitProgress
 from penstock.worker.sink_committer import SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_delivery import SinkCounts
 from penstock.worker.sink_loop import SinkLoop
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_parts import SinkParts
-from penstock.worker.sink_stages import SinkConsumer, SinkStages
+from penstock.worker.sink_stages import SinkConsumer, SinkCounts, SinkStages
 from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
 from penstock.worker.task_engine import TaskEngine
 from penstock.worker.task_spec import TaskServices, TaskSpec
@@ -106,7 +105,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     def __init__(self, spec: TaskSpec[AnySinkTask], services: TaskServices, sink: SinkServices) -> None:
         super().__init__(spec, services)
         self._sink = sink
-        self._name = f"{spec.id.connector} task {spec.id.task}"
         self._stages = SinkStages(spec.limits, services.load)
         self._fetcher = SinkFetcher(
             sink.consumer,
@@ -120,7 +118,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._partitions = SinkPartitions()
         self.commits = CommitProgress(spec.offset_flush_interval_s, spec.offset_flush_timeout_s, time.monotonic())
         self._reporters: Sequence[ErrorReporter] = ()
-        self._context: WorkerSinkTaskContext | None = None
+        self._parts: SinkParts | None = None
         self._loop_of: SinkLoop | None = None
 
     # ---------------------------------------------------------------- what the worker asks
@@ -132,7 +130,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     @property
     def counts(self) -> SinkCounts:
         """Records and puts."""
-        return SinkCounts() if self._loop_of is None else self._loop_of.counts
+        return self._stages.counts
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
@@ -153,17 +151,14 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     def _prepare(self) -> None:
         self._reporters = self._sink.make_reporters(self._services.errors.counts)
         self._services.errors.report_to(self._reporters)
+        self._parts = self._make_parts()
 
     def _start(self) -> None:
-        parts = self._make_parts()
-        self._context = parts.context
-        self._spec.task.initialize(parts.context)
+        assert self._parts is not None, "it was prepared"
+        self._spec.task.initialize(self._parts.context)
         self._spec.task.start(dict(self._spec.config))
         self._loop_of = SinkLoop(
-            parts,
-            cancelled=lambda: self._life.is_cancelled,
-            record_topic=self._sink.record_topic,
-            probe=self._services.probe,
+            self._parts, cancelled=lambda: self._life.is_cancelled, record_topic=self._sink.record_topic
         )
         self._round_began = time.monotonic()
         self.commits.schedule(time.monotonic())
@@ -177,7 +172,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         messages = DeliveredMessages(lambda: partitions.committed(partitions.assigned))
         errant = ErrantRecords(errors, messages, self._sink.encode) if errors.has_reporters else None
         context = WorkerSinkTaskContext(
-            self._name,
+            spec.name,
             read_config=spec.read_config,
             assignment=lambda: partitions.assigned,
             reporter=errant,
@@ -185,30 +180,15 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             metrics=self._services.metrics,
         )
         committer = SinkCommitter(
-            self._name,
-            spec.task,
+            spec,
             context,
             partitions,
             stages,
             self.commits,
             reporters=self._reporters,
-            timeout_s=spec.offset_flush_timeout_s,
             probe=self._services.probe,
         )
-        return SinkParts(
-            self._name,
-            spec.task,
-            context,
-            partitions,
-            stages,
-            self._fetcher,
-            self.commits,
-            committer,
-            errors,
-            errant,
-            messages,
-            self._services.session,
-        )
+        return SinkParts(spec, self._services, context, partitions, stages, self._fetcher, committer, errant)
 
     def _round(self, *, resting: bool) -> None:
         assert self._loop_of is not None, "it was started"
@@ -228,14 +208,14 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._stages.close()
         self._fetcher.interrupt()
         if not self._fetcher.join(_JOIN_S):
-            logger.error("%s: its consumer did not close in %.0f s and is abandoned", self._name, _JOIN_S)
+            logger.error("%s: its consumer did not close in %.0f s and is abandoned", self._spec.name, _JOIN_S)
         if not self._converter.join(_JOIN_S):
-            logger.error("%s: its conversion did not end in %.0f s and is abandoned", self._name, _JOIN_S)
+            logger.error("%s: its conversion did not end in %.0f s and is abandoned", self._spec.name, _JOIN_S)
         self._quietly("closing converters and transforms", self._services.close)
         for reporter in self._reporters:
             self._quietly("closing an error reporter", reporter.close)
-        if self._context is not None:
-            self._context.close()
+        if self._parts is not None:
+            self._parts.context.close()
 
     # ---------------------------------------------------------------- any thread
     def pause(self) -> None:

@@ -61,6 +61,11 @@ class TaskSpec(Generic[TaskT_co]):
     offset_flush_timeout_s: float = 5.0
     paused: bool = False
 
+    @property
+    def name(self) -> str:
+        """The task, for messages of sinks."""
+        return f"{self.id.connector} task {self.id.task}"
+
 
 @dataclass(frozen=True)
 class TaskServices:
