@@ -27,6 +27,7 @@ A batch of a sink:
 
 For both:
 
+- ``Stage`` (``stage``): what waits between two of its threads, within bounds.
 - ``TaskEngine`` (``task_engine``): the task's thread and its life, whose rules are in ``penstock.model``;
   ``TaskSpec``, ``TaskServices`` (``task_spec``): what a task is made with.
 - ``ErrorHandler``, ``verdict`` (``tolerance``): a failed record is tried again, skipped, or ends the task;

@@ -19,6 +19,7 @@ Owning thread: any, see the methods.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batches import SinkBatch
 from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.shared_load import SharedLoad
+from penstock.worker.stage import Stage
 from penstock.worker.task_spec import BatchLimits
 
 T = TypeVar("T")
@@ -198,10 +200,10 @@ class SinkStages:
         self.busy = BusyTimes(STAGES)
         self.counts = SinkCounts()
         self._changed = threading.Condition()
-        self._chunks: deque[FetchedChunk] = deque()
-        self._waiting_records = 0
-        self._waiting_bytes = 0
-        self._converted: deque[ConvertedBatch] = deque()
+        self._chunks = Stage[FetchedChunk](load=self._load, changed=self._changed)
+        self._converted = Stage[ConvertedBatch](
+            CONVERTED_BATCHES, BatchLimits(sys.maxsize, limits.max_bytes), changed=self._changed
+        )
         self._conversions: deque[TaskConversion] = deque()
         self._events: deque[Event] = deque()
         self._calls: deque[tuple[Callable[[SinkConsumer], object], Future[Any]]] = deque()
@@ -221,7 +223,7 @@ class SinkStages:
     def _room(self) -> int:
         if self._quiet or not self._bytes_left():
             return 0
-        return max(0, self.limits.max_records - self._waiting_records)
+        return max(0, self.limits.max_records - self._chunks.records)
 
     def room_bytes(self) -> int:
         """How many bytes the next fetch may bring, if there is room at all. Thread: fetch."""
@@ -229,7 +231,7 @@ class SinkStages:
             return self._bytes_left()
 
     def _bytes_left(self) -> int:
-        left = min(self.limits.max_bytes - self._waiting_bytes, self._load.bytes_left)
+        left = min(self.limits.max_bytes - self._chunks.nbytes, self._load.bytes_left)
         least = self.limits.max_bytes // _LEAST_SHARE
         # A task of which nothing waits may fetch something, whatever others have waiting.
         return left if left > least else 0 if self._chunks else least
@@ -239,11 +241,7 @@ class SinkStages:
         with self._changed:
             if self._quiet or self._closed:
                 return
-            self._chunks.append(chunk)
-            self._waiting_records += chunk.table.num_rows
-            self._waiting_bytes += chunk.table.nbytes
-            self._load.let_wait(chunk.table.nbytes, anyway=True)
-            self._changed.notify_all()
+            self._chunks.add(chunk, chunk.table.num_rows, chunk.table.nbytes)
 
     def post(self, event: Event) -> None:
         """Tell the task's thread something. Thread: fetch, conversion."""
@@ -314,21 +312,7 @@ class SinkStages:
             if self._conversions:
                 return self._conversions.popleft()
             self._was_full = self._room() == 0
-            chunks = [self._chunks.popleft()]
-            records, nbytes = chunks[0].table.num_rows, chunks[0].table.nbytes
-            while (
-                self._chunks
-                and self._chunks[0].epoch == chunks[0].epoch
-                and records + self._chunks[0].table.num_rows <= self.limits.max_records
-                and nbytes + self._chunks[0].table.nbytes <= self.limits.max_bytes
-            ):
-                chunks.append(self._chunks.popleft())
-                records += chunks[-1].table.num_rows
-                nbytes += chunks[-1].table.nbytes
-            self._waiting_records -= records
-            self._waiting_bytes -= nbytes
-            self._load.release(nbytes)
-            self._changed.notify_all()
+            chunks = self._chunks.pop_joined(self.limits, lambda first, _, chunk: chunk.epoch == first.epoch)
         ends: dict[TopicPartition, int] = {}
         for chunk in chunks:
             ends.update(chunk.ends)
@@ -345,20 +329,13 @@ class SinkStages:
         """
         nbytes = batch.fetched.table.nbytes
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._conversions or self._fits(nbytes))
+            self._changed.wait_for(lambda: self._closed or self._conversions or self._converted.fits(0, nbytes))
             if self._closed:
                 return False
-            if self._fits(nbytes):
-                self._converted.append(batch)
-                self._changed.notify_all()
+            if self._converted.fits(0, nbytes):
+                self._converted.add(batch, 0, nbytes)
                 return True
             return self._conversions.popleft()
-
-    def _fits(self, nbytes: int) -> bool:
-        waiting = sum(batch.fetched.table.nbytes for batch in self._converted)
-        return not self._converted or (
-            len(self._converted) < CONVERTED_BATCHES and waiting + nbytes <= self.limits.max_bytes
-        )
 
     # -- Task thread -------------------------------------------------------------------------------------------------
 
@@ -373,11 +350,7 @@ class SinkStages:
     def take_converted(self) -> ConvertedBatch | None:
         """The next batch, if one is ready. Thread: task."""
         with self._changed:
-            if not self._converted:
-                return None
-            batch = self._converted.popleft()
-            self._changed.notify_all()
-            return batch
+            return self._converted.pop()[0] if self._converted else None
 
     def wait_in_task(self, timeout_s: float, *, for_batches: bool) -> None:
         """Wait for an event, a wake-up, or (if wanted) a batch. Thread: task."""
@@ -437,14 +410,8 @@ class SinkStages:
         """Fetch and convert nothing more; consumer calls still work. Thread: task."""
         with self._changed:
             self._quiet = True
-            self._forget_chunks()
+            self._chunks.clear()
             self._converted.clear()
-            self._changed.notify_all()
-
-    def _forget_chunks(self) -> None:
-        self._chunks.clear()
-        self._load.release(self._waiting_bytes)
-        self._waiting_records = self._waiting_bytes = 0
 
     # -- Any thread --------------------------------------------------------------------------------------------------
 
@@ -464,7 +431,7 @@ class SinkStages:
         """Ends everything: every wait returns, and calls without an answer fail. Thread: any."""
         with self._changed:
             self._closed = True
-            self._forget_chunks()
+            self._chunks.clear()
             abandoned: list[Future[Any]] = [future for _, future in (*self._calls, *self._conversions)]
             self._calls.clear()
             self._conversions.clear()

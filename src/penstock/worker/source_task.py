@@ -28,6 +28,7 @@ Source: AbstractWorkerSourceTask and WorkerSourceTask of Kafka Connect; runtime.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import Final
 
@@ -42,9 +43,10 @@ from penstock.worker.source_convert import Outgoing, SourceConverter
 from penstock.worker.source_delivery import SourceDelivery
 from penstock.worker.source_poll import Poller, RunnerSourceTaskContext
 from penstock.worker.source_services import SourceServices
-from penstock.worker.source_stages import Batcher, Handover, Polled, Taken, empty_poll_delay_s
+from penstock.worker.source_stages import Batcher, Polled, Taken, empty_poll_delay_s
+from penstock.worker.stage import Stage
 from penstock.worker.task_engine import TaskEngine
-from penstock.worker.task_spec import TaskServices, TaskSpec
+from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
 from penstock.worker.threads import Deadline, OwnedThread
 from penstock.worker.waiting import Hints
 
@@ -53,7 +55,7 @@ logger = logging.getLogger(__name__)
 #: Converted batches that may wait for the producer: enough to keep it busy, whether they are small or large. More would
 #: only be memory, in addition to the producer's own buffer, when the broker stalls.
 _WAITING_BATCHES = 8
-_WAITING_BYTES = 4 * 1024 * 1024
+_WAITING = BatchLimits(sys.maxsize, 4 * 1024 * 1024)
 #: The stages, as ``BusyTimes`` names them. Sending includes the wait for room in the Kafka client.
 STAGES: Final = ("poll", "spark", "send")
 #: After what time of waiting for the last records a stopping task commits what it can already.
@@ -84,7 +86,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self._empty_polls = 0
         self.committer = source.committer
         self._batcher = Batcher(spec.limits, join_frames=not self.committer.hooks.wants_frames, load=services.load)
-        self._handover: Handover[Outgoing] = Handover(_WAITING_BATCHES, _WAITING_BYTES)
+        self._handover: Stage[Outgoing] = Stage(_WAITING_BATCHES, _WAITING)
         converter = SourceConverter(
             str(spec.id), source.pipeline, services.errors, whole_polls=self.committer.whole_polls
         )
@@ -210,7 +212,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         with log_context(self.id.connector, self.id.task):
             try:
                 while (outgoing := self._lookahead.next()) is not None:
-                    if not self._handover.put(outgoing, outgoing.nbytes):
+                    if not self._handover.offer(outgoing, outgoing.size, outgoing.nbytes):
                         return
                     if outgoing.failure is not None:
                         # Polling ends now; what is before the failed record still goes its way.
@@ -234,7 +236,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
                 while not self._handover.ended:
                     # A failed task commits once more, at its end.
                     failed = self._life.failure is not None
-                    outgoing = self._handover.take(None if failed else self.committer.due_in_s())
+                    outgoing = self._handover.take_one(None if failed else self.committer.due_in_s())
                     if outgoing is not None:
                         with self.busy.at_work("send"):
                             self._deliver_one(outgoing)
@@ -247,7 +249,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     def _deliver_one(self, outgoing: Outgoing) -> None:
         self.delivery.deliver(outgoing)
-        self.committer.delivered(outgoing, waiting=self._handover.waiting)
+        self.committer.delivered(outgoing, waiting=len(self._handover) > 0)
         if outgoing.failure is not None:
             raise outgoing.failure
 

@@ -18,7 +18,8 @@ from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_
 from penstock.worker.offset_commit import OffsetCommitter
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import rows_to_send, with_rows_replaced
-from penstock.worker.source_stages import Batch, Batcher, Handover, estimated_bytes
+from penstock.worker.source_stages import Batch, Batcher, estimated_bytes
+from penstock.worker.stage import Stage
 from penstock.worker.submitted import Submission
 from penstock.worker.task_spec import BatchLimits
 from penstock.worker.topic_creation import NewTopic, plan_of
@@ -105,24 +106,24 @@ def test_a_discarded_batcher_wakes_whoever_waits() -> None:
     assert batcher.take() is None
 
 
-def test_a_handover_is_bounded_by_number_and_size_but_takes_one_large_item() -> None:
-    queue: Handover[str] = Handover(2, 100)
-    assert queue.put("large", 1000)
+def test_a_stage_is_bounded_by_number_and_size_but_takes_one_large_item() -> None:
+    queue: Stage[str] = Stage(2, BatchLimits(1_000_000, 100))
+    assert queue.offer("large", 1, 1000)
     answers: list[bool] = []
-    thread = threading.Thread(target=lambda: answers.append(queue.put("small", 1)))
+    thread = threading.Thread(target=lambda: answers.append(queue.offer("small", 1, 1)))
     thread.start()
     thread.join(0.05)
     assert answers == []
-    assert queue.take(10) == "large"
+    assert queue.take_one(10) == "large"
     thread.join(10)
     assert answers == [True]
-    assert queue.take(10) == "small"
-    assert queue.take(0) is None
+    assert queue.take_one(10) == "small"
+    assert queue.take_one(0) is None
     ended = [queue.ended]
     queue.close()
     ended.append(queue.ended)
     assert ended == [False, True]
-    assert queue.put("late", 1) is False
+    assert queue.offer("late", 1, 1) is False
 
 
 def test_sizes_are_guessed_by_a_sample() -> None:
@@ -263,8 +264,8 @@ def test_a_task_that_waits_for_nobody_polls_ahead() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "discard"])
-def test_who_waits_until_a_handover_is_asked_goes_on_at_its_end(how: str) -> None:
-    queue: Handover[str] = Handover(2, 100)
+def test_who_waits_until_a_stage_is_asked_goes_on_at_its_end(how: str) -> None:
+    queue: Stage[str] = Stage(2, BatchLimits(1_000_000, 100))
 
     thread = until_done(queue.wait_until_asked)
     getattr(queue, how)()
@@ -273,13 +274,13 @@ def test_who_waits_until_a_handover_is_asked_goes_on_at_its_end(how: str) -> Non
     assert not thread.is_alive()
 
 
-def test_a_handover_is_asked_again_once_what_it_gave_is_done_with() -> None:
-    queue: Handover[str] = Handover(2, 100)
-    queue.put("one", 1)
-    assert queue.take(0) == "one"
+def test_a_stage_is_asked_again_once_what_it_gave_is_done_with() -> None:
+    queue: Stage[str] = Stage(2, BatchLimits(1_000_000, 100))
+    queue.offer("one", 1, 1)
+    assert queue.take_one(0) == "one"
 
     thread = until_done(queue.wait_until_asked)
-    taker = threading.Thread(target=lambda: queue.take(10), daemon=True)
+    taker = threading.Thread(target=lambda: queue.take_one(10), daemon=True)
     taker.start()
 
     thread.join(10)

@@ -1,0 +1,200 @@
+"""What waits between two threads of a task, source or sink, in order and within bounds: its back-pressure.
+
+Main type: `Stage`. A full one makes the thread before it wait, up to the one that polls or fetches, and says so
+(``back_pressure``).
+
+Thread: one thread puts, one takes; `close`, `discard` and `end_at` come from any thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from penstock.telemetry import waiting_for
+from penstock.worker.shared_load import SharedLoad
+from penstock.worker.task_spec import BatchLimits
+
+T = TypeVar("T")
+
+_UNBOUNDED: Final = BatchLimits(sys.maxsize, sys.maxsize)
+
+
+class Stage(Generic[T]):
+    """A queue. Invariant 3.
+
+    Args:
+        items: How many may wait.
+        limits: How many records, and how large they may be, together; a single larger item still goes.
+        load: Of all tasks, in which its bytes count; None: they do not.
+        changed: Notified at each change; given where threads wait for several things at once.
+        clock: Monotonic seconds.
+
+    Attributes:
+        changed: Held by whoever calls a method of which that is said.
+        records: What waits.
+        nbytes: Its size.
+    """
+
+    def __init__(
+        self,
+        items: int = sys.maxsize,
+        limits: BatchLimits = _UNBOUNDED,
+        *,
+        load: SharedLoad | None = None,
+        changed: threading.Condition | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.changed = threading.Condition() if changed is None else changed
+        self.records = 0
+        self.nbytes = 0
+        self._items = items
+        self._limits = limits
+        self._load = load
+        self._clock = clock
+        self._waiting: deque[tuple[T, int, int]] = deque()
+        self._closed = False
+        # Whether the thread that puts waits for room, and until when; whether the one that takes waits for an item.
+        self._full = False
+        self._end: float | None = None
+        self._is_asked = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # ---------------------------------------------------------------- the lock is held
+    def fits(self, records: int, nbytes: int) -> bool:
+        """Whether there is room beside what waits."""
+        limits = self._limits
+        return not self._waiting or (
+            len(self._waiting) < self._items
+            and self.records + records <= limits.max_records
+            and self.nbytes + nbytes <= limits.max_bytes
+        )
+
+    def add(self, item: T, records: int, nbytes: int) -> None:
+        """Add an item, whether there is room or not."""
+        if self._load is not None:
+            self._load.let_wait(nbytes, anyway=True)
+        self._append(item, records, nbytes)
+
+    def pop(self) -> tuple[T, int, int]:
+        """The first item, with its records and bytes."""
+        taken = self._waiting.popleft()
+        _, records, nbytes = taken
+        self.records -= records
+        self.nbytes -= nbytes
+        if self._load is not None:
+            self._load.release(nbytes)
+        self.changed.notify_all()
+        return taken
+
+    def pop_joined(self, limits: BatchLimits, joins: Callable[[T, T, T], bool]) -> list[T]:
+        """The first item, and those behind it that make one batch with it.
+
+        Args:
+            limits: Of the batch.
+            joins: Whether an item goes into it: told the first, the last before it, and the item.
+        """
+        item, records, nbytes = self.pop()
+        taken = [item]
+        while self._waiting:
+            item, more_records, more_bytes = self._waiting[0]
+            records += more_records
+            nbytes += more_bytes
+            if records > limits.max_records or nbytes > limits.max_bytes or not joins(taken[0], taken[-1], item):
+                break
+            taken.append(self.pop()[0])
+        return taken
+
+    def clear(self) -> None:
+        """Forget what is here."""
+        self._waiting.clear()
+        if self._load is not None:
+            self._load.release(self.nbytes)
+        self.records = self.nbytes = 0
+        self.changed.notify_all()
+
+    # ---------------------------------------------------------------- the thread that puts
+    def offer(self, item: T, records: int, nbytes: int) -> bool:
+        """Add an item; waits while there is no room.
+
+        Returns:
+            False when it was not taken: it was closed meanwhile, or the time set by `end_at` is over.
+        """
+        with self.changed:
+            while not self._closed:
+                self._full = False
+                if self._lets_wait(records, nbytes):
+                    self._append(item, records, nbytes)
+                    return True
+                left = None if self._end is None else self._end - self._clock()
+                if left is not None and left <= 0:
+                    return False
+                self._full = True
+                self.changed.notify_all()
+                with waiting_for("back_pressure"):
+                    self.changed.wait(left)
+            return False
+
+    def wait_until_asked(self) -> None:
+        """Waits until it is empty and its reader waits for the next item."""
+        with self.changed, waiting_for("back_pressure"):
+            self.changed.wait_for(lambda: self._closed or (self._is_asked and not self._waiting))
+
+    # ---------------------------------------------------------------- the thread that takes
+    @property
+    def ended(self) -> bool:
+        """Whether it is closed and empty."""
+        with self.changed:
+            return self._closed and not self._waiting
+
+    @property
+    def full(self) -> bool:
+        """Whether the thread before waits for room."""
+        with self.changed:
+            return self._full
+
+    def take_one(self, timeout_s: float | None) -> T | None:
+        """The next item; None when none came in time (timeout None: any time), or it has ended."""
+        with self.changed:
+            self._is_asked = True
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self._waiting or self._closed, timeout_s)
+            self._is_asked = False
+            return self.pop()[0] if self._waiting else None
+
+    # ---------------------------------------------------------------- any thread
+    def end_at(self, moment: float) -> None:
+        """`offer` waits no longer than this moment of the clock."""
+        with self.changed:
+            self._end = moment
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing more comes; what is here can still be taken."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+
+    def discard(self) -> None:
+        """Close, and forget what is here."""
+        with self.changed:
+            self._closed = True
+            self.clear()
+
+    def _lets_wait(self, records: int, nbytes: int) -> bool:
+        """Whether there is room; if so, it is counted in the load of all tasks."""
+        if not self.fits(records, nbytes):
+            return False
+        return self._load is None or self._load.let_wait(nbytes, anyway=not self._waiting)
+
+    def _append(self, item: T, records: int, nbytes: int) -> None:
+        self._waiting.append((item, records, nbytes))
+        self.records += records
+        self.nbytes += nbytes
+        self.changed.notify_all()
