@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from penstock.errors import KafkaException
@@ -148,11 +146,6 @@ def _explain_transactions(
     return {"every_ms": None, "setting": "transaction.boundary", "or": ends}
 
 
-def _time_of_day(moment: float | None) -> datetime | None:
-    """The time of a moment of the monotonic clock."""
-    return None if moment is None else datetime.now(UTC) - timedelta(seconds=time.monotonic() - moment)
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What was found around a connector that has nothing to do.
@@ -230,7 +223,6 @@ def explain_waiting(
     *,
     spark_up: bool,
     around: Surroundings,
-    round_began: Callable[[ConnectorTaskId], float | None],
     hints: Callable[[ConnectorTaskId], Hints],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
     """What the connector and each of its tasks wait for.
@@ -240,7 +232,6 @@ def explain_waiting(
         busy_with: What is being done to it.
         spark_up: Whether there is a Spark session.
         around: What was found around the connector.
-        round_began: When a task's loop last went on.
         hints: What a task knows itself.
     """
     restart = f"penstock connectors restart {shlex.quote(view.name)}"
@@ -265,7 +256,6 @@ def explain_waiting(
                         spark_up=spark_up,
                         kafka_up=not around.kafka,
                         hints=hints(task.id),
-                        since=_time_of_day(round_began(task.id)),
                     )
                 ),
                 task.trace,

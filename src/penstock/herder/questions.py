@@ -144,7 +144,6 @@ class Questions:
                 busy,
                 spark_up=worker.spark_up,
                 around=look_around(changes, view.target, problem.get("offsets_error")),
-                round_began=worker.round_began,
                 hints=worker.hints,
             )
             return {

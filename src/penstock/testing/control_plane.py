@@ -57,7 +57,6 @@ class FakeTask:
         self.stuck = stuck
         self.cancelled = False
         self.has_delivered = False
-        self.round_began = time.monotonic()
         self.hints = Hints()
         self._ended = threading.Event()
         self._stop_asked = False

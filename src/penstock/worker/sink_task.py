@@ -140,7 +140,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(joined=self._fetcher.joined, assigned=len(self._partitions.assigned))
+        return Hints(self._round_began, joined=self._fetcher.joined, assigned=len(self._partitions.assigned))
 
     @property
     def busy(self) -> BusyTimes:

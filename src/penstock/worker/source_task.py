@@ -117,7 +117,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(kafka=self._source.producer.trouble, transaction=self.committer.hint)
+        return Hints(self._round_began, kafka=self._source.producer.trouble, transaction=self.committer.hint)
 
     # ---------------------------------------------------------------- task thread
     def _prepare(self) -> None:

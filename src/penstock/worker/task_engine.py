@@ -89,11 +89,6 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     # ---------------------------------------------------------------- any thread
     @property
-    def round_began(self) -> float:
-        """See ``TaskRunner``."""
-        return self._round_began
-
-    @property
     def error_counts(self) -> ErrorCounts:
         """Failed records."""
         return self._services.errors.counts

@@ -45,11 +45,6 @@ class TaskRunner(Protocol):
         ...
 
     @property
-    def round_began(self) -> float:
-        """When the present round of its loop, and so a method of the task that runs now, began; monotonic seconds."""
-        ...
-
-    @property
     def hints(self) -> Hints:
         """The reasons that the runner itself knows for standing still."""
         ...
@@ -115,12 +110,6 @@ class TaskSlot:
     def phase(self) -> TaskPhase:
         """Where the task is in its life."""
         return self._phase
-
-    @property
-    def round_began(self) -> float | None:
-        """See ``TaskRunner``; None also while there is no runner."""
-        runner = self._runner
-        return None if runner is None else runner.round_began
 
     @property
     def hints(self) -> Hints:

@@ -162,12 +162,14 @@ class Hints:
     """What a task knows of why it does not go on.
 
     Attributes:
+        round_began: When its loop last went on, so since when a method of it runs that does; monotonic seconds.
         kafka: What its producer hears from Kafka.
         joined: Whether its consumer group has given it partitions, perhaps none.
         assigned: How many; None for a source.
         transaction: What its open transaction waits for.
     """
 
+    round_began: float | None = None
     kafka: str | None = None
     joined: bool = True
     assigned: int | None = None
@@ -207,7 +209,6 @@ def task_waiting(
     spark_up: bool,
     kafka_up: bool = True,
     hints: Hints = Hints(),
-    since: datetime | None = None,
 ) -> Waiting:
     """What a task waits for: the last of its stages that stands still, because the ones before it wait for that.
 
@@ -218,10 +219,9 @@ def task_waiting(
         spark_up: Whether there is a Spark session.
         kafka_up: Whether Kafka answers: a sink without records cannot tell.
         hints: What it knows itself.
-        since: When its loop last went on, so since when a method of it runs that does.
     """
     own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE) for stage in ("task", "convert", "delivery"))
-    inside = _user_code(own, since)
+    inside = _user_code(own, hints.round_began)
     if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
     if state in _RESTING:
@@ -262,7 +262,12 @@ def _told(wait: Wait, hints: Hints, *, spark_up: bool) -> Waiting:
             found = Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {wait.detail}.")
         case reason:
             found = because(reason).because(wait.detail)
-    return replace(found, since=datetime.now(UTC) - timedelta(seconds=time.monotonic() - wait.since_s))
+    return replace(found, since=_time_of_day(wait.since_s))
+
+
+def _time_of_day(moment_s: float) -> datetime:
+    """The time of a moment of the monotonic clock."""
+    return datetime.now(UTC) - timedelta(seconds=time.monotonic() - moment_s)
 
 
 def _waits_for_data(frames: Sequence[Frame]) -> bool:
@@ -276,7 +281,7 @@ def because(reason: str) -> Waiting:
     return Waiting(reason, _TEXTS[reason])
 
 
-def _user_code(place: Place, since: datetime | None = None) -> Waiting | None:
+def _user_code(place: Place, since_s: float | None = None) -> Waiting | None:
     """The part of a stack that is below the worker's last frame, when a connector's own file is in it."""
     frames = place.frames
     last = max((number for number, frame in enumerate(frames) if frame.ours), default=-1)
@@ -285,4 +290,5 @@ def _user_code(place: Place, since: datetime | None = None) -> Waiting | None:
         return None
     first = below[0]
     listed = [f"{frame.module}.py:{frame.line} in {frame.function}" for frame in frames[last + 1 :]]
+    since = None if since_s is None else _time_of_day(since_s)
     return Waiting("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed, since)

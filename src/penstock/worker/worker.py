@@ -350,11 +350,6 @@ class Worker:
             return done
         return slot.stop()
 
-    def round_began(self, task: ConnectorTaskId) -> float | None:
-        """Since when a method of a task runs, if one does; monotonic seconds."""
-        slot = self._tasks.get(task)
-        return None if slot is None else slot.round_began
-
     def hints(self, task: ConnectorTaskId) -> Hints:
         """The reasons that a task itself knows for standing still."""
         slot = self._tasks.get(task)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -26,7 +25,6 @@ class Runner:
         self.paused = paused
         self.has_delivered = False
         self.retry_at_ms: int | None = None
-        self.round_began = time.monotonic()
         self.hints = Hints()
         self.calls: list[str] = []
         self.started = threading.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
 from penstock.worker.source_task import SourceTaskRunner
 from penstock.worker.waiting import Hints, Waiting, places, task_waiting
 
+NO_HINTS = Hints()
 REGISTRY_CLIENT = """
 def get_schema():
     asked.set()
@@ -52,7 +53,7 @@ def run() -> Iterator[Run]:
 
     def started(poll: Callable[[], list[SourceRecord] | None], **services: Any) -> Rig:
         rig = Rig(task=Polled(poll), retry_timeout_ms=600_000)
-        runner = SourceTaskRunner(rig.spec, rig.services, replace(rig.source, **services))
+        runner = rig.runner = SourceTaskRunner(rig.spec, rig.services, replace(rig.source, **services))
         made.append((rig, runner))
         runner.start()
         return rig
@@ -67,8 +68,8 @@ def run() -> Iterator[Run]:
     await_true(lambda: not any(thread.name.endswith("-c-0") for thread in threading.enumerate()))
 
 
-def waiting(spark_up: bool = True, since: datetime | None = None) -> Waiting:
-    return task_waiting("c-0", State.RUNNING, places(), spark_up=spark_up, since=since)
+def waiting(spark_up: bool = True, hints: Hints = NO_HINTS) -> Waiting:
+    return task_waiting("c-0", State.RUNNING, places(), spark_up=spark_up, hints=hints)
 
 
 def becomes(reason: str, spark_up: bool = True) -> None:
@@ -95,10 +96,11 @@ def test_a_poll_that_blocks_is_user_code_since_then(run: Run) -> None:
     def ask_a_database() -> None:
         leave.wait(WAIT_S)
 
-    run(ask_a_database)
+    rig = run(ask_a_database)
     becomes("user_code")
-    found = waiting(since=datetime(2026, 1, 2, tzinfo=UTC)).to_json()
-    assert found["since"] == "2026-01-02T00:00:00.000+00:00"
+    began = waiting(hints=rig.runner.hints).since
+    assert began is not None
+    assert timedelta() <= datetime.now(UTC) - began < timedelta(seconds=WAIT_S)
     assert any("in ask_a_database" in line for line in waiting().stack)
     leave.set()
 
