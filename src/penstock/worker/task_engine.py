@@ -203,10 +203,10 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._feed(Raised(self._services.session.named(error)))
 
     def _quietly(self, what: str, call: Callable[[], object]) -> None:
-        """What goes wrong in a call is logged, and keeps nothing else from being done."""
+        """What goes wrong in a call, ``sys.exit`` included, is logged, and keeps nothing else from being done."""
         try:
             call()
-        except Exception:
+        except BaseException:
             logger.exception("An error in %s of task %s", what, self.id)
 
     # ---------------------------------------------------------------- events and effects, on any thread

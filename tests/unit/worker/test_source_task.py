@@ -854,6 +854,20 @@ def test_start_and_a_rest_are_not_taken_for_a_poll(rigs: list[Rig]) -> None:
     assert resting.task.calls == ["start", "stop"]
 
 
+def test_a_stop_that_exits_keeps_the_task_from_nothing_at_its_end(rigs: list[Rig]) -> None:
+    class Exiting(ScriptedTask):
+        def stop(self) -> None:
+            raise SystemExit(1)
+
+    rig = started(rigs, Rig(task=Exiting()))
+    rig.task.give(values(1))
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
+    assert rig.committed() == {"f": 1}
+    assert rig.closed == ["transforms"]
+
+
 @pytest.mark.parametrize("end", ["stop", "failure", "cancel"])
 def test_metrics_that_the_task_adds_go_with_it(rigs: list[Rig], end: str) -> None:
     registry = Metrics()
