@@ -35,7 +35,7 @@ from penstock.transforms.cast_columns import (
     no_input,
 )
 from penstock.transforms.requirements import java_class_of_value
-from penstock.transforms.sides import copy_basics
+from penstock.transforms.selection import copy_basics
 
 OUTPUTS: Final = INPUTS - {Type.BYTES}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
