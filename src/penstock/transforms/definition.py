@@ -55,6 +55,8 @@ class StockTransform(ColumnTransform, Transformation, Generic[C]):
     def configure(self, props: Mapping[str, object]) -> None:
         """See ``Transformation``."""
         self._definition = self.define(self.settings.parse(props))
+        # The records of the row road come here one by one: a call less for each.
+        self.apply = self._definition.apply  # type: ignore[method-assign]
 
     def config(self) -> ConfigDef:
         """See ``Transformation``."""

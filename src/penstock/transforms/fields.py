@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from pyspark.sql import functions as F
 
@@ -76,11 +76,11 @@ def side_of(record: ConnectRecord, side: SideName) -> tuple[Schema | None, objec
     return (record.key_schema, record.key) if side == "key" else (record.value_schema, record.value)
 
 
-def with_side(record: R, side: SideName, schema: Schema | None, value: object, **others: Any) -> R:
-    """The record with one side replaced, and others of its parts."""
+def with_side(record: R, side: SideName, schema: Schema | None, value: object) -> R:
+    """The record with one side replaced."""
     if side == "key":
-        return cast("R", record.new_record(key_schema=schema, key=value, **others))
-    return cast("R", record.new_record(value_schema=schema, value=value, **others))
+        return cast("R", record.new_record(key_schema=schema, key=value))
+    return cast("R", record.new_record(value_schema=schema, value=value))
 
 
 class OfFields(Definition):
@@ -89,6 +89,7 @@ class OfFields(Definition):
     Attributes:
         side: What it works on.
         purpose: What needs a Struct or Map, for messages.
+        whole: What becomes of the key or value as a whole; None = of its fields.
         nulls: What becomes of null.
         schema_first: Whether it looks at the schema before it looks whether the value is a Struct.
     """
@@ -103,7 +104,12 @@ class OfFields(Definition):
     def purpose(self) -> str:
         """See the class."""
 
-    @property
+    @cached_property
+    def whole(self) -> Change | None:
+        """See the class."""
+        return None
+
+    @cached_property
     def target(self) -> SideName:
         """What it replaces."""
         return self.side
@@ -141,42 +147,43 @@ class OfFields(Definition):
     def apply(self, record: R) -> R | None:
         """See ``Definition``."""
         schema, value = side_of(record, self.side)
-        if value is None and (self.nulls is Nulls.STAY or (self.nulls is Nulls.CHANGE and schema is None)):
-            return record
-        return with_side(record, self.target, *self.made(schema, value))
-
-    def made(self, schema: Schema | None, value: object) -> tuple[Schema | None, object]:
-        """What is made of a value, and its schema.
-
-        Raises:
-            Exception: The value is none that this can be done with.
-        """
+        if value is None and self.nulls is not Nulls.FAIL:
+            if schema is None or self.nulls is Nulls.STAY:
+                return record
+            return with_side(record, self.target, self.selected(schema).schema, None)
+        if self.whole is not None:
+            made = None if schema is None else self.selected(schema).schema
+            return with_side(record, self.target, made, self.whole.value(schema, value))
         if schema is None:
-            return None, self.of_map(require_map(value, self.purpose))
-        if value is None and self.nulls is Nulls.CHANGE:
-            return self.selected(schema).schema, None
+            return with_side(record, self.target, None, self.of_map(require_map(value, self.purpose)))
         if self.schema_first:
             self.selected(schema)
         struct = require_struct(value, schema, self.purpose)
         selection = self.selected(struct.schema)
-        return selection.schema, selection.struct(struct)
+        return with_side(record, self.target, selection.schema, selection.struct(struct))
 
     # ------------------------------------------------------------------ columns
     def plan(self, shape: Shape) -> StepPlan | Split:
         """See ``Step``."""
         known = shape.side(self.side)
-        if known.schema is None or not self.schema_first:
-            unfit = self.unfit(shape)
+        if self.whole is None or known.absent:
+            unfit = None if known.schema is not None and self.schema_first else self.unfit(shape)
             if unfit is not None:
                 return unfit
         if known.schema is None:
-            return self.plan_members(shape, known)
+            return (
+                self.plan_members(shape, known)
+                if self.whole is None
+                else self._plan_whole(shape, known, self.whole, None)
+            )
         try:
             selection = self.selected(known.schema)
         except Exception as error:
             if self.nulls is Nulls.CHANGE:
                 raise
             return self.failing(shape, str(error), java_class_name(error))
+        if self.whole is not None:
+            return self._plan_whole(shape, known, self.whole, selection.schema)
         return self.unfit(shape) or self.plan_struct(shape, known, selection)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
@@ -253,26 +260,37 @@ class OfFields(Definition):
         side = object_side({name: one.member for name, one in found.items()}, present=known.present)
         return self.planned(shape, side, make)
 
+    def _plan_whole(self, shape: Shape, known: Side, whole: Change, schema: Schema | None) -> StepPlan | Split:
+        """The plan where the whole is changed; ``schema`` is the new one, None = values of one kind have none."""
+        before = known.carrier
+        assert before is not None, "values of mixed kinds do not come here"
+        kind = whole.member(Member(before, known.physical)).schema if schema is None else None
+        layout = whole.layout(before, known.physical)
+        side = Side(None, layout, kind)
+        if schema is not None:
+            side = Side.of(schema, layout, present=known.present or self.nulls is Nulls.STAY)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column, faults = whole.column(bag.side(self.side), before, known.physical, keep)
+            return Made({self.target: column if kind is None else column.cast(spark_type(kind, layout))}, faults)
+
+        plan = self.planned(shape, side, make)
+        return plan if schema is None else self.unless_null(shape, plan)
+
     def planned(self, shape: Shape, side: Side, make: Making) -> StepPlan:
         """The plan that makes a side of the one that is worked on."""
         return StepPlan(shape.with_side(self.target, side), make, frozenset({self.side}), frozenset({self.target}))
 
 
 class OfChanges(OfFields):
-    """Changes some fields in their places, or the whole key or value. Subclasses are frozen dataclasses.
+    """Changes some fields in their places. Subclasses are frozen dataclasses.
 
     Attributes:
         defaults: Whether a null is the default of the field that it is in.
-        whole: What becomes of the whole; None = fields are changed.
-        changes: What becomes of which field.
+        changes: What becomes of which field, where the ``whole`` is not changed.
     """
 
     defaults: bool
-
-    @property
-    def whole(self) -> Change | None:
-        """See the class."""
-        return None
 
     @property
     @abstractmethod
@@ -289,7 +307,8 @@ class OfChanges(OfFields):
 
     def select(self, schema: Schema) -> Selection:
         """See ``OfFields``."""
-        return Selection(self.updated(schema), self.picks(schema), self.defaults)
+        picks = self.picks(schema) if self.whole is None else ()
+        return Selection(self.updated(schema), picks, self.defaults)
 
     def picks(self, schema: Schema) -> tuple[Pick, ...]:
         """The fields of a struct, some of them changed."""
@@ -317,40 +336,3 @@ class OfChanges(OfFields):
         for name, change in self.changes.items():
             changed[name] = change.value(None, changed.get(name))
         return changed
-
-    # ------------------------------------------------------------------ the whole
-    def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
-        if self.whole is None:
-            return super().apply(record)
-        schema, value = side_of(record, self.side)
-        if value is None and (schema is None or self.nulls is Nulls.STAY):
-            return record
-        updated = None if schema is None else self.updated(schema)
-        return with_side(record, self.side, updated, self.whole.value(schema, value))
-
-    def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
-        known = shape.side(self.side)
-        if self.whole is None or known.absent:
-            return super().plan(shape)
-        if known.schema is None:
-            assert known.carrier is not None, "values of mixed kinds do not come here"
-            made = self.whole.member(Member(known.carrier, known.physical))
-            return self._plan_whole(shape, self.whole, known.carrier, Side(None, made.physical, made.schema))
-        try:
-            schema = self.updated(known.schema)
-        except DataException as error:
-            return self.failing(shape, str(error), error.java_name)
-        layout = self.whole.layout(known.schema, known.physical)
-        side = Side.of(schema, layout, present=known.present or self.nulls is Nulls.STAY)
-        return self.unless_null(shape, self._plan_whole(shape, self.whole, known.schema, side))
-
-    def _plan_whole(self, shape: Shape, whole: Change, before: Schema, side: Side) -> StepPlan:
-        def make(bag: Bag, keep: Keep) -> Made:
-            column, faults = whole.column(bag.side(self.side), before, shape.side(self.side).physical, keep)
-            if side.schema is None and side.carrier is not None:
-                column = column.cast(spark_type(side.carrier))
-            return Made({self.side: column}, faults)
-
-        return self.planned(shape, side, make)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, LambdaValidator, ValidString, setting
-from penstock.data import ConnectHeaders, Header, Schema
+from penstock.data import Header, Schema
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
 from penstock.pipeline.objects import Members, members_of
 from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
 from penstock.pipeline.variant_building import null_variant, variant_of
 from penstock.transforms.definition import StockTransform, pair
-from penstock.transforms.fields import Found, Nulls, OfFields, side_of, with_side
+from penstock.transforms.fields import Found, Nulls, OfFields, side_of
 from penstock.transforms.requirements import NullPointerError, require_map, require_struct
 from penstock.transforms.selection import Selection, field_column, field_value, schema_like
 from penstock.transforms.settings import null_replacement, replaces_nulls
@@ -82,7 +82,7 @@ class FieldsToHeaders(OfFields):
     defaults: bool
     nulls: ClassVar[Nulls] = Nulls.FAIL
 
-    @property
+    @cached_property
     def purpose(self) -> str:
         """See ``OfFields``."""
         return "header move" if self.move else "header copy"
@@ -116,9 +116,9 @@ class FieldsToHeaders(OfFields):
 
     def apply(self, record: R) -> R | None:
         """See ``Definition``."""
+        changed = cast("R", super().apply(record))
         schema, value = side_of(record, self.side)
-        changed = self.made(schema, value) if self.move else (schema, value)
-        headers = ConnectHeaders(record.raw_headers or ())
+        headers = changed.headers
         if schema is None:
             members = require_map(value, self.purpose)
             for name, key in self.pairs:
@@ -130,7 +130,7 @@ class FieldsToHeaders(OfFields):
                 if field is None:
                     raise NullPointerError(f"{_NO_FIELD}{name}")
                 headers.add(key, field_value(struct, field, defaults=self.defaults), field.schema)
-        return with_side(record, self.side, *changed, headers=headers)
+        return changed
 
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``. The headers are added to what is made of the side."""

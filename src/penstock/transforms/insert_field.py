@@ -112,8 +112,9 @@ class Insert(OfFields):
             return record
         if schema is None:
             changed = dict(require_map(value, self.purpose))
-            found = zip(self.insertions, self._values_of(record), strict=True)
-            changed |= {one.name: each for one, each in found if each is not None}
+            for one, found in zip(self.insertions, self._values_of(record), strict=True):
+                if found is not None:
+                    changed[one.name] = found
             return with_side(record, self.side, None, changed)
         struct = require_struct(value, schema, self.purpose)
         selection = self.selected(struct.schema)

@@ -110,19 +110,23 @@ def _no_number(replacement: str) -> DataException:
     return DataException(f"Unable to convert {replacement} (class java.lang.String) to a number")
 
 
-_PYTHON_TYPES: Final[tuple[tuple[type, Schema], ...]] = (
-    (decimal.Decimal, Decimal.schema(0)),
-    (bool, Schema(Type.BOOLEAN)),
-    (int, Schema(Type.INT64)),
-    (float, Schema(Type.FLOAT64)),
-    (str, Schema(Type.STRING)),
-    (list, Schema(Type.ARRAY)),
-    (dict, Schema(Type.MAP)),
-)
+_SCHEMAS: Final[Mapping[type, Schema]] = {
+    decimal.Decimal: Decimal.schema(0),
+    bool: Schema(Type.BOOLEAN),
+    int: Schema(Type.INT64),
+    float: Schema(Type.FLOAT64),
+    str: Schema(Type.STRING),
+    list: Schema(Type.ARRAY),
+    dict: Schema(Type.MAP),
+}
 
 
 def _schema_of(value: object) -> Schema | None:
-    return next((schema for python, schema in _PYTHON_TYPES if isinstance(value, python)), None)
+    """The schema of a schemaless value; None where it has none that can be masked so."""
+    for kind in type(value).__mro__:
+        if kind in _SCHEMAS:
+            return _SCHEMAS[kind]
+    return None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql import functions as F
 
@@ -107,8 +107,11 @@ class Selection:
         picks = zip(schema.fields, fields, strict=False)
         return cls(schema, tuple(Pick(new.name, (old,)) for new, old in picks), defaults, checked)
 
+    def _default(self, pick: Pick) -> object:
+        return pick.field.schema.default if self.defaults else None
+
     def _has_default(self, pick: Pick) -> bool:
-        return self.defaults and pick.field.schema.default is not None
+        return self._default(pick) is not None
 
     @cached_property
     def _required(self) -> list[tuple[int, str]]:
@@ -194,9 +197,13 @@ class Selection:
         return [pick.path[0].index for pick in self.picks]
 
     @cached_property
-    def _below(self) -> list[tuple[int, Pick]]:
-        """The picks that are not at the top, with their places."""
-        return [(at, pick) for at, pick in enumerate(self.picks) if len(pick.path) > 1]
+    def _below(self) -> list[tuple[int, tuple[int, ...], int, object]]:
+        """The picks that are not at the top: place, places on the way and at its end, and the default there."""
+        return [
+            (at, tuple(one.index for one in pick.path[:-1]), pick.field.index, self._default(pick))
+            for at, pick in enumerate(self.picks)
+            if len(pick.path) > 1
+        ]
 
     @cached_property
     def _defaults(self) -> list[tuple[int, object]]:
@@ -218,8 +225,17 @@ class Selection:
         """
         old = value.values
         made = [old[place] for place in self._places]
-        for at, pick in self._below:
-            made[at] = _below(pick, value)
+        for at, way, end, default in self._below:
+            parent: Any = value
+            for place in way:
+                parent = parent.values[place]
+                if parent is None:
+                    break
+            else:
+                found = parent.values[end]
+                made[at] = default if found is None else found
+                continue
+            made[at] = None
         for at, default in self._defaults:
             if made[at] is None:
                 made[at] = default
@@ -229,15 +245,6 @@ class Selection:
             if made[at] is None:
                 raise DataException(message)
         return Struct.unchecked(self.schema, made)
-
-
-def _below(pick: Pick, struct: Struct) -> object:
-    for one in pick.path[:-1]:
-        inner = struct.values[one.index]
-        if not isinstance(inner, Struct):
-            return None
-        struct = inner
-    return struct.get(pick.field)
 
 
 def _said(fault: Fault) -> tuple[Column | str, str]:

@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as F
 
-from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, ValidString, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException
 from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
 from penstock.pipeline.java_dates.parsing import CENTURY
 from penstock.pipeline.objects import Member, members_of
-from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, SideName, Split, StepPlan
+from penstock.pipeline.step import Fault, Keep, Shape, SideName
 from penstock.pipeline.types import Physical
 from penstock.transforms.definition import StockTransform, pair
-from penstock.transforms.fields import Nulls, OfChanges, side_of
+from penstock.transforms.fields import Nulls, OfChanges
 from penstock.transforms.requirements import NullPointerError
 from penstock.transforms.selection import Change, Selection, copy_basics
 from penstock.transforms.settings import null_replacement, replaces_nulls
@@ -138,6 +137,26 @@ class Converting(Change):
         return None if value is None else self.conversion.convert(value, inferred(value))
 
 
+class Unnamed(Change):
+    """What becomes of all values where the setting "field" is null: an error."""
+
+    def layout(self, schema: Schema, physical: Physical) -> Physical:
+        """See ``Change``."""
+        return physical
+
+    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+        """See ``Change``."""
+        return column, [Fault(column.isNotNull(), _NULL_FIELD, NullPointerError.java_name)]
+
+    def member(self, known: Member | None) -> Member:
+        """See ``Change``."""
+        return known or Member.of(Type.STRING)
+
+    def value(self, schema: Schema | None, value: object) -> object:
+        """See ``Change``."""
+        raise NullPointerError(_NULL_FIELD)
+
+
 @dataclass(frozen=True)
 class Convert(OfChanges):
     """Converts one side, or a field of it."""
@@ -152,7 +171,9 @@ class Convert(OfChanges):
     @cached_property
     def whole(self) -> Change | None:
         """See ``OfChanges``."""
-        return Converting(self.conversion) if self.name == "" else None
+        if self.name is None:
+            return Unnamed()
+        return Converting(self.conversion) if not self.name else None
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
@@ -161,6 +182,8 @@ class Convert(OfChanges):
 
     def updated(self, schema: Schema) -> Schema:
         """See ``OfChanges``."""
+        if self.name is None:
+            raise NullPointerError(_NULL_FIELD)
         if not self.name:
             kind_of(schema)
             return schema_of(self.conversion.target, optional=schema.optional)
@@ -191,25 +214,6 @@ class Convert(OfChanges):
 
     def _reads(self, schema: Schema) -> bool:
         return schema.type is Type.INT64 or (schema.type is Type.STRING and self.conversion.parser is not None)
-
-    def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
-        known = shape.side(self.side)
-        if self.name is not None or known.absent:
-            return super().plan(shape)
-        if known.schema is not None:
-            raise NullPointerError(_NULL_FIELD)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made(faults=[Fault(bag.side(self.side).isNotNull(), _NULL_FIELD, NullPointerError.java_name)])
-
-        return StepPlan(shape, make, frozenset({self.side}))
-
-    def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
-        if self.name is None and side_of(record, self.side) != (None, None):
-            raise NullPointerError(_NULL_FIELD)
-        return super().apply(record)
 
 
 class _TimestampConverter(StockTransform[TimestampConverterConfig]):

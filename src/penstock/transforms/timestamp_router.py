@@ -6,7 +6,9 @@ Source: org.apache.kafka.connect.transforms.TimestampRouter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
@@ -14,7 +16,7 @@ from pyspark.sql import functions as F
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, setting
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.java_dates import DatePatternError, compile_pattern, print_column, print_millis
+from penstock.pipeline.java_dates import DatePatternError, Token, compile_pattern, print_column, print_millis
 from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 from penstock.transforms.requirements import NullPointerError
@@ -73,20 +75,20 @@ class RouteByTime(Definition):
     topic_format: str | None
     pattern: str | None
 
-    def _settings(self) -> tuple[str, str]:
+    @cached_property
+    def _settings(self) -> tuple[str, Sequence[Token]]:
         """Both; each record fails with what is raised where one is null or wrong: Java finds it out here."""
         if self.topic_format is None or self.pattern is None:
             name = "topic.format" if self.topic_format is None else "timestamp.format"
             raise NullPointerError(f'The setting "{name}" is null')
-        compile_pattern(self.pattern)
-        return self.topic_format, self.pattern
+        return self.topic_format, compile_pattern(self.pattern)
 
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
-        topic_format, pattern = self._settings()
+        topic_format, tokens = self._settings
 
         def make(bag: Bag, keep: Keep) -> Made:
-            text = print_column(compile_pattern(pattern), bag.timestamp, keep)
+            text = print_column(tokens, bag.timestamp, keep)
             named = F.replace(F.lit(topic_format), F.lit(_TOPIC), bag.topic)
             message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), bag.topic)
             fault = Fault(bag.timestamp.isNull(), message, DataException.java_name)
@@ -98,8 +100,8 @@ class RouteByTime(Definition):
         """See ``Definition``."""
         if record.timestamp is None:
             raise DataException(f"{_NO_TIMESTAMP}topic {record.topic}")
-        topic_format, pattern = self._settings()
-        text = print_millis(compile_pattern(pattern), record.timestamp)
+        topic_format, tokens = self._settings
+        text = print_millis(tokens, record.timestamp)
         topic = topic_format.replace(_TOPIC, record.topic or "").replace(_TIMESTAMP, text)
         return cast("R", record.new_record(topic=topic))
 
