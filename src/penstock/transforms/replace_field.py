@@ -15,14 +15,13 @@ from pyspark.sql import functions as F
 
 from penstock.config import AbstractConfig, AnyNonDuplicate, LambdaValidator, setting
 from penstock.data import Field, Schema, Type
-from penstock.data.validate import check_value
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.objects import Members, members_of
 from penstock.pipeline.step import Fault, Keep, Shape, SideName
-from penstock.pipeline.types import Physical, default_physical, spark_type
+from penstock.pipeline.types import Physical, default_physical, logical_name, spark_type
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Found, OfFields
-from penstock.transforms.requirements import with_string_keys
+from penstock.transforms.requirements import java_class, with_string_keys
 from penstock.transforms.selection import Change, Pick, Selection, schema_like
 from penstock.transforms.settings import null_replacement, replaces_nulls
 
@@ -88,18 +87,18 @@ class Misfit(Change):
 
     def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
         """See ``Change``."""
-        message = (
-            f"Invalid value for schema with type {self.field.schema.type.name}: a value of type {schema.type.name} "
-            f'for field: "{self.field.name}"'
-        )
         nothing = F.lit(None).cast(spark_type(self.field.schema))
-        return nothing, [Fault(column.isNotNull(), message, DataException.java_name)]
+        return nothing, [Fault(column.isNotNull(), self._message(schema), DataException.java_name)]
 
     def value(self, schema: Schema | None, value: object) -> object:
         """See ``Change``."""
-        if value is not None:
-            check_value(self.field.schema, value, f'field: "{self.field.name}"')
+        if value is not None and schema is not None:
+            raise DataException(self._message(schema))
         return value
+
+    def _message(self, schema: Schema) -> str:
+        kind, found = self.field.schema.type.name, java_class(schema)
+        return f'Invalid Java object for schema with type {kind}: class {found} for field: "{self.field.name}"'
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class Replace(OfFields):
 
 def _same_values(one: Schema, other: Schema) -> bool:
     """Whether what is a value of one schema is a value of another, null apart."""
-    if one.type is not other.type or one.name != other.name:
+    if one.type is not other.type or logical_name(one) != logical_name(other):
         return False
     match one.type:
         case Type.ARRAY:
