@@ -18,7 +18,7 @@ from penstock.pipeline.objects import Member
 from penstock.pipeline.step import Fault, Keep, SideName
 from penstock.pipeline.types import CLEAN_SCALAR, Physical
 from penstock.transforms.cast_columns import cast_typed, casted_layout
-from penstock.transforms.cast_values import cast_schema, cast_value, casts_of, parse_spec
+from penstock.transforms.cast_values import cast_schema, cast_value, parse_spec
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import OfChanges
 from penstock.transforms.selection import Change
@@ -106,7 +106,8 @@ class _Cast(StockTransform[CastConfig]):
     settings = CastConfig
 
     def define(self, config: CastConfig) -> Casts:
-        return Casts(self.side, casts_of(parse_spec(config.spec)), replaces_nulls(config.replace_null_with_default))
+        casts = tuple(parse_spec(config.spec).items())
+        return Casts(self.side, casts, replaces_nulls(config.replace_null_with_default))
 
 
 CastKey, CastValue = pair(_Cast)

@@ -39,6 +39,7 @@ class Definition(Step):
 class StockTransform(ColumnTransform, Transformation, Generic[C]):
     """A transform with a definition. ``settings`` is the class of its settings."""
 
+    java_name: ClassVar[str]
     settings: type[C]
     #: The definition for the side that a class is for; see ``pair``.
     side: ClassVar[SideName] = "value"

@@ -68,7 +68,8 @@ class Found:
         if self.change is None or self.before is None:
             return column, ()
         column, faults = self.change.column(column, self.before.schema, self.before.physical, keep)
-        return column.cast(spark_type(self.member.schema)), faults
+        same = self.before.schema.type is self.member.schema.type
+        return column if same else column.cast(spark_type(self.member.schema)), faults
 
 
 def side_of(record: ConnectRecord, side: SideName) -> tuple[Schema | None, object]:
