@@ -12,9 +12,8 @@ import base64
 import decimal
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, time
-from functools import lru_cache
 from typing import Final, cast
 
 from penstock.data import Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, java_double, java_float
@@ -35,7 +34,7 @@ from penstock.transforms.cast_columns import (
     no_input,
 )
 from penstock.transforms.requirements import java_class_of_value
-from penstock.transforms.sides import copy_basics
+from penstock.transforms.selection import copy_basics
 
 OUTPUTS: Final = INPUTS - {Type.BYTES}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
@@ -86,7 +85,6 @@ def _output(text: str) -> Type:
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas
-@lru_cache(maxsize=256)
 def cast_schema(schema: Schema, casts: tuple[tuple[str | None, Type], ...]) -> Schema:
     """The schema of cast values.
 
@@ -262,8 +260,3 @@ def _whole(number: int | float | decimal.Decimal, bits: int) -> int:
     if isinstance(number, decimal.Decimal) and cast("int", number.as_tuple().exponent) >= 64:
         return 0  # a multiple of ten to a power is one of two to this power
     return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def casts_of(spec: Mapping[str | None, Type]) -> tuple[tuple[str | None, Type], ...]:
-    """The spec as a value that plans can be kept by."""
-    return tuple(spec.items())

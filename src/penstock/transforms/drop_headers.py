@@ -6,16 +6,15 @@ Source: org.apache.kafka.connect.transforms.DropHeaders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, cast
 
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, Importance, ValidList, setting
+from penstock.config import AbstractConfig, Importance, ValidList, setting
 from penstock.data import ConnectHeaders
 from penstock.pipeline.header_columns import without_headers
-from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Step, StepPlan
+from penstock.pipeline.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 
 class DropHeadersConfig(AbstractConfig):
@@ -32,7 +31,7 @@ _HEADERS: Final = frozenset({"headers"})
 
 
 @dataclass(frozen=True)
-class Drop(Step):
+class Drop(Definition):
     """Removes the headers of these names."""
 
     keys: tuple[str, ...]
@@ -45,26 +44,18 @@ class Drop(Step):
 
         return StepPlan(shape, make, _HEADERS, _HEADERS)
 
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        kept = ConnectHeaders(one for one in record.raw_headers or () if one.key not in self.keys)
+        return cast("R", record.new_record(headers=kept))
 
-class DropHeaders(ColumnTransform, Transformation):
+
+class DropHeaders(StockTransform[DropHeadersConfig]):
     """Removes all headers of the configured names; letter case counts."""
 
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.DropHeaders"
-    _keys: tuple[str, ...] = ()
+    java_name: ClassVar[str] = f"{JAVA}DropHeaders"
+    settings = DropHeadersConfig
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Transformation``."""
-        self._keys = DropHeadersConfig.parse(props).headers
-
-    def config(self) -> ConfigDef:
-        """See ``Transformation``."""
-        return DropHeadersConfig.definition()
-
-    def step(self) -> Step:
-        """See ``ColumnTransform``."""
-        return Drop(self._keys)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        kept = ConnectHeaders(one for one in record.raw_headers or () if one.key not in self._keys)
-        return cast("R", record.new_record(headers=kept))
+    def define(self, config: DropHeadersConfig) -> Drop:
+        """See ``StockTransform``."""
+        return Drop(config.headers)

@@ -6,45 +6,33 @@ thread. Source: org.apache.kafka.connect.transforms.ExtractField.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import functions as F
 
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, setting
-from penstock.data import Field, Schema
+from penstock.config import AbstractConfig, setting
+from penstock.data import Field, Schema, Type
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.java_classes import java_class
 from penstock.pipeline.objects import Member, members_of
-from penstock.pipeline.step import (
-    NOTHING,
-    Bag,
-    ColumnTransform,
-    Fault,
-    Keep,
-    Made,
-    Shape,
-    Side,
-    SideName,
-    Step,
-    StepPlan,
-)
+from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
 from penstock.pipeline.text_bounds import unbounded
-from penstock.pipeline.types import Physical
+from penstock.pipeline.types import Form, Physical
+from penstock.transforms.definition import Definition, StockTransform, pair
 from penstock.transforms.field_path import FieldPath, field_syntax, parse_path
+from penstock.transforms.fields import side_of, with_side
 from penstock.transforms.requirements import (
     UnknownFieldError,
-    is_struct,
-    map_fault,
+    java_class,
+    no_map,
     no_struct,
     require_map,
     require_struct,
 )
+from penstock.transforms.selection import field_column
 from penstock.transforms.settings import null_replacement, replaces_nulls
-from penstock.transforms.struct_copies import field_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -61,7 +49,7 @@ class ExtractFieldConfig(AbstractConfig):
 
 
 @dataclass(frozen=True)
-class Extract(Step):
+class Extract(Definition):
     """Replaces one side by the field at the end of a path."""
 
     side: SideName
@@ -93,13 +81,18 @@ class Extract(Step):
         if known.schema is None:
             return self._plan_kind(shape, known)
         try:
-            fields = self.path.fields(known.schema)
-            error: Exception | None = None if fields else UnknownFieldError(f"Unknown field: {self.path.text}")
-        except Exception as failure:
-            fields, error = None, failure
-        if fields is None or error is not None:
-            return self._plan_unknown(shape, known, known.schema, error)
+            fields = self._fields(known.schema)
+        except Exception as error:
+            if known.schema.type is Type.STRUCT and known.physical.form is Form.STRUCT:
+                raise
+            return self._plan_no_struct(shape, known.schema, error)
         return self._plan_struct(shape, known, fields)
+
+    def _fields(self, schema: Schema) -> Sequence[Field]:
+        fields = self.path.fields(schema)
+        if fields is None:
+            raise UnknownFieldError(f"Unknown field: {self.path.text}")
+        return fields
 
     def _plan_struct(self, shape: Shape, known: Side, fields: Sequence[Field]) -> StepPlan:
         physical = known.physical
@@ -128,15 +121,11 @@ class Extract(Step):
         last = self.defaults and fields[-1].schema.default is not None
         return last or any(field.schema.default is not None for field in fields[:-1])
 
-    def _plan_unknown(self, shape: Shape, known: Side, schema: Schema, error: Exception | None) -> StepPlan:
-        """Every record fails: with the path, but a value that is no Struct comes first."""
-        assert error is not None, "there is a reason"
-        unknown = Fault(None, str(error), java_class_name(error))
+    def _plan_no_struct(self, shape: Shape, schema: Schema, error: Exception) -> StepPlan:
+        """Every record fails: null with the path, values because they are no Structs."""
+        wrong, unknown = f"{no_struct(_PURPOSE)}{java_class(schema)}", Fault(None, str(error), java_class_name(error))
 
         def make(bag: Bag, keep: Keep) -> Made:
-            if is_struct(known):
-                return Made(faults=(unknown,))
-            wrong = f"{no_struct(_PURPOSE)}{java_class(schema)}"
             return Made(faults=(Fault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
 
         return StepPlan(shape, make, frozenset({self.side}))
@@ -157,59 +146,36 @@ class Extract(Step):
 
     def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
         """Values of one kind, which are no maps: null passes alone."""
+        after = shape.with_side(self.side, NOTHING)
+        if known.carrier is None:
+            return StepPlan(after, lambda bag, keep: Made({self.side: F.lit(None)}), writes=frozenset({self.side}))
+        message = f"{no_map(_PURPOSE)}{java_class(known.carrier)}"
 
         def make(bag: Bag, keep: Keep) -> Made:
-            fault = map_fault(bag.side(self.side), known, _PURPOSE, or_null=True)
-            return Made({self.side: F.lit(None)}, () if fault is None else (fault,))
+            fault = Fault(bag.side(self.side).isNotNull(), message, DataException.java_name)
+            return Made({self.side: F.lit(None)}, (fault,))
 
         names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, NOTHING), make, frozenset() if known.absent else names, names)
+        return StepPlan(after, make, names, names)
 
-
-class _ExtractField(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _path: FieldPath = FieldPath("", ())
-    _defaults: bool = True
-
-    def configure(self, props: Mapping[str, object]) -> None:
-        config = ExtractFieldConfig.parse(props)
-        self._path = parse_path(config.field, config.field_syntax_version)
-        self._defaults = replaces_nulls(config.replace_null_with_default)
-
-    def config(self) -> ConfigDef:
-        return ExtractFieldConfig.definition()
-
-    def step(self) -> Step:
-        return Extract(self.side, self._path, self._defaults)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
-        new_schema: Schema | None = None
-        found: object = None
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        schema, value = side_of(record, self.side)
         if schema is None:
-            found = None if value is None else self._path.of_map(require_map(value, _PURPOSE))
-        else:
-            struct = None if value is None else require_struct(value, schema, _PURPOSE)
-            fields = self._path.fields(schema)
-            if fields is None:
-                raise UnknownFieldError(f"Unknown field: {self._path.text}")
-            new_schema = fields[-1].schema
-            found = None if struct is None else self._path.of_struct(struct, defaults=self._defaults)
-        if self.side == "key":
-            return cast("R", record.new_record(key_schema=new_schema, key=found))
-        return cast("R", record.new_record(value_schema=new_schema, value=found))
+            found = None if value is None else self.path.of_map(require_map(value, _PURPOSE))
+            return with_side(record, self.side, None, found)
+        struct = None if value is None else require_struct(value, schema, _PURPOSE)
+        found_schema = self._fields(schema)[-1].schema
+        found = None if struct is None else self.path.of_struct(struct, defaults=self.defaults)
+        return with_side(record, self.side, found_schema, found)
 
 
-class ExtractFieldKey(_ExtractField):
-    """ExtractField on the key."""
+class _ExtractField(StockTransform[ExtractFieldConfig]):
+    settings = ExtractFieldConfig
 
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.ExtractField$Key"
-    side: ClassVar[SideName] = "key"
+    def define(self, config: ExtractFieldConfig) -> Extract:
+        path = parse_path(config.field, config.field_syntax_version)
+        return Extract(self.side, path, replaces_nulls(config.replace_null_with_default))
 
 
-class ExtractFieldValue(_ExtractField):
-    """ExtractField on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.ExtractField$Value"
-    side: ClassVar[SideName] = "value"
+ExtractFieldKey, ExtractFieldValue = pair(_ExtractField)

@@ -6,18 +6,19 @@ Source: org.apache.kafka.connect.transforms.Filter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pyspark.sql import functions as F
 
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import ConfigDef
-from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Step, StepPlan
+from penstock.config import AbstractConfig
+from penstock.pipeline.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.transforms.definition import JAVA, Definition, StockTransform
 
-CONFIG: Final = ConfigDef()
+
+class FilterConfig(AbstractConfig):
+    """``Filter`` has no settings."""
 
 
 def _drop(bag: Bag, keep: Keep) -> Made:
@@ -25,30 +26,24 @@ def _drop(bag: Bag, keep: Keep) -> Made:
 
 
 @dataclass(frozen=True)
-class DropAll(Step):
+class DropAll(Definition):
     """Drops every record."""
 
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
         return StepPlan(shape, _drop)
 
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        return None
 
-class Filter(ColumnTransform, Transformation):
+
+class Filter(StockTransform[FilterConfig]):
     """Drops all records; meant to be guarded by a predicate."""
 
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Filter"
+    java_name: ClassVar[str] = f"{JAVA}Filter"
+    settings = FilterConfig
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        """Takes no settings."""
-
-    def config(self) -> ConfigDef:
-        """See ``Transformation``. There is no setting."""
-        return CONFIG
-
-    def step(self) -> Step:
-        """See ``ColumnTransform``."""
+    def define(self, config: FilterConfig) -> DropAll:
+        """See ``StockTransform``."""
         return DropAll()
-
-    def apply(self, record: R) -> R | None:
-        """The same for one record, for callers outside of a pipeline."""
-        return None

@@ -8,34 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar
 
-from pyspark.sql import functions as F
-
-from penstock.api import Transformation
-from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, setting
+from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
-from penstock.pipeline.objects import Member, Members, members_of, object_column, object_side
-from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
-from penstock.pipeline.text_bounds import unbounded
-from penstock.pipeline.types import Form, Physical, spark_type
-from penstock.transforms.requirements import (
-    java_class_of_value,
-    require_map,
-    require_struct,
-    with_string_keys,
-)
-from penstock.transforms.sides import Demand, copy_basics, side_of, with_side
-from penstock.transforms.struct_copies import field_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import StructType
-
-_PURPOSE: Final = "flattening"
+from penstock.pipeline.objects import Members, members_of
+from penstock.pipeline.step import Shape, Side, SideName, StepPlan
+from penstock.pipeline.types import Form, Physical
+from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.fields import Found, OfFields
+from penstock.transforms.requirements import java_class_of_value, with_string_keys
+from penstock.transforms.selection import Pick, Selection, copy_basics, schema_like
 
 
 class FlattenConfig(AbstractConfig):
@@ -46,17 +30,6 @@ class FlattenConfig(AbstractConfig):
         doc="Delimiter to insert between field names from the input record when generating field names for the "
         "output record",
     )
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A field of the flat struct: its path in the nested one, the fields' layouts, and its schema there and here."""
-
-    path: tuple[str, ...]
-    physical: Physical
-    original: Schema
-    schema: Schema
-    name: str
 
 
 def _unsupported(kind: str, name: str) -> DataException:
@@ -75,32 +48,30 @@ def _joined(prefix: str, delimiter: str, name: str) -> str:
 
 def _leaves(
     schema: Schema,
-    physical: Physical | None,
     delimiter: str,
-    path: tuple[str, ...] = (),
+    path: tuple[Field, ...] = (),
     prefix: str = "",
     *,
     optional: bool,
-    default: Struct | None,
-) -> Iterator[Leaf]:
-    """The leaves of a struct. Parents that may be missing make them optional, defaults of parents are theirs."""
+    default: object,
+) -> Iterator[tuple[Pick, Schema]]:
+    """The leaves of a struct, and their schemas.
+
+    Parents that may be missing make them optional, defaults of parents are theirs.
+    """
     for one in schema.fields:
         name = _joined(prefix, delimiter, one.name)
         may_miss = optional or one.schema.optional
         own = one.schema.default
-        if own is None and default is not None:
+        if own is None and isinstance(default, Struct):
             own = default.get(one.name)
-        layout = None if physical is None else physical.children[one.index]
-        here = (*path, one.name)
+        here = (*path, one)
         if one.schema.type is Type.STRUCT:
-            if layout is not None and layout.form is not Form.STRUCT:
-                raise _unsupported("values that deny their schema", name)
-            inner = cast("Struct | None", own)
-            yield from _leaves(one.schema, layout, delimiter, here, name, optional=may_miss, default=inner)
+            yield from _leaves(one.schema, delimiter, here, name, optional=may_miss, default=own)
         elif one.schema.type is Type.MAP:
             raise _unsupported(one.schema.type.name, name)
         else:
-            yield Leaf(here, layout or Physical(Form.SCALAR), one.schema, _leaf_schema(one.schema, may_miss, own), name)
+            yield Pick(name, here), _leaf_schema(one.schema, may_miss, own)
 
 
 def _leaf_schema(schema: Schema, optional: bool, default: object) -> Schema:
@@ -116,43 +87,37 @@ def _leaf_schema(schema: Schema, optional: bool, default: object) -> Schema:
     return builder.build()
 
 
-def _member_leaves(members: Members, delimiter: str, path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Leaf]:
-    """The leaves of schemaless maps; a map that may be null is one."""
+def _denied(schema: Schema, physical: Physical, delimiter: str, prefix: str = "") -> str | None:
+    """The field whose values are no structs, as its schema says."""
+    for one, child in zip(schema.fields, physical.children, strict=True):
+        name = _joined(prefix, delimiter, one.name)
+        if one.schema.type is Type.STRUCT:
+            found = name if child.form is not Form.STRUCT else _denied(one.schema, child, delimiter, name)
+            if found is not None:
+                return found
+    return None
+
+
+def _member_leaves(
+    members: Members, delimiter: str, path: tuple[str, ...] = (), prefix: str = ""
+) -> Iterator[tuple[str, Found]]:
+    """The leaves of schemaless maps, with their names; a map that may be null is one."""
     for key, one in members.items():
         name, here = _joined(prefix, delimiter, key), (*path, key)
         if one.is_object and not one.schema.optional:
             inner = members_of(Side(None, one.physical, one.schema))
             yield from _member_leaves(inner, delimiter, here, name)
         else:
-            yield Leaf(here, one.physical, one.schema, one.schema, name)
-
-
-@lru_cache(maxsize=256)
-def flattened(schema: Schema, physical: Physical | None, delimiter: str) -> tuple[Schema, tuple[Leaf, ...]]:
-    """The flat schema of a struct schema, and its leaves.
-
-    Raises:
-        DataException: it has a map, or two fields that get one name.
-    """
-    default = schema.default if isinstance(schema.default, Struct) else None
-    leaves = tuple(_leaves(schema, physical, delimiter, optional=schema.optional, default=default))
-    builder = copy_basics(schema, SchemaBuilder.struct())
-    for leaf in leaves:
-        builder.field(leaf.name, leaf.schema)
-    return builder.build(), leaves
+            yield name, Found(one, here)
 
 
 @dataclass(frozen=True)
-class Flat(Step):
+class Flat(OfFields):
     """Flattens one side."""
 
     side: SideName
     delimiter: str
-    bounds_text: ClassVar[bool] = True
-
-    @property
-    def _demand(self) -> Demand:
-        return Demand(_PURPOSE, self.side)
+    purpose: ClassVar[str] = "flattening"
 
     def takes(self, shape: Shape) -> bool:
         """See ``Step``. Objects only where all records have the same leaves, and no two of them one name."""
@@ -160,105 +125,38 @@ class Flat(Step):
         if not known.is_object:
             return super().takes(shape)
         leaves = list(_member_leaves(members_of(known), self.delimiter))
-        names = {leaf.name for leaf in leaves}
         # A map that is null is a leaf itself, so which leaves there are depends on the record.
-        return len(names) == len(leaves) and all(leaf.schema.type is not Type.STRUCT for leaf in leaves)
+        return len(dict(leaves)) == len(leaves) and not any(one.member.is_object for _, one in leaves)
 
-    def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
-        unfit = self._demand.unfit(shape, null_passes=True)
-        if unfit is not None:
-            return unfit
-        names = frozenset({self.side})
+    def unfit(self, shape: Shape) -> StepPlan | None:
+        """See ``OfFields``. Nor where the values of a field are no structs, as its schema says."""
         known = shape.side(self.side)
-        if known.schema is None:
-            return self._plan_members(shape, known)
-        try:
-            schema, leaves = flattened(known.schema, known.physical, self.delimiter)
-        except DataException as error:
-            return self._demand.failing(shape, str(error), error.java_name, null_passes=True)
-        # A default that takes the place of null is not what was seen of the text.
-        layouts = [leaf.physical if leaf.original.default is None else unbounded(leaf.physical) for leaf in leaves]
-        physical = Physical(Form.STRUCT, tuple(layouts))
-        side = Side.of(schema, physical, present=True, complete=known.complete)
-        after = shape.with_side(self.side, side)
-        return self._demand.unless_null(
-            shape, StepPlan(after, lambda bag, keep: self._make_struct(bag, schema, physical, leaves), names, names)
-        )
+        found = super().unfit(shape)
+        if found is None and known.schema is not None:
+            denied = _denied(known.schema, known.physical, self.delimiter)
+            if denied is not None:
+                return self.failing(shape, str(_unsupported("values that deny their schema", denied)))
+        return found
 
-    # ------------------------------------------------------------------ with schema
-    def _make_struct(self, bag: Bag, schema: Schema, physical: Physical, leaves: tuple[Leaf, ...]) -> Made:
-        value = bag.side(self.side)
-        if not leaves:
-            return Made({self.side: F.from_json(F.lit("{}"), cast("StructType", spark_type(schema, physical)))})
-        columns = []
-        for leaf in leaves:
-            parent = value
-            for name in leaf.path[:-1]:
-                parent = parent.getField(name)
-            column = parent.getField(leaf.path[-1])
-            if leaf.original.default is not None:
-                one = Field(leaf.path[-1], 0, leaf.original)
-                column = field_column(parent, one, leaf.physical, defaults=True)
-                if len(leaf.path) > 1:
-                    # The default stands for a null leaf, not for the leaf of a null parent.
-                    column = F.when(parent.isNotNull(), column)
-            columns.append(column.alias(leaf.name))
-        return Made({self.side: F.struct(*columns)})
+    def select(self, schema: Schema) -> Selection:
+        """See ``OfFields``."""
+        leaves = list(_leaves(schema, self.delimiter, optional=schema.optional, default=schema.default))
+        flat = schema_like(schema, [(pick.name, leaf) for pick, leaf in leaves])
+        return Selection(flat, tuple(pick for pick, _ in leaves), defaults=True, checked=False)
 
-    # ------------------------------------------------------------------ without
-    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
-        leaves = list(_member_leaves(members_of(known), self.delimiter))
+    def members(self, before: Members) -> Mapping[str, Found]:
+        """See ``OfFields``."""
+        return dict(_member_leaves(before, self.delimiter))
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            value = bag.side(self.side)
-            columns: dict[str, Column] = {}
-            for leaf in leaves:
-                column = value
-                for name in leaf.path:
-                    column = column.getField(name)
-                columns[leaf.name] = column
-            return Made({self.side: object_column(value, known, columns)})
+    def of_map(self, value: dict[object, object]) -> dict[object, object]:
+        """See ``OfFields``."""
+        flat: dict[object, object] = {}
+        self._flatten(value, "", flat)
+        return flat
 
-        names = frozenset({self.side})
-        members = {leaf.name: Member(leaf.schema, leaf.physical) for leaf in leaves}
-        side = object_side(members, present=known.present)
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-
-class _Flatten(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _delimiter: str = "."
-
-    def configure(self, props: Mapping[str, object]) -> None:
-        delimiter = FlattenConfig.parse(props).delimiter
-        # Java puts a null delimiter together with names as text.
-        self._delimiter = "null" if delimiter is None else delimiter
-
-    def config(self) -> ConfigDef:
-        return FlattenConfig.definition()
-
-    def step(self) -> Step:
-        return Flat(self.side, self._delimiter)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        schema, value = side_of(record, self.side)
-        if value is None:
-            return record
-        if schema is None:
-            flat: dict[str, object] = {}
-            self._flatten(require_map(value, _PURPOSE), "", flat)
-            return with_side(record, self.side, None, flat)
-        struct = require_struct(value, schema, _PURPOSE)
-        flat_schema, leaves = flattened(struct.schema, None, self._delimiter)
-        return with_side(
-            record, self.side, flat_schema, Struct.unchecked(flat_schema, [_leaf_of(struct, leaf) for leaf in leaves])
-        )
-
-    def _flatten(self, nested: dict[object, object], prefix: str, flat: dict[str, object]) -> None:
+    def _flatten(self, nested: dict[object, object], prefix: str, flat: dict[object, object]) -> None:
         for key, value in with_string_keys(nested).items():
-            name = _joined(prefix, self._delimiter, key)
+            name = _joined(prefix, self.delimiter, key)
             match value:
                 case dict():
                     self._flatten(value, name, flat)
@@ -274,24 +172,12 @@ class _Flatten(ColumnTransform, Transformation):
                     raise DataException(_unknown(java_class_of_value(value)))
 
 
-def _leaf_of(struct: Struct, leaf: Leaf) -> object:
-    parent: object = struct
-    for name in leaf.path[:-1]:
-        if not isinstance(parent, Struct):
-            return None
-        parent = parent.get_without_default(name)
-    return parent.get(leaf.path[-1]) if isinstance(parent, Struct) else None
+class _Flatten(StockTransform[FlattenConfig]):
+    settings = FlattenConfig
+
+    def define(self, config: FlattenConfig) -> Flat:
+        # Java puts a null delimiter together with names as text.
+        return Flat(self.side, "null" if config.delimiter is None else config.delimiter)
 
 
-class FlattenKey(_Flatten):
-    """Flatten on the key."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Flatten$Key"
-    side: ClassVar[SideName] = "key"
-
-
-class FlattenValue(_Flatten):
-    """Flatten on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.Flatten$Value"
-    side: ClassVar[SideName] = "value"
+FlattenKey, FlattenValue = pair(_Flatten)

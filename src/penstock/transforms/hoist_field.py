@@ -6,22 +6,22 @@ Source: org.apache.kafka.connect.transforms.HoistField.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pyspark.sql import functions as F
 
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, setting
+from penstock.config import AbstractConfig, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException, SchemaBuilderException
 from penstock.pipeline.objects import Member, members_of, object_member, object_side
-from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
 from penstock.pipeline.types import Form, Physical
-from penstock.transforms.struct_copies import null_in
+from penstock.transforms.definition import Definition, StockTransform, pair
+from penstock.transforms.fields import side_of, with_side
+from penstock.transforms.selection import null_in
 
 
 class HoistFieldConfig(AbstractConfig):
@@ -40,7 +40,7 @@ def _hoisted(schema: Schema, field: str | None) -> Schema:
 
 
 @dataclass(frozen=True)
-class Hoist(Step):
+class Hoist(Definition):
     """Wraps one side."""
 
     side: SideName
@@ -56,6 +56,16 @@ class Hoist(Step):
     def _name(self) -> str:
         assert self.field is not None, "a struct's field has a name"
         return self.field
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        schema, value = side_of(record, self.side)
+        if schema is None:
+            return with_side(record, self.side, None, {self.field: value})
+        hoisted = _hoisted(schema, self.field)
+        if value is None and not schema.optional:
+            raise DataException(null_in(self._name, schema))
+        return with_side(record, self.side, hoisted, Struct.unchecked(hoisted, [value]))
 
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
@@ -92,40 +102,11 @@ class Hoist(Step):
         return Made(self._make_struct(bag, keep).columns, (missing,))
 
 
-class _HoistField(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _field: str | None = None
+class _HoistField(StockTransform[HoistFieldConfig]):
+    settings = HoistFieldConfig
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        self._field = HoistFieldConfig.parse(props).field
-
-    def config(self) -> ConfigDef:
-        return HoistFieldConfig.definition()
-
-    def step(self) -> Step:
-        return Hoist(self.side, self._field)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
-        new_schema = None if schema is None else _hoisted(schema, self._field)
-        if value is None and schema is not None and not schema.optional:
-            raise DataException(null_in(str(self._field), schema))
-        wrapped: object = {self._field: value} if new_schema is None else Struct.unchecked(new_schema, [value])
-        if self.side == "key":
-            return cast("R", record.new_record(key_schema=new_schema, key=wrapped))
-        return cast("R", record.new_record(value_schema=new_schema, value=wrapped))
+    def define(self, config: HoistFieldConfig) -> Hoist:
+        return Hoist(self.side, config.field)
 
 
-class HoistFieldKey(_HoistField):
-    """HoistField on the key."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.HoistField$Key"
-    side: ClassVar[SideName] = "key"
-
-
-class HoistFieldValue(_HoistField):
-    """HoistField on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.HoistField$Value"
-    side: ClassVar[SideName] = "value"
+HoistFieldKey, HoistFieldValue = pair(_HoistField)

@@ -6,7 +6,7 @@ thread. Source: org.apache.kafka.connect.transforms.InsertField.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import combinations
@@ -15,38 +15,20 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
-from penstock.api import ConnectRecord, SinkRecord, Transformation
+from penstock.api import ConnectRecord, SinkRecord
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, setting
-from penstock.data import Schema, SchemaBuilder, Struct, Timestamp, Type
-from penstock.errors import ConfigException, DataException, SchemaBuilderException
+from penstock.config import AbstractConfig, setting
+from penstock.data import Schema, SchemaBuilder, Timestamp, Type
+from penstock.errors import ConfigException, DataException
 from penstock.pipeline.objects import Member, members_of, object_column, object_side
-from penstock.pipeline.step import (
-    Bag,
-    Branch,
-    ColumnTransform,
-    Fault,
-    Keep,
-    Made,
-    Shape,
-    Side,
-    SideName,
-    Split,
-    Step,
-    StepPlan,
-)
+from penstock.pipeline.step import Bag, Branch, Keep, Made, Shape, Side, SideName, Split, StepPlan
 from penstock.pipeline.text_bounds import text_bound
 from penstock.pipeline.types import SCALAR, Form, Physical, TextBound, spark_type
-from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
+from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.fields import Making, OfFields, side_of, with_side
+from penstock.transforms.requirements import require_map, require_struct
+from penstock.transforms.selection import Selection, schema_like
 from penstock.transforms.settings import null_replacement, replaces_nulls
-from penstock.transforms.struct_copies import (
-    copied_layout,
-    field_column,
-    field_value,
-    filled,
-    required_fault,
-    schema_like,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -107,86 +89,69 @@ class Insertion:
         return builder.optional().build() if self.optional else builder.build()
 
 
-def _extended(schema: Schema, insertions: Sequence[Insertion]) -> Schema:
-    kept = [(field.name, field.schema) for field in schema.fields]
-    return schema_like(schema, [*kept, *((one.name, one.schema()) for one in insertions)])
-
-
 @dataclass(frozen=True)
-class Insert(Step):
+class Insert(OfFields):
     """Adds fields to one side."""
 
     side: SideName
     insertions: tuple[Insertion, ...]
     static: str | None
     defaults: bool
-    bounds_text: ClassVar[bool] = True
+    purpose: ClassVar[str] = _PURPOSE
 
-    def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``. A side that no record has stays as it is."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape)
-        if known.is_object:
-            return self._plan_objects(shape, known)
-        if known.schema is None:
-            found = "java.lang.String" if known.carrier is None else java_class(known.carrier)
-            return self._failing(shape, f"{no_map(_PURPOSE)}{found}", DataException.java_name)
-        inserted = self._plan_struct(shape, known)
-        if known.present:
-            return inserted
-        # A null keeps its old schema, so null and other records part here.
-        return Split([Branch(self._is_null, StepPlan(shape), frozenset({self.side})), Branch(None, inserted)])
+    def select(self, schema: Schema) -> Selection:
+        """See ``OfFields``. The fields that are added follow."""
+        kept = [(one.name, one.schema) for one in schema.fields]
+        extended = schema_like(schema, [*kept, *((one.name, one.schema()) for one in self.insertions)])
+        return Selection.of_all(extended, schema.fields, self.defaults)
 
-    def _is_null(self, bag: Bag) -> Column:
-        return bag.side(self.side).isNull()
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        schema, value = side_of(record, self.side)
+        if value is None:
+            return record
+        if schema is None:
+            changed = dict(require_map(value, self.purpose))
+            for one, found in zip(self.insertions, self._values_of(record), strict=True):
+                if found is not None:
+                    changed[one.name] = found
+            return with_side(record, self.side, None, changed)
+        struct = require_struct(value, schema, self.purpose)
+        selection = self.selected(struct.schema)
+        added = self._values_of(record)
+        inserted = selection.struct(struct)
+        inserted.values += added
+        return with_side(record, self.side, selection.schema, inserted)
 
-    def _reads(self) -> frozenset[str]:
-        return frozenset({self.side} | {one.what for one in self.insertions if one.what != "static"})
+    def _values_of(self, record: ConnectRecord) -> list[object]:
+        if not isinstance(record, SinkRecord) and any(one.what == "offset" for one in self.insertions):
+            raise DataException(NOT_A_SINK)
+        return [self.static if one.what == "static" else _READERS[one.what](record) for one in self.insertions]
 
     def _needs_sink(self, shape: Shape) -> bool:
         return not shape.sink and any(one.what == "offset" for one in self.insertions)
 
-    def _failing(self, shape: Shape, message: str, exception: str) -> StepPlan:
-        """The plan where no value but null can pass."""
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made(faults=(Fault(bag.side(self.side).isNotNull(), message, exception),))
-
-        return StepPlan(shape, make, frozenset({self.side}))
+    def planned(self, shape: Shape, side: Side, make: Making) -> StepPlan:
+        """See ``OfFields``."""
+        plan = super().planned(shape, side, make)
+        return replace(plan, reads=plan.reads | {one.what for one in self.insertions if one.what != "static"})
 
     # ------------------------------------------------------------------ with schema
-    def _plan_struct(self, shape: Shape, known: Side) -> StepPlan:
-        schema = known.schema
-        assert schema is not None
-        if schema.type is not Type.STRUCT or known.physical.form is not Form.STRUCT:
-            return self._failing(shape, f"{no_struct(_PURPOSE)}{java_class(schema)}", DataException.java_name)
-        try:
-            extended = _extended(schema, self.insertions)
-        except SchemaBuilderException as error:
-            return self._failing(shape, str(error), SchemaBuilderException.java_name)
+    def plan_struct(self, shape: Shape, known: Side, selection: Selection) -> StepPlan | Split:
+        """See ``OfFields``."""
         if self._needs_sink(shape):
-            return self._failing(shape, NOT_A_SINK, DataException.java_name)
+            return self.failing(shape, NOT_A_SINK)
         inserted = [replace(SCALAR, text=self._text_bound(one)) for one in self.insertions]
-        pairs = zip(schema.fields, known.physical.children, strict=True)
-        copied = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
-        physical = Physical(Form.STRUCT, (*copied, *inserted))
+        physical = Physical(Form.STRUCT, (*selection.layout(known.physical).children, *inserted))
         complete = known.complete and all(one.optional or one.what in _NEVER_NULL for one in self.insertions)
-        side = Side.of(extended, physical, present=True, complete=complete)
-        # What has no default either is null in values alone that nothing should have let through.
-        with_defaults = [(one.name, one) for one in schema.fields if one.schema.default is not None]
 
         def make(bag: Bag, keep: Keep) -> Made:
-            value = bag.side(self.side)
-            fields = [
-                field_column(value, field, child, defaults=self.defaults).alias(field.name)
-                for field, child in zip(schema.fields, known.physical.children, strict=True)
-            ]
+            fields, faults = selection.columns(bag.side(self.side), known, keep)
             fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
-            required = required_fault(value, with_defaults, defaults=self.defaults, complete=known.complete)
-            return Made({self.side: F.struct(*fields)}, () if required is None else (required,))
+            return Made({self.side: F.struct(*fields)}, faults)
 
-        return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
+        side = Side.of(selection.schema, physical, present=True, complete=complete)
+        return self.unless_null(shape, self.planned(shape, side, make))
 
     def _text_bound(self, insertion: Insertion) -> TextBound:
         # The names of topics are ASCII letters, digits, dots, underscores and hyphens; the others are numbers.
@@ -198,15 +163,18 @@ class Insert(Step):
         return cast("Column", getattr(bag, insertion.what))
 
     # ------------------------------------------------------------------ without
-    def _plan_objects(self, shape: Shape, known: Side) -> StepPlan | Split:
+    def plan_members(self, shape: Shape, known: Side) -> StepPlan | Split:
+        """See ``OfFields``."""
         if self._needs_sink(shape):
-            return self._failing(shape, NOT_A_SINK, DataException.java_name)
+            return self.failing(shape, NOT_A_SINK)
         at_times = [one for one in self.insertions if one.what in _AT_TIMES]
         # Null is not inserted, so records with and without part here: they have other members.
         branches = [
             Branch(
                 partial(_are_there, there) if there else None,
-                self._plan_members(shape, known, self._without(set(at_times) - set(there))),
+                self._plan_inserted(
+                    shape, known, [one for one in self.insertions if one in there or one not in at_times]
+                ),
                 frozenset(one.what for one in there),
             )
             for count in range(len(at_times), -1, -1)
@@ -214,10 +182,7 @@ class Insert(Step):
         ]
         return branches[0].plan if len(branches) == 1 else Split(branches)
 
-    def _without(self, absent: Collection[Insertion]) -> list[Insertion]:
-        return [one for one in self.insertions if one not in absent]
-
-    def _plan_members(self, shape: Shape, known: Side, insertions: Sequence[Insertion]) -> StepPlan:
+    def _plan_inserted(self, shape: Shape, known: Side, insertions: Sequence[Insertion]) -> StepPlan:
         before = members_of(known)
         added = {one.name: self._member(one) for one in insertions}
 
@@ -228,7 +193,7 @@ class Insert(Step):
             return Made({self.side: object_column(value, known, columns)})
 
         side = object_side({**before, **added}, present=known.present)
-        return StepPlan(shape.with_side(self.side, side), make, self._reads(), frozenset({self.side}))
+        return self.planned(shape, side, make)
 
     def _member(self, insertion: Insertion) -> Member:
         schema = Schema(_OBJECT_KINDS[insertion.what], optional=True)
@@ -248,14 +213,10 @@ _READERS: Final[Mapping[str, Callable[[ConnectRecord], object]]] = {
 }
 
 
-class _InsertField(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _insertions: tuple[Insertion, ...] = ()
-    _static: str | None = None
-    _defaults: bool = True
+class _InsertField(StockTransform[InsertFieldConfig]):
+    settings = InsertFieldConfig
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        config = InsertFieldConfig.parse(props)
+    def define(self, config: InsertFieldConfig) -> Insert:
         static = Insertion.parse("static", config.static_field)
         parsed = (
             Insertion.parse("topic", config.topic_field),
@@ -264,60 +225,12 @@ class _InsertField(ColumnTransform, Transformation):
             Insertion.parse("timestamp", config.timestamp_field),
             static,
         )
-        self._insertions = tuple(one for one in parsed if one is not None)
-        if not self._insertions:
+        insertions = tuple(one for one in parsed if one is not None)
+        if not insertions:
             raise ConfigException("No field insertion configured")
-        self._static = config.static_value
-        if static is not None and self._static is None:
+        if static is not None and config.static_value is None:
             raise ConfigException("static.value", None, f"No value specified for static field: {static.name}")
-        self._defaults = replaces_nulls(config.replace_null_with_default)
-
-    def config(self) -> ConfigDef:
-        return InsertFieldConfig.definition()
-
-    def step(self) -> Step:
-        return Insert(self.side, self._insertions, self._static, self._defaults)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
-        if value is None:
-            return record
-        if schema is None:
-            changed = dict(require_map(value, _PURPOSE))
-            for name, one in self._values_of(record):
-                if one is not None:
-                    changed[name] = one
-            return self._replaced(record, None, changed)
-        struct = require_struct(value, schema, _PURPOSE)
-        extended = _extended(schema, self._insertions)
-        values = self._values_of(record)
-        copy = filled(schema, [field_value(struct, field, defaults=self._defaults) for field in schema.fields])
-        return self._replaced(record, extended, Struct.unchecked(extended, [*copy.values, *(one for _, one in values)]))
-
-    def _values_of(self, record: ConnectRecord) -> list[tuple[str, object]]:
-        if not isinstance(record, SinkRecord) and any(one.what == "offset" for one in self._insertions):
-            raise DataException(NOT_A_SINK)
-        return [(one.name, self._value_of(record, one)) for one in self._insertions]
-
-    def _value_of(self, record: ConnectRecord, insertion: Insertion) -> object:
-        return self._static if insertion.what == "static" else _READERS[insertion.what](record)
-
-    def _replaced(self, record: R, schema: Schema | None, value: object) -> R:
-        if self.side == "key":
-            return cast("R", record.new_record(key_schema=schema, key=value))
-        return cast("R", record.new_record(value_schema=schema, value=value))
+        return Insert(self.side, insertions, config.static_value, replaces_nulls(config.replace_null_with_default))
 
 
-class InsertFieldKey(_InsertField):
-    """InsertField on the key."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.InsertField$Key"
-    side: ClassVar[SideName] = "key"
-
-
-class InsertFieldValue(_InsertField):
-    """InsertField on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.InsertField$Value"
-    side: ClassVar[SideName] = "value"
+InsertFieldKey, InsertFieldValue = pair(_InsertField)

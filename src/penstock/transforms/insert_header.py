@@ -6,17 +6,17 @@ Source: org.apache.kafka.connect.transforms.InsertHeader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Final, cast
 
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, Importance, NonNull, setting
+from penstock.config import AbstractConfig, Importance, NonNull, setting
 from penstock.data import NULL_VALUE, Header, Values
 from penstock.pipeline.header_columns import HEADER_SCHEMAS, header_entry, with_headers
-from penstock.pipeline.step import Bag, ColumnTransform, Keep, Made, Shape, Step, StepPlan
+from penstock.pipeline.step import Bag, Keep, Made, Shape, StepPlan
 from penstock.pipeline.variant_building import variant_literal
+from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 
 class InsertHeaderConfig(AbstractConfig):
@@ -33,22 +33,21 @@ class InsertHeaderConfig(AbstractConfig):
 _HEADERS: Final = frozenset({"headers"})
 
 
-def parse_literal(key: str, text: str) -> Header:
-    """The header of a name and the text of its value."""
-    schema, value = Values.parse_string(text) or NULL_VALUE
-    return Header(key, value, schema)
-
-
 @dataclass(frozen=True)
-class AddHeader(Step):
+class AddHeader(Definition):
     """Adds a header; held as text, so that equal steps are equal."""
 
     key: str
     literal: str
 
+    @cached_property
+    def _header(self) -> Header:
+        schema, value = Values.parse_string(self.literal) or NULL_VALUE
+        return Header(self.key, value, schema)
+
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
-        header = parse_literal(self.key, self.literal)
+        header = self._header
 
         def make(bag: Bag, keep: Keep) -> Made:
             value = variant_literal(header.value)
@@ -57,30 +56,19 @@ class AddHeader(Step):
 
         return StepPlan(shape, make, _HEADERS, _HEADERS)
 
-
-class InsertHeader(ColumnTransform, Transformation):
-    """Adds a header with a fixed value to each record, behind those it has."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.InsertHeader"
-    _key: str = ""
-    _literal: str = ""
-
-    def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Transformation``."""
-        config = InsertHeaderConfig.parse(props)
-        self._key, self._literal = config.header, config.value_literal
-        self._header = parse_literal(self._key, self._literal)
-
-    def config(self) -> ConfigDef:
-        """See ``Transformation``."""
-        return InsertHeaderConfig.definition()
-
-    def step(self) -> Step:
-        """See ``ColumnTransform``."""
-        return AddHeader(self._key, self._literal)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
         changed = record.new_record()
         changed.headers.add(self._header)
         return cast("R", changed)
+
+
+class InsertHeader(StockTransform[InsertHeaderConfig]):
+    """Adds a header with a fixed value to each record, behind those it has."""
+
+    java_name: ClassVar[str] = f"{JAVA}InsertHeader"
+    settings = InsertHeaderConfig
+
+    def define(self, config: InsertHeaderConfig) -> AddHeader:
+        """See ``StockTransform``."""
+        return AddHeader(config.header, config.value_literal)

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, setting
+from penstock.config import AbstractConfig, Importance, LambdaValidator, setting
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException
-from penstock.pipeline.step import ColumnTransform
 from penstock.pipeline.topics import Raises, TopicRoute
+from penstock.transforms.definition import JAVA, Definition, StockTransform
 from penstock.transforms.java_replacement import NoSuchGroupError, ReplacementError, parse_replacement, replace_first
 from penstock.transforms.requirements import NullPointerError
 from penstock.transforms.settings import ensure_regex
@@ -54,7 +53,7 @@ class RegexRouterConfig(AbstractConfig):
 
 
 @dataclass(frozen=True)
-class Route(TopicRoute):
+class Route(TopicRoute, Definition):
     """Renames the topic where all of it matches."""
 
     regex: str
@@ -74,27 +73,18 @@ class Route(TopicRoute):
             raise NullPointerError("replacement")
         return replace_first(pattern, topic, self.replacement)
 
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        topic: str | None = record.topic
+        return record if topic is None else cast("R", record.new_record(topic=self.of_topic(topic)))
 
-class RegexRouter(ColumnTransform, Transformation):
+
+class RegexRouter(StockTransform[RegexRouterConfig]):
     """Renames topics."""
 
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.RegexRouter"
-    _route: Route = Route("", None)
+    java_name: ClassVar[str] = f"{JAVA}RegexRouter"
+    settings = RegexRouterConfig
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Transformation``."""
-        config = RegexRouterConfig.parse(props)
-        self._route = Route(config.regex, config.replacement)
-
-    def config(self) -> ConfigDef:
-        """See ``Transformation``."""
-        return RegexRouterConfig.definition()
-
-    def step(self) -> Route:
-        """See ``ColumnTransform``."""
-        return self._route
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        topic: str | None = record.topic
-        return record if topic is None else cast("R", record.new_record(topic=self._route.of_topic(topic)))
+    def define(self, config: RegexRouterConfig) -> Route:
+        """See ``StockTransform``."""
+        return Route(config.regex, config.replacement)

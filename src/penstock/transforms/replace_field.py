@@ -8,48 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
-from penstock.api import Transformation
-from penstock.api.transform import R
-from penstock.config import AbstractConfig, AnyNonDuplicate, ConfigDef, LambdaValidator, setting
-from penstock.data import Field, Schema, Struct, Type
-from penstock.errors import ConfigException, DataException, SchemaBuilderException
-from penstock.pipeline.objects import members_of, object_column, object_side
-from penstock.pipeline.step import (
-    Bag,
-    Branch,
-    ColumnTransform,
-    Fault,
-    Keep,
-    Made,
-    Shape,
-    Side,
-    SideName,
-    Split,
-    Step,
-    StepPlan,
-)
-from penstock.pipeline.types import Form, Physical
-from penstock.transforms.requirements import (
-    is_struct,
-    java_class,
-    map_fault,
-    no_struct,
-    require_map,
-    require_struct,
-    with_string_keys,
-)
+from penstock.config import AbstractConfig, AnyNonDuplicate, LambdaValidator, setting
+from penstock.data import Field, Schema, Type
+from penstock.errors import ConfigException, DataException
+from penstock.pipeline.objects import Members, members_of
+from penstock.pipeline.step import Fault, Keep, Shape, SideName
+from penstock.pipeline.types import Physical, default_physical, logical_name, spark_type
+from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.fields import Found, OfFields
+from penstock.transforms.requirements import java_class, with_string_keys
+from penstock.transforms.selection import Change, Pick, Selection, schema_like
 from penstock.transforms.settings import null_replacement, replaces_nulls
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, required_fault, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-_PURPOSE: Final = "field replacement"
 
 
 def parse_renames(mappings: Sequence[str]) -> dict[str, str]:
@@ -99,17 +76,50 @@ class ReplaceFieldConfig(AbstractConfig):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which fields stay, and their new names.
+class Misfit(Change):
+    """What becomes of the values of a field in one that does not take them: an error."""
+
+    field: Field
+
+    def layout(self, schema: Schema, physical: Physical) -> Physical:
+        """See ``Change``."""
+        return default_physical(self.field.schema)
+
+    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+        """See ``Change``."""
+        nothing = F.lit(None).cast(spark_type(self.field.schema))
+        return nothing, [Fault(column.isNotNull(), self._message(schema), DataException.java_name)]
+
+    def value(self, schema: Schema | None, value: object) -> object:
+        """See ``Change``."""
+        if value is not None and schema is not None:
+            raise DataException(self._message(schema))
+        return value
+
+    def _message(self, schema: Schema) -> str:
+        kind, found = self.field.schema.type.name, java_class(schema)
+        return f'Invalid Java object for schema with type {kind}: class {found} for field: "{self.field.name}"'
+
+
+@dataclass(frozen=True)
+class Replace(OfFields):
+    """Leaves fields of one side out and renames others.
 
     Attributes:
         exclude, include: As in the settings.
         renames: Old and new name, for each.
     """
 
+    side: SideName
     exclude: tuple[str, ...]
     include: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
+    defaults: bool
+    purpose: ClassVar[str] = "field replacement"
+
+    @cached_property
+    def _new_names(self) -> Mapping[str, str]:
+        return dict(self.renames)
 
     def keeps(self, name: str) -> bool:
         """Whether a field of this (old) name stays."""
@@ -119,150 +129,42 @@ class Choice:
         """The new name of a field."""
         return self._new_names.get(name, name)
 
-    @cached_property
-    def _new_names(self) -> Mapping[str, str]:
-        return dict(self.renames)
-
-    def source(self, name: str) -> str:
-        """The old name of a field, by its new one.
-
-        As in Java this looks at the renames alone: a field that already has the new name of another is taken for it.
-        """
-        return {new: old for old, new in self.renames}.get(name, name)
-
-    def schema(self, schema: Schema) -> Schema:
-        """The schema of the struct that remains.
-
-        Raises:
-            SchemaBuilderException: Two fields get one name.
-        """
-        return _chosen(schema, self)
-
-
-@lru_cache(maxsize=256)
-def _chosen(schema: Schema, choice: Choice) -> Schema:
-    kept = [field for field in schema.fields if choice.keeps(field.name)]
-    return schema_like(schema, [(choice.renamed(field.name), field.schema) for field in kept])
-
-
-@dataclass(frozen=True)
-class Replace(Step):
-    """Leaves fields of one side out and renames others."""
-
-    side: SideName
-    choice: Choice
-    defaults: bool
-    bounds_text: ClassVar[bool] = True
+    def select(self, schema: Schema) -> Selection:
+        """See ``OfFields``."""
+        kept = [one for one in schema.fields if self.keeps(one.name)]
+        chosen = schema_like(schema, [(self.renamed(one.name), one.schema) for one in kept])
+        # As in Java this looks at the renames alone: a field that has the new name of another is taken for it.
+        old_names = {new: old for old, new in self.renames}
+        picks = []
+        for field in chosen.fields:
+            name = old_names.get(field.name, field.name)
+            old = schema.field(name)
+            if old is None:
+                raise DataException(f"{name} is not a valid field name")
+            fits = _same_values(old.schema, field.schema)
+            picks.append(Pick(field.name, (old,), None if fits else Misfit(field)))
+        return Selection(chosen, tuple(picks), self.defaults)
 
     def takes(self, shape: Shape) -> bool:
         """See ``Step``. Objects only where a member is left, and no two of them get one name."""
         known = shape.side(self.side)
         if not known.is_object:
-            return not known.is_variant
-        kept = [self.choice.renamed(name) for name in members_of(known) if self.choice.keeps(name)]
+            return super().takes(shape)
+        kept = [self.renamed(name) for name in members_of(known) if self.keeps(name)]
         return 0 < len(kept) == len(set(kept))
 
-    def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape)
-        if known.is_object:
-            return self._plan_members(shape, known)
-        if known.schema is None:
-            return self._plan_kind(shape, known)
-        replaced = self._plan_struct(shape, known, known.schema)
-        if known.present or replaced.shape == shape:
-            return replaced
-        # A null keeps its old schema, so null and other records part here.
-        return Split([Branch(self._is_null, StepPlan(shape), frozenset({self.side})), Branch(None, replaced)])
+    def members(self, before: Members) -> Mapping[str, Found]:
+        """See ``OfFields``."""
+        return {self.renamed(name): Found(one, (name,)) for name, one in before.items() if self.keeps(name)}
 
-    def _is_null(self, bag: Bag) -> Column:
-        return bag.side(self.side).isNull()
-
-    def _failing(self, shape: Shape, fault: Fault) -> StepPlan:
-        """The plan where no value but null can pass."""
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made(faults=(Fault(bag.side(self.side).isNotNull(), fault.message, fault.exception),))
-
-        return StepPlan(shape, make, frozenset({self.side}))
-
-    def _plan_struct(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
-        if not is_struct(known):
-            message = f"{no_struct(_PURPOSE)}{java_class(schema)}"
-            return self._failing(shape, Fault(None, message, DataException.java_name))
-        try:
-            chosen = self.choice.schema(schema)
-        except SchemaBuilderException as error:
-            return self._failing(shape, Fault(None, str(error), SchemaBuilderException.java_name))
-        sources: list[tuple[str, Field]] = []
-        for field in chosen.fields:
-            source = schema.field(self.choice.source(field.name))
-            problem = _misfit(field, source, self.choice)
-            if problem is not None or source is None:
-                return self._failing(shape, Fault(None, problem or "", DataException.java_name))
-            sources.append((field.name, source))
-        layouts = [known.physical.children[source.index] for _, source in sources]
-        copied = [
-            copied_layout(source, layout, defaults=self.defaults)
-            for (_, source), layout in zip(sources, layouts, strict=True)
-        ]
-        side = Side.of(chosen, Physical(Form.STRUCT, tuple(copied)), present=True, complete=known.complete)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            value = bag.side(self.side)
-            fields = [
-                field_column(value, source, layout, defaults=self.defaults).alias(name)
-                for (name, source), layout in zip(sources, layouts, strict=True)
-            ]
-            fault = required_fault(value, sources, defaults=self.defaults, complete=known.complete)
-            return Made({self.side: F.struct(*fields)}, () if fault is None else (fault,))
-
-        names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
-        kept = {name: one for name, one in members_of(known).items() if self.choice.keeps(name)}
-        members = {self.choice.renamed(name): one for name, one in kept.items()}
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            value = bag.side(self.side)
-            columns = {self.choice.renamed(name): value.getField(name) for name in kept}
-            return Made({self.side: object_column(value, known, columns)})
-
-        names = frozenset({self.side})
-        side = object_side(members, present=known.present)
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
-        """Values of one kind, which are no maps: null passes alone."""
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            fault = map_fault(bag.side(self.side), known, _PURPOSE, or_null=True)
-            return Made(faults=() if fault is None else (fault,))
-
-        return StepPlan(shape, make, frozenset({self.side}))
-
-
-def _misfit(field: Field, source: Field | None, choice: Choice) -> str | None:
-    """Why a field cannot be filled from ``source``, None when it can.
-
-    Only possible where a field is renamed to a name that another one has; see ``Choice.source``.
-    """
-    if source is None:
-        return f"{choice.source(field.name)} is not a valid field name"
-    if _same_values(source.schema, field.schema):
-        return None
-    return (
-        f"Invalid value for schema with type {field.schema.type.name}: a value of type {source.schema.type.name} "
-        f'for field: "{field.name}"'
-    )
+    def of_map(self, value: dict[object, object]) -> dict[object, object]:
+        """See ``OfFields``."""
+        return {self.renamed(key): one for key, one in with_string_keys(value).items() if self.keeps(key)}
 
 
 def _same_values(one: Schema, other: Schema) -> bool:
     """Whether what is a value of one schema is a value of another, null apart."""
-    if one.type is not other.type or one.name != other.name:
+    if one.type is not other.type or logical_name(one) != logical_name(other):
         return False
     match one.type:
         case Type.ARRAY:
@@ -275,55 +177,13 @@ def _same_values(one: Schema, other: Schema) -> bool:
             return True
 
 
-class _ReplaceField(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _choice: Choice = Choice((), (), ())
-    _defaults: bool = True
+class _ReplaceField(StockTransform[ReplaceFieldConfig]):
+    settings = ReplaceFieldConfig
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        config = ReplaceFieldConfig.parse(props)
-        self._choice = Choice(config.exclude, config.include, tuple(parse_renames(config.renames).items()))
-        self._defaults = replaces_nulls(config.replace_null_with_default)
-
-    def config(self) -> ConfigDef:
-        return ReplaceFieldConfig.definition()
-
-    def step(self) -> Step:
-        return Replace(self.side, self._choice, self._defaults)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        schema, value = (record.key_schema, record.key) if self.side == "key" else (record.value_schema, record.value)
-        if value is None:
-            return record
-        replaced: object
-        if schema is None:
-            members = with_string_keys(require_map(value, _PURPOSE))
-            keeps, renamed = self._choice.keeps, self._choice.renamed
-            replaced = {renamed(key): one for key, one in members.items() if keeps(key)}
-        else:
-            replaced = self._struct(require_struct(value, schema, _PURPOSE))
-            schema = replaced.schema
-        if self.side == "key":
-            return cast("R", record.new_record(key_schema=schema, key=replaced))
-        return cast("R", record.new_record(value_schema=schema, value=replaced))
-
-    def _struct(self, value: Struct) -> Struct:
-        replaced = Struct(self._choice.schema(value.schema))
-        for field in replaced.schema.fields:
-            replaced.put(field, field_value(value, self._choice.source(field.name), defaults=self._defaults))
-        return replaced
+    def define(self, config: ReplaceFieldConfig) -> Replace:
+        renames = tuple(parse_renames(config.renames).items())
+        defaults = replaces_nulls(config.replace_null_with_default)
+        return Replace(self.side, config.exclude, config.include, renames, defaults)
 
 
-class ReplaceFieldKey(_ReplaceField):
-    """ReplaceField on the key."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.ReplaceField$Key"
-    side: ClassVar[SideName] = "key"
-
-
-class ReplaceFieldValue(_ReplaceField):
-    """ReplaceField on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.ReplaceField$Value"
-    side: ClassVar[SideName] = "value"
+ReplaceFieldKey, ReplaceFieldValue = pair(_ReplaceField)

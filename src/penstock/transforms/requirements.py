@@ -1,6 +1,6 @@
 """What transforms require of a key or value, with Java's messages.
 
-Functions ``struct_fault`` and ``map_fault`` for columns, ``require_struct`` and ``require_map`` for one record.
+Functions ``require_struct`` and ``require_map`` for one record; ``OfFields`` (``fields``) asks the same of columns.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.transforms.util.Requirements.
@@ -8,34 +8,24 @@ Source: org.apache.kafka.connect.transforms.util.Requirements.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final, cast
 
-from pyspark.sql import functions as F
-
-from penstock.data import Schema, Struct, Type
+from penstock.data import Schema, Struct
 from penstock.errors import DataException
 from penstock.pipeline.java_classes import java_class, java_class_of_value
-from penstock.pipeline.step import Fault, Side
-from penstock.pipeline.types import Form
 
 __all__ = [
     "ClassCastError",
     "NullPointerError",
     "UnknownFieldError",
-    "is_struct",
     "java_class",
     "java_class_of_value",
-    "map_fault",
     "no_map",
     "no_struct",
     "require_map",
     "require_struct",
-    "struct_fault",
     "with_string_keys",
 ]
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _ODD_KEY: Final = "A map in schemaless data has a key that is no string"
 
@@ -66,38 +56,6 @@ def no_struct(purpose: str) -> str:
 def no_map(purpose: str) -> str:
     """How the message begins when a schemaless value is no Map."""
     return f"Only Map objects supported in absence of schema for [{purpose}], found: "
-
-
-def is_struct(known: Side) -> bool:
-    """Whether a column with schema holds Structs."""
-    return known.schema is not None and known.schema.type is Type.STRUCT and known.physical.form is Form.STRUCT
-
-
-def struct_fault(column: Column, known: Side, purpose: str) -> Fault | None:
-    """The fault of values with schema that are no Struct, null included; None = there can be none."""
-    if is_struct(known):
-        return None if known.present else Fault(column.isNull(), f"{no_struct(purpose)}null", DataException.java_name)
-    assert known.schema is not None, "a value without schema has to be a map"
-    found = F.when(column.isNull(), "null").otherwise(java_class(known.schema))
-    return Fault(None, F.concat(F.lit(no_struct(purpose)), found), DataException.java_name)
-
-
-def map_fault(column: Column, known: Side, purpose: str, *, or_null: bool = False) -> Fault | None:
-    """The fault of schemaless values that are no Map.
-
-    Args:
-        column: The values, all of one kind.
-        known: What is known of them.
-        purpose: What needs a map, for the message.
-        or_null: Whether null passes.
-    """
-    exception = DataException.java_name
-    if known.absent:
-        return None if or_null else Fault(None, f"{no_map(purpose)}null", exception)
-    start = F.lit(no_map(purpose))
-    kind = java_class(known.carrier) if known.carrier is not None else "java.lang.String"
-    found = F.when(column.isNull(), "null").otherwise(kind)
-    return Fault(column.isNotNull() if or_null else None, F.concat(start, found), exception)
 
 
 def require_struct(value: object, schema: Schema | None, purpose: str) -> Struct:

@@ -6,26 +6,21 @@ pipeline thread. Source: org.apache.kafka.connect.transforms.SetSchemaMetadata.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from pyspark.sql import functions as F
-
-from penstock.api import Transformation
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, ConfigDef, Importance, setting
+from penstock.config import AbstractConfig, Importance, setting
 from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan
-from penstock.pipeline.types import Form, Physical
+from penstock.pipeline.step import Shape, Side, SideName, StepPlan
+from penstock.pipeline.types import Form
+from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.fields import NO_FIELDS, Nulls, OfFields, side_of, with_side
+from penstock.transforms.selection import Selection
 from penstock.transforms.settings import null_replacement, replaces_nulls
-from penstock.transforms.sides import side_of, with_side
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 
 _NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
-#: Java lists the fields of every schema, which only structs have.
-_NO_FIELDS: Final = "Cannot list fields on non-struct type"
 
 
 class SetSchemaMetadataConfig(AbstractConfig):
@@ -37,52 +32,22 @@ class SetSchemaMetadataConfig(AbstractConfig):
 
 
 @dataclass(frozen=True)
-class SetMetadata(Step):
+class SetMetadata(OfFields):
     """Renames the schema of one side."""
 
     side: SideName
     name: str | None
     version: int | None
     defaults: bool
-    bounds_text: ClassVar[bool] = True
+    purpose: ClassVar[str] = "updating schema metadata"
+    nulls: ClassVar[Nulls] = Nulls.CHANGE
+    schema_first: ClassVar[bool] = True
 
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. A value without a schema is a fault of its record."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape)
-        names = frozenset({self.side})
-        if known.schema is None:
-
-            def refuse(bag: Bag, keep: Keep) -> Made:
-                present = bag.side(self.side).isNotNull()
-                return Made(faults=[Fault(present, _NO_SCHEMA, DataException.java_name)])
-
-            return StepPlan(shape, refuse, names)
-        schema = self.updated(known.schema)
-        side = Side.of(schema, self._copied(known, schema), present=known.present, complete=known.complete)
-        if known.physical.form is not Form.STRUCT:
-            return StepPlan(shape.with_side(self.side, side))
-        return StepPlan(
-            shape.with_side(self.side, side), lambda bag, keep: self._make(bag, known, schema), names, names
-        )
-
-    def _copied(self, known: Side, schema: Schema) -> Physical:
-        if known.physical.form is not Form.STRUCT:
-            return known.physical
-        pairs = zip(schema.fields, known.physical.children, strict=True)
-        layouts = [copied_layout(one, child, defaults=self.defaults) for one, child in pairs]
-        return replace(known.physical, children=tuple(layouts))
-
-    def updated(self, schema: Schema) -> Schema:
-        """The schema with its new name and version.
-
-        Raises:
-            DataException: it is no struct.
-        """
+    def select(self, schema: Schema) -> Selection:
+        """See ``OfFields``."""
         if schema.type is not Type.STRUCT:
-            raise DataException(_NO_FIELDS)
-        return Schema(
+            raise DataException(NO_FIELDS)
+        updated = Schema(
             schema.type,
             optional=schema.optional,
             default=schema.default,
@@ -92,62 +57,38 @@ class SetMetadata(Step):
             parameters=schema.parameters,
             fields=schema.fields,
         )
+        return Selection.of_all(updated, schema.fields, self.defaults)
 
-    def _make(self, bag: Bag, known: Side, schema: Schema) -> Made:
-        value = bag.side(self.side)
-        required = required_fault(
-            value, [(one.name, one) for one in schema.fields], defaults=self.defaults, complete=known.complete
-        )
-        faults = [] if required is None else [required]
-        if not self.defaults or all(one.schema.default is None for one in schema.fields):
-            return Made({self.side: value}, faults)
-        pairs = zip(schema.fields, known.physical.children, strict=True)
-        copied = F.struct(*[field_column(value, one, child, defaults=True).alias(one.name) for one, child in pairs])
-        return Made({self.side: copied if known.present else F.when(value.isNotNull(), copied)}, faults)
+    def unfit(self, shape: Shape) -> StepPlan | None:
+        """See ``OfFields``. A value without a schema is a fault of its record, one that denies its schema is none."""
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape)
+        if known.schema is None:
+            return self.failing(shape, _NO_SCHEMA)
+        if known.physical.form is Form.STRUCT:
+            return None
+        schema = self.selected(known.schema).schema
+        return StepPlan(shape.with_side(self.side, Side.of(schema, known.physical, present=known.present)))
 
-
-class _SetSchemaMetadata(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _name: str | None = None
-    _version: int | None = None
-    _defaults: bool = True
-
-    def configure(self, props: Mapping[str, object]) -> None:
-        config = SetSchemaMetadataConfig.parse(props)
-        self._name, self._version = config.schema_name, config.schema_version
-        self._defaults = replaces_nulls(config.replace_null_with_default)
-        if self._name is None and self._version is None:
-            raise ConfigException("Neither schema name nor version configured")
-
-    def config(self) -> ConfigDef:
-        return SetSchemaMetadataConfig.definition()
-
-    def step(self) -> SetMetadata:
-        return SetMetadata(self.side, self._name, self._version, self._defaults)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
         schema, value = side_of(record, self.side)
-        if schema is None and value is None:
-            return record
-        if schema is None:
+        if schema is None and value is not None:
             raise DataException(_NO_SCHEMA)
-        updated = self.step().updated(schema)
-        if isinstance(value, Struct):
-            fields = [field_value(value, one, defaults=self._defaults) for one in schema.fields]
-            value = filled(updated, fields)
-        return with_side(record, self.side, updated, value)
+        if schema is None or value is None or isinstance(value, Struct):
+            return super().apply(record)
+        return with_side(record, self.side, self.selected(schema).schema, value)
 
 
-class SetSchemaMetadataKey(_SetSchemaMetadata):
-    """SetSchemaMetadata on the key."""
+class _SetSchemaMetadata(StockTransform[SetSchemaMetadataConfig]):
+    settings = SetSchemaMetadataConfig
 
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.SetSchemaMetadata$Key"
-    side: ClassVar[SideName] = "key"
+    def define(self, config: SetSchemaMetadataConfig) -> SetMetadata:
+        defaults = replaces_nulls(config.replace_null_with_default)
+        if config.schema_name is None and config.schema_version is None:
+            raise ConfigException("Neither schema name nor version configured")
+        return SetMetadata(self.side, config.schema_name, config.schema_version, defaults)
 
 
-class SetSchemaMetadataValue(_SetSchemaMetadata):
-    """SetSchemaMetadata on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.SetSchemaMetadata$Value"
-    side: ClassVar[SideName] = "value"
+SetSchemaMetadataKey, SetSchemaMetadataValue = pair(_SetSchemaMetadata)

@@ -9,36 +9,27 @@ Source: org.apache.kafka.connect.transforms.TimestampConverter.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as F
 
-from penstock.api import Transformation
-from penstock.api.transform import R
-from penstock.config import (
-    AbstractConfig,
-    ConfigDef,
-    Importance,
-    LambdaValidator,
-    Validator,
-    ValidString,
-    setting,
-)
+from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, ValidString, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException
 from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
 from penstock.pipeline.java_dates.parsing import CENTURY
-from penstock.pipeline.objects import Member, members_of, object_column, object_side
-from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Side, SideName, Split, Step, StepPlan
-from penstock.pipeline.types import Form, Physical, spark_type
-from penstock.transforms.requirements import NullPointerError, is_struct, java_class, no_struct, require_map
+from penstock.pipeline.objects import Member, members_of
+from penstock.pipeline.step import Fault, Keep, Shape, SideName
+from penstock.pipeline.types import Physical
+from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.fields import Nulls, OfChanges
+from penstock.transforms.requirements import NullPointerError
+from penstock.transforms.selection import Change, Selection, copy_basics
 from penstock.transforms.settings import null_replacement, replaces_nulls
-from penstock.transforms.sides import Demand, copy_basics, side_of, with_side
-from penstock.transforms.struct_copies import copied_layout, field_column, field_value, filled, required_fault
 from penstock.transforms.timestamp_formats import (
     DATE,
     PRECISIONS,
@@ -47,7 +38,6 @@ from penstock.transforms.timestamp_formats import (
     TIMESTAMP,
     UNIX,
     Conversion,
-    Converted,
     inferred,
     kind_of,
     misfit,
@@ -58,7 +48,6 @@ from penstock.transforms.timestamp_router import check_date_pattern
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_PURPOSE: Final = "converting timestamp formats"
 _NULL_FIELD: Final = 'The setting "field" is null'
 _NO_DATE: Final = "The timestamp is too far away for a Date, which counts days in 32 bits: "
 
@@ -104,46 +93,110 @@ class _Checked(TimestampConverterConfig):
     format: str | None = _format(LambdaValidator(check_date_pattern))
 
 
-@lru_cache(maxsize=256)
-def converted_schema(schema: Schema, name: str, conversion: Conversion, defaults: bool) -> Schema:
-    """The schema of a struct with one field converted.
+@dataclass(frozen=True)
+class Converting(Change):
+    """A moment, written in another way."""
 
-    Raises:
-        ConnectException: its default cannot be converted.
-    """
-    builder = copy_basics(schema, SchemaBuilder.struct())
-    for one in schema.fields:
-        converted = schema_of(conversion.target, optional=one.schema.optional) if one.name == name else one.schema
-        builder.field(one.name, converted)
-    if schema.optional:
-        builder.optional()
-    if isinstance(schema.default, Struct):
-        values = _converted_values(schema.default, name, conversion, defaults)
-        builder.default_value(Struct.unchecked(builder.build(), values))
-    return builder.build()
+    conversion: Conversion
+
+    def layout(self, schema: Schema, physical: Physical) -> Physical:
+        """See ``Change``."""
+        return self.conversion.layout
+
+    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+        """See ``Change``."""
+        try:
+            kind, wrong = kind_of(schema), misfit(schema)
+        except ConnectException as error:
+            return F.lit(None), [Fault(None, str(error), error.java_name)]
+        if wrong is not None:
+            return F.lit(None), [Fault(column.isNotNull(), wrong, DataException.java_name)]
+        raw = self.conversion.to_millis(column, kind)
+        millis = keep(raw.column)
+        made = keep(self.conversion.from_millis(millis, keep))
+        faults = []
+        if raw.problem is not None:
+            faults.append(Fault(raw.problem.isNotNull(), raw.problem, raw.exception))
+        elif kind == STRING:
+            unread = self.conversion.unread(column, millis)
+            faults.append(Fault(unread.isNotNull(), unread, DataException.java_name))
+        if self.conversion.target == DATE:
+            message = F.concat(F.lit(_NO_DATE), millis.cast("string"), F.lit(" ms"))
+            faults.append(Fault(millis.isNotNull() & made.isNull(), message, DataException.java_name))
+        return made, faults
+
+    def member(self, known: Member | None) -> Member:
+        """See ``Change``."""
+        kind = Type.STRING if self.conversion.target == STRING else Type.INT64
+        return Member(Schema(kind, optional=True), self.conversion.layout)
+
+    def value(self, schema: Schema | None, value: object) -> object:
+        """See ``Change``."""
+        if schema is not None:
+            return self.conversion.convert(value, kind_of(schema))
+        return None if value is None else self.conversion.convert(value, inferred(value))
 
 
-def _converted_values(struct: Struct, name: str, conversion: Conversion, defaults: bool) -> list[object]:
-    values = [field_value(struct, one, defaults=defaults) for one in struct.schema.fields]
-    for one in struct.schema.fields:
-        if one.name == name:
-            values[one.index] = conversion.convert(values[one.index], kind_of(one.schema))
-    return values
+class Unnamed(Change):
+    """What becomes of all values where the setting "field" is null: an error."""
+
+    def layout(self, schema: Schema, physical: Physical) -> Physical:
+        """See ``Change``."""
+        return physical
+
+    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+        """See ``Change``."""
+        return column, [Fault(column.isNotNull(), _NULL_FIELD, NullPointerError.java_name)]
+
+    def member(self, known: Member | None) -> Member:
+        """See ``Change``."""
+        return known or Member.of(Type.STRING)
+
+    def value(self, schema: Schema | None, value: object) -> object:
+        """See ``Change``."""
+        raise NullPointerError(_NULL_FIELD)
 
 
 @dataclass(frozen=True)
-class Convert(Step):
-    """Converts one side."""
+class Convert(OfChanges):
+    """Converts one side, or a field of it."""
 
     side: SideName
     name: str | None
     conversion: Conversion
     defaults: bool
-    bounds_text: ClassVar[bool] = True
+    purpose: ClassVar[str] = "converting timestamp formats"
+    nulls: ClassVar[Nulls] = Nulls.CHANGE
 
-    @property
-    def _demand(self) -> Demand:
-        return Demand(_PURPOSE, self.side)
+    @cached_property
+    def whole(self) -> Change | None:
+        """See ``OfChanges``."""
+        if self.name is None:
+            return Unnamed()
+        return Converting(self.conversion) if not self.name else None
+
+    @cached_property
+    def changes(self) -> Mapping[str, Change]:
+        """See ``OfChanges``."""
+        return {self.name: Converting(self.conversion)} if self.name else {}
+
+    def updated(self, schema: Schema) -> Schema:
+        """See ``OfChanges``."""
+        if self.name is None:
+            raise NullPointerError(_NULL_FIELD)
+        if not self.name:
+            kind_of(schema)
+            return schema_of(self.conversion.target, optional=schema.optional)
+        builder = copy_basics(schema, SchemaBuilder.struct())
+        for one in schema.fields:
+            converted = schema_of(self.conversion.target, optional=one.schema.optional)
+            builder.field(one.name, converted if one.name == self.name else one.schema)
+        if schema.optional:
+            builder.optional()
+        if isinstance(schema.default, Struct):
+            made = Selection(builder.build(), self.picks(schema), self.defaults, checked=False).struct(schema.default)
+            builder.default_value(made)
+        return builder.build()
 
     def takes(self, shape: Shape) -> bool:
         """See ``Step``. Without a schema only texts and whole numbers that become texts or numbers."""
@@ -152,196 +205,44 @@ class Convert(Step):
             return False
         if known.schema is not None or known.absent or self.name is None:
             return True
+        stays_schemaless = self.conversion.target in (STRING, UNIX)
         if known.is_object:
-            found = members_of(known).get(self.name) if self.name else None
-            return self._stays_schemaless and bool(self.name) and (found is None or self._reads(found.schema))
+            found = members_of(known).get(self.name)
+            return stays_schemaless and bool(self.name) and (found is None or self._reads(found.schema))
         assert known.carrier is not None, "values of one kind have a carrier"
-        return bool(self.name) or (self._stays_schemaless and self._reads(known.carrier))
-
-    @property
-    def _stays_schemaless(self) -> bool:
-        return self.conversion.target in (STRING, UNIX)
+        return bool(self.name) or (stays_schemaless and self._reads(known.carrier))
 
     def _reads(self, schema: Schema) -> bool:
         return schema.type is Type.INT64 or (schema.type is Type.STRING and self.conversion.parser is not None)
 
-    @property
-    def _made(self) -> Member:
-        """What is made of schemaless values."""
-        kind = Type.STRING if self.conversion.target == STRING else Type.INT64
-        return Member(Schema(kind, optional=True), self.conversion.layout)
 
-    def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape)
-        if self.name is None:
-            return self._plan_no_name(shape, known)
-        if known.is_object:
-            return self._plan_members(shape, known, self.name)
-        if known.schema is None:
-            return self._plan_kind(shape, known)
-        if not self.name:
-            return self._plan_whole(shape, known, known.schema)
-        return self._plan_struct(shape, known, known.schema, self.name)
-
-    def _converted(self, keep: Keep, column: Column, schema: Schema) -> tuple[Column, list[Fault]]:
-        """A column with schema converted, and what can go wrong."""
-        wrong = misfit(schema)
-        if wrong is not None:
-            return F.lit(None), [Fault(column.isNotNull(), wrong, DataException.java_name)]
-        kind = kind_of(schema)
-        raw = self.conversion.to_millis(column, kind)
-        return self._from_raw(keep, column if kind == STRING else None, raw)
-
-    def _from_raw(self, keep: Keep, text: Column | None, raw: Converted) -> tuple[Column, list[Fault]]:
-        millis = keep(raw.column)
-        made = keep(self.conversion.from_millis(millis, keep))
-        faults = []
-        if raw.problem is not None:
-            faults.append(Fault(raw.problem.isNotNull(), raw.problem, raw.exception))
-        elif text is not None:
-            unread = self.conversion.unread(text, millis)
-            faults.append(Fault(unread.isNotNull(), unread, DataException.java_name))
-        if self.conversion.target == DATE:
-            message = F.concat(F.lit(_NO_DATE), millis.cast("string"), F.lit(" ms"))
-            faults.append(Fault(millis.isNotNull() & made.isNull(), message, DataException.java_name))
-        return made, faults
-
-    # ------------------------------------------------------------------ with schema
-    def _plan_whole(self, shape: Shape, known: Side, schema: Schema) -> StepPlan:
-        kind_of(schema)
-        names = frozenset({self.side})
-        converted = schema_of(self.conversion.target, optional=schema.optional)
-        side = Side.of(converted, self.conversion.layout, present=known.present)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            column, faults = self._converted(keep, bag.side(self.side), schema)
-            return Made({self.side: column}, faults)
-
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-    def _plan_struct(self, shape: Shape, known: Side, before: Schema, name: str) -> StepPlan:
-        if not is_struct(known):
-            return self._no_struct(shape, before)
-        schema = converted_schema(before, name, self.conversion, self.defaults)
-        layouts = [
-            self.conversion.layout if one.name == name else copied_layout(one, child, defaults=self.defaults)
-            for one, child in zip(before.fields, known.physical.children, strict=True)
-        ]
-        side = Side.of(schema, Physical(Form.STRUCT, tuple(layouts)), present=known.present, complete=known.complete)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            value = bag.side(self.side)
-            columns: list[Column] = []
-            faults: list[Fault] = []
-            for one, child in zip(before.fields, known.physical.children, strict=True):
-                column = field_column(value, one, child, defaults=self.defaults)
-                if one.name == name:
-                    column, faults = self._field(keep, value, column, one.schema)
-                columns.append(column.alias(one.name))
-            struct = F.struct(*columns)
-            required = required_fault(
-                value, [(one.name, one) for one in before.fields], defaults=self.defaults, complete=known.complete
-            )
-            whole = struct if known.present else F.when(value.isNotNull(), struct)
-            return Made({self.side: whole}, faults if required is None else [*faults, required])
-
-        names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-    def _field(self, keep: Keep, value: Column, column: Column, schema: Schema) -> tuple[Column, list[Fault]]:
-        try:
-            kind_of(schema)
-        except ConnectException as error:
-            return F.lit(None), [Fault(value.isNotNull(), str(error), error.java_name)]
-        made, faults = self._converted(keep, column, schema)
-        return made, faults
-
-    def _no_struct(self, shape: Shape, schema: Schema) -> StepPlan:
-        def make(bag: Bag, keep: Keep) -> Made:
-            message = f"{no_struct(_PURPOSE)}{java_class(schema)}"
-            column = bag.side(self.side)
-            exception = DataException.java_name
-            listed = Fault(column.isNull(), "Cannot list fields on non-struct type", exception)
-            return Made(faults=[Fault(column.isNotNull(), message, exception), listed])
-
-        return StepPlan(shape, make, frozenset({self.side}))
-
-    # ------------------------------------------------------------------ without
-    def _plan_members(self, shape: Shape, known: Side, name: str) -> StepPlan:
-        before = members_of(known)
-        converted = self._made
-        side = object_side({**before, name: converted}, present=known.present)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            value = bag.side(self.side)
-            columns = {one: value.getField(one) for one in before}
-            faults: list[Fault] = []
-            if name in before:
-                columns[name], faults = self._converted(keep, columns[name], before[name].schema)
-            else:
-                columns[name] = F.lit(None).cast(spark_type(converted.schema))
-            return Made({self.side: object_column(value, known, columns)}, faults)
-
-        names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan | Split:
-        """Values of one kind, which are no maps."""
-        unfit = self._demand.unfit(shape, null_passes=True)
-        carrier = known.carrier
-        assert unfit is not None, "maps do not come here"
-        assert carrier is not None, "nor do values of mixed kinds"
-        if self.name:
-            return unfit
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            column, faults = self._converted(keep, bag.side(self.side), carrier)
-            return Made({self.side: column}, faults)
-
-        names = frozenset({self.side})
-        side = Side(None, self._made.physical, self._made.schema)
-        return StepPlan(shape.with_side(self.side, side), make, names, names)
-
-    def _plan_no_name(self, shape: Shape, known: Side) -> StepPlan:
-        if known.schema is not None:
-            raise NullPointerError(_NULL_FIELD)
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made(faults=[Fault(bag.side(self.side).isNotNull(), _NULL_FIELD, NullPointerError.java_name)])
-
-        return StepPlan(shape, make, frozenset({self.side}))
-
-
-class _TimestampConverter(ColumnTransform, Transformation):
-    side: ClassVar[SideName]
-    _field: str | None = ""
-    _conversion: Conversion
-    _defaults: bool = True
+class _TimestampConverter(StockTransform[TimestampConverterConfig]):
+    settings = TimestampConverterConfig
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
 
-    def configure(self, props: Mapping[str, object]) -> None:
-        config = TimestampConverterConfig.parse(props)
-        self._field, self._defaults = config.field, replaces_nulls(config.replace_null_with_default)
-        target, precision, pattern = config.target_type, config.unix_precision, config.format or ""
+    def config(self) -> ConfigDef:
+        return _Checked.definition()
+
+    def define(self, config: TimestampConverterConfig) -> Convert:
+        conversion = self._conversion(config.target_type, config.unix_precision, config.format or "")
+        return Convert(self.side, config.field, conversion, replaces_nulls(config.replace_null_with_default))
+
+    def _conversion(self, target: str, precision: str, pattern: str) -> Conversion:
         if not pattern.strip():
             if target == STRING:
                 raise ConfigException(
                     "TimestampConverter requires format option to be specified when using string timestamps"
                 )
-            self._conversion = Conversion(target, precision, None)
-            return
+            return Conversion(target, precision, None)
         try:
             tokens = compile_pattern(pattern)
         except DatePatternError as error:
             name = f"TimestampConverter requires a SimpleDateFormat-compatible pattern for string timestamps: {pattern}"
             raise ConfigException(name, f"{error.java_name}: {error}") from error
         short = any(token.letter in "yY" and token.count <= 2 for token in tokens if token.letter)
-        self._conversion = Conversion(target, precision, self._parser(pattern) if short else DateParser(pattern))
+        return Conversion(target, precision, self._parser(pattern) if short else DateParser(pattern))
 
     def _parser(self, pattern: str) -> DateParser:
         """The parser; years of two digits lie within 80 years before and 20 years after now."""
@@ -350,52 +251,5 @@ class _TimestampConverter(ColumnTransform, Transformation):
         start = today.replace(year=today.year - CENTURY, day=day)
         return DateParser(pattern, int(start.timestamp()) * 1000, start.year)
 
-    def config(self) -> ConfigDef:
-        return _Checked.definition()
 
-    def step(self) -> Step:
-        return Convert(self.side, self._field, self._conversion, self._defaults)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        schema, value = side_of(record, self.side)
-        if schema is None:
-            return with_side(record, self.side, None, self._schemaless(value))
-        if self._field is None:
-            raise NullPointerError(_NULL_FIELD)
-        if not self._field:
-            converted = self._conversion.convert(value, kind_of(schema))
-            return with_side(record, self.side, schema_of(self._conversion.target, optional=schema.optional), converted)
-        if value is not None and not isinstance(value, Struct):
-            raise DataException(f"{no_struct(_PURPOSE)}{java_class(schema)}")
-        updated = converted_schema(schema, self._field, self._conversion, self._defaults)
-        if isinstance(value, Struct):
-            values = _converted_values(value, self._field, self._conversion, self._defaults)
-            value = filled(updated, values)
-        return with_side(record, self.side, updated, value)
-
-    def _schemaless(self, value: object) -> object:
-        if value is None:
-            return None
-        if self._field is None:
-            raise NullPointerError(_NULL_FIELD)
-        if not self._field:
-            return self._conversion.convert(value, inferred(value))
-        changed = dict(require_map(value, _PURPOSE))
-        old = changed.get(self._field)
-        changed[self._field] = None if old is None else self._conversion.convert(old, inferred(old))
-        return changed
-
-
-class TimestampConverterKey(_TimestampConverter):
-    """TimestampConverter on the key."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.TimestampConverter$Key"
-    side: ClassVar[SideName] = "key"
-
-
-class TimestampConverterValue(_TimestampConverter):
-    """TimestampConverter on the value."""
-
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.TimestampConverter$Value"
-    side: ClassVar[SideName] = "value"
+TimestampConverterKey, TimestampConverterValue = pair(_TimestampConverter)

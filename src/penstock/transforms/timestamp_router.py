@@ -6,18 +6,19 @@ Source: org.apache.kafka.connect.transforms.TimestampRouter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
-from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, setting
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.java_dates import DatePatternError, compile_pattern, print_column, print_millis
-from penstock.pipeline.step import Bag, ColumnTransform, Fault, Keep, Made, Shape, Step, StepPlan
+from penstock.pipeline.java_dates import DatePatternError, Token, compile_pattern, print_column, print_millis
+from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, StepPlan
+from penstock.transforms.definition import JAVA, Definition, StockTransform
 from penstock.transforms.requirements import NullPointerError
 
 _TOPIC: Final = "${topic}"
@@ -66,71 +67,55 @@ class _Checked(TimestampRouterConfig):
 
 
 @dataclass(frozen=True)
-class RouteByTime(Step):
+class RouteByTime(Definition):
     """Makes topics."""
 
     changes_topic = True
 
-    topic_format: str
-    pattern: str
+    topic_format: str | None
+    pattern: str | None
+
+    @cached_property
+    def _settings(self) -> tuple[str, Sequence[Token]]:
+        """Both; each record fails with what is raised where one is null or wrong: Java finds it out here."""
+        if self.topic_format is None or self.pattern is None:
+            name = "topic.format" if self.topic_format is None else "timestamp.format"
+            raise NullPointerError(f'The setting "{name}" is null')
+        return self.topic_format, compile_pattern(self.pattern)
 
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
-        return StepPlan(shape, self._make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
+        topic_format, tokens = self._settings
 
-    def _make(self, bag: Bag, keep: Keep) -> Made:
-        text = print_column(compile_pattern(self.pattern), bag.timestamp, keep)
-        named = F.replace(F.lit(self.topic_format), F.lit(_TOPIC), bag.topic)
-        message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), bag.topic)
-        fault = Fault(bag.timestamp.isNull(), message, DataException.java_name)
-        return Made({"topic": F.coalesce(F.replace(named, F.lit(_TIMESTAMP), text), bag.topic)}, [fault])
+        def make(bag: Bag, keep: Keep) -> Made:
+            text = print_column(tokens, bag.timestamp, keep)
+            named = F.replace(F.lit(topic_format), F.lit(_TOPIC), bag.topic)
+            message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), bag.topic)
+            fault = Fault(bag.timestamp.isNull(), message, DataException.java_name)
+            return Made({"topic": F.coalesce(F.replace(named, F.lit(_TIMESTAMP), text), bag.topic)}, [fault])
+
+        return StepPlan(shape, make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        if record.timestamp is None:
+            raise DataException(f"{_NO_TIMESTAMP}topic {record.topic}")
+        topic_format, tokens = self._settings
+        text = print_millis(tokens, record.timestamp)
+        topic = topic_format.replace(_TOPIC, record.topic or "").replace(_TIMESTAMP, text)
+        return cast("R", record.new_record(topic=topic))
 
 
-@dataclass(frozen=True)
-class _Failing(Step):
-    """Fails every record: a setting is missing or wrong, which Java finds out here."""
-
-    error: Exception
-
-    def plan(self, shape: Shape) -> StepPlan:
-        raise self.error
-
-
-class TimestampRouter(ColumnTransform, Transformation):
+class TimestampRouter(StockTransform[TimestampRouterConfig]):
     """Makes topics from timestamps."""
 
-    java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.TimestampRouter"
-    _topic_format: str | None = None
-    _pattern: str | None = None
-
-    def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Transformation``."""
-        config = TimestampRouterConfig.parse(props)
-        self._topic_format, self._pattern = config.topic_format, config.timestamp_format
+    java_name: ClassVar[str] = f"{JAVA}TimestampRouter"
+    settings = TimestampRouterConfig
 
     def config(self) -> ConfigDef:
         """See ``Transformation``."""
         return _Checked.definition()
 
-    def _settings(self) -> tuple[str, str]:
-        if self._topic_format is None or self._pattern is None:
-            name = "topic.format" if self._topic_format is None else "timestamp.format"
-            raise NullPointerError(f'The setting "{name}" is null')
-        compile_pattern(self._pattern)
-        return self._topic_format, self._pattern
-
-    def step(self) -> Step:
-        """See ``ColumnTransform``. With a setting that is null or wrong, the step fails each record."""
-        try:
-            return RouteByTime(*self._settings())
-        except (NullPointerError, DatePatternError) as error:
-            return _Failing(error)
-
-    def apply(self, record: R) -> R:
-        """The same for one record, for callers outside of a pipeline."""
-        if record.timestamp is None:
-            raise DataException(f"{_NO_TIMESTAMP}topic {record.topic}")
-        topic_format, pattern = self._settings()
-        text = print_millis(compile_pattern(pattern), record.timestamp)
-        topic = topic_format.replace(_TOPIC, record.topic or "").replace(_TIMESTAMP, text)
-        return cast("R", record.new_record(topic=topic))
+    def define(self, config: TimestampRouterConfig) -> RouteByTime:
+        """See ``StockTransform``."""
+        return RouteByTime(config.topic_format, config.timestamp_format)

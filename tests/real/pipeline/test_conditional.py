@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.api import SourceRecord
+from penstock.api import SourceRecord, Transformation
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Schema, SchemaBuilder, Struct
@@ -38,7 +38,7 @@ def configured_json() -> JsonConverter:
     return converter
 
 
-def on_people(transform: SetSchemaMetadataValue | MaskFieldValue) -> TransformStage:
+def on_people(transform: Transformation) -> TransformStage:
     return TransformStage("t", transform, configured(TopicNameMatches(), {"pattern": "people"}))
 
 

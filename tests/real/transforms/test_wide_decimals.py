@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import decimal
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN
 from typing import Any
 
 import pytest
+from tests.real.transforms.cases import NINES, schema_of, struct_of
 
 from penstock.api import BaseTransformation, Converter
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.data import Decimal, Schema, SchemaBuilder, Struct
+from penstock.data import Decimal
 from penstock.pipeline.batches import PipelineSpec, SourceRecords
 from penstock.pipeline.jobs import SparkJobs
 from penstock.pipeline.session import SparkRuntime
@@ -23,40 +23,13 @@ from penstock.transforms.mask_field import MaskFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
-EXACT = decimal.Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-DIGITS = [0, 7, -7, 10**38 - 1, 10**38, -(10**38), 10**39 - 1, -(10**45), 2**255, -(2**255), 10**1000 - 1]
-NINES = "9" * 39
 
-
-def schema_of(scale: int) -> Schema:
-    return SchemaBuilder.struct().field("a", Decimal.schema(scale)).build()
-
-
-def struct_of(digits: int, scale: int) -> Struct:
-    return Struct(schema_of(scale)).put("a", decimal.Decimal(digits).scaleb(-scale, EXACT))
-
-
-def sent(
-    runtime: SparkRuntime, batch: SourceRecords, converter: Converter, *chain: BaseTransformation, alone: bool = False
-) -> list[Any]:
-    """The values that are sent, or the messages of errors: from columns, or record by record."""
-    spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), stages(*chain), "wide", without_spark=alone)
+def sent(runtime: SparkRuntime, batch: SourceRecords, converter: Converter, *chain: BaseTransformation) -> list[Any]:
+    """The values that are sent, or the messages of errors."""
+    spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), stages(*chain), "wide")
     made = SourcePipeline(spec, SparkJobs(runtime)).run(batch)
     values = made.table.column("value").to_pylist()
     return [made.errors[row].message if row in made.errors else one for row, one in enumerate(values)]
-
-
-@pytest.mark.parametrize("target", ["string", "int8", "int32", "int64", "float32", "float64", "boolean"])
-def test_a_cast_looks_at_every_digit(target: str, spark_runtime: SparkRuntime) -> None:
-    text = configured(JsonConverter(), {"schemas.enable": "false"})
-    for scale in (0, 2, 45, -3, -50, -70):
-        batch = SourceRecords([record(struct_of(one, scale), schema=schema_of(scale)) for one in DIGITS])
-        cast = configured(CastValue(), {"spec": f"a:{target}"})
-
-        found = sent(spark_runtime, batch, text, cast)
-
-        assert found == sent(spark_runtime, batch, text, cast, alone=True), scale
-        assert b'{"a":null}' not in found
 
 
 def test_a_cast_gives_what_java_gives(spark_runtime: SparkRuntime) -> None:

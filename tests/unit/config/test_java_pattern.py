@@ -155,6 +155,8 @@ def test_no_place_hangs_on_a_pattern_of_linear_time(pattern: str) -> None:
     router, predicate = RegexRouter(), TopicNameMatches()
     router.configure({"regex": pattern, "replacement": "x"})
     predicate.configure({"pattern": pattern})
-    assert router.apply(_record()).topic == TEXT
+    routed = router.apply(_record())
+    assert routed is not None
+    assert routed.topic == TEXT
     assert not predicate.test(_record())
     assert not Subscription.matching(pattern).covers(TEXT)

@@ -103,6 +103,7 @@ def test_the_key_form_leaves_the_value_alone():
     transform = CastKey()
     transform.configure({"spec": "int8"})
     made = transform.apply(SinkRecord("t", 0, 0, 300, key=300))
+    assert made is not None
     assert (made.key, made.value) == (44, 300)
 
 

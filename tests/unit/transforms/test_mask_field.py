@@ -14,7 +14,9 @@ from penstock.transforms.mask_field import MaskFieldValue
 def mask(value, schema=None, **config):
     transform = MaskFieldValue()
     transform.configure({name.replace("_", "."): setting for name, setting in config.items()})
-    return transform.apply(SinkRecord("t", 0, 0, value, value_schema=schema)).value
+    made = transform.apply(SinkRecord("t", 0, 0, value, value_schema=schema))
+    assert made is not None
+    return made.value
 
 
 def test_values_without_schema_become_the_empty_value_of_their_class():

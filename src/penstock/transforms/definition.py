@@ -1,0 +1,92 @@
+"""What a stock transform is: a definition, which is its meaning and its settings as one value, and a class around it.
+
+A definition says what the transform does to columns (``plan``) and to one record (``apply``). The class reads the
+settings and hands out both. Most transforms of fields say what they do but once; see ``fields``.
+
+Main types: ``Definition``, ``StockTransform``. Main function: ``pair`` (the classes for keys and for values).
+
+Thread: definitions are immutable. A transform is configured once; ``step`` and ``apply`` on a pipeline thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Final, Generic, TypeVar, cast
+
+from penstock.api import Transformation
+from penstock.api.transform import R
+from penstock.config import AbstractConfig, ConfigDef
+from penstock.pipeline.step import ColumnTransform, SideName, Step
+
+JAVA: Final = "org.apache.kafka.connect.transforms."
+C = TypeVar("C", bound=AbstractConfig)
+T = TypeVar("T")
+
+
+class Definition(Step):
+    """What a transform does: to columns, see ``Step``, and to one record."""
+
+    @abstractmethod
+    def apply(self, record: R) -> R | None:
+        """The record as it goes on; None: it is dropped.
+
+        Raises:
+            Exception: The record cannot be transformed; with the class and the message that ``plan`` has for it.
+        """
+
+
+class StockTransform(ColumnTransform, Transformation, Generic[C]):
+    """A transform with a definition. ``settings`` is the class of its settings."""
+
+    java_name: ClassVar[str]
+    settings: type[C]
+    #: The definition for the side that a class is for; see ``pair``.
+    side: ClassVar[SideName] = "value"
+    _definition: Definition
+
+    @abstractmethod
+    def define(self, config: C) -> Definition:
+        """The definition for these settings.
+
+        Raises:
+            ConfigException: They do not go together.
+        """
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        """See ``Transformation``."""
+        self._definition = self.define(self.settings.parse(props))
+        # The records of the row road come here one by one: a call less for each.
+        self.apply = self._definition.apply  # type: ignore[method-assign]
+
+    def config(self) -> ConfigDef:
+        """See ``Transformation``."""
+        return self.settings.definition()
+
+    def step(self) -> Definition:
+        """See ``ColumnTransform``."""
+        return self._definition
+
+    def apply(self, record: R) -> R | None:
+        """See ``Transformation``."""
+        return self._definition.apply(record)
+
+
+def pair(base: type[T]) -> tuple[type[T], type[T]]:
+    """The classes of a transform for keys and for values.
+
+    Args:
+        base: What both are; a private class, with Kafka's name of the transform.
+    """
+    name = base.__name__.lstrip("_")
+
+    def of_side(suffix: str) -> type[T]:
+        members = {
+            "__module__": base.__module__,
+            "__doc__": f"{name} on the {suffix.lower()}.",
+            "java_name": f"{JAVA}{name}${suffix}",
+            "side": suffix.lower(),
+        }
+        return cast("type[T]", ABCMeta(f"{name}{suffix}", (base,), members))
+
+    return of_side("Key"), of_side("Value")
