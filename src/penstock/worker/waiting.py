@@ -3,7 +3,7 @@
 Main types: ``Waiting``, ``Hints``, ``Frame``. Main functions: ``task_waiting``, ``connector_waiting``, ``stacks``. All
 are pure but ``stacks``, which looks at the threads of this process, which costs the threads nothing.
 
-The names of threads and of the functions that wait are those of ``docs/architecture.md``; a test brings about each.
+The names of threads and of the functions that wait are those of ``docs/threads.md``; a test brings about each.
 """
 
 from __future__ import annotations
