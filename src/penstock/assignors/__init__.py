@@ -8,7 +8,8 @@ Everything here is a value or a pure function. Start from:
 - ``Metadata``, ``Assignment`` (``connect_protocol``): what members of the group tell each other, as bytes that Java
   Kafka Connect reads and writes.
 
-When a round begins, and what a worker does with what it was given, ``penstock.herder.cluster`` knows.
+``python -m differential.cluster`` compares all this with Java's. When a round begins, and what a worker does with what
+it was given, ``penstock.herder.cluster`` knows.
 
 Source: KIP-415, KIP-507.
 """

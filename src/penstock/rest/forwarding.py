@@ -1,6 +1,7 @@
 """Passes requests on to the worker of the group that can serve them.
 
-Main function: ``forward``. A request is passed on at most twice: the first worker sends it to the leader or to where a
+Main function: ``forward``. What this worker cannot serve raises ``NotHereException`` with the address of the one that
+can. A request is passed on at most twice: the first worker sends it to the leader or to where a
 task runs, with ``forward=true``; that one may pass it on once more, with ``forward=false``.
 
 Thread: the REST server's; the request is made on another.

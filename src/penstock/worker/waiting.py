@@ -4,7 +4,7 @@ Main types: ``Waiting``, ``Hints``, ``Place``. Main functions: ``task_waiting``,
 are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
 
 Code of the worker that waits says so (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``. The stack of a
-thread only tells where a user's code stands. Names of threads are those of ``docs/architecture.md``.
+thread only tells where a user's code stands. Names of threads are those of ``docs/threads.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` names what there is: threads, layers, modules."""
+"""``docs/architecture.md`` and the pages beside it name what there is: layers, threads, modules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import configparser
 import re
 from collections.abc import Iterator
 
+import pytest
 from tests.unit.docs.pages import ROOT
 
 SOURCE = ROOT / "src/penstock"
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "architecture.md").read_text(encoding="utf-8")
 
 #: What makes a thread.
 MAKERS = ("OwnedThread", "Thread", "in_thread", "off_loop", "on_thread")
@@ -39,11 +40,11 @@ def thread_names() -> Iterator[str]:
 
 
 def test_the_table_of_threads_has_every_thread() -> None:
-    table = section("Threads")
+    table = (DOCS / "threads.md").read_text(encoding="utf-8")
 
     missing = {name for name in thread_names() if f"`{name}" not in table}
 
-    assert missing == set(), "add a row to the table of threads in docs/architecture.md"
+    assert missing == set(), "add a row to the table of docs/threads.md"
 
 
 def test_the_table_of_layers_is_that_of_the_import_linter() -> None:
@@ -57,8 +58,13 @@ def test_the_table_of_layers_is_that_of_the_import_linter() -> None:
     assert rows == [*expected, {"testing"}]
 
 
-def test_the_modules_on_the_page_exist() -> None:
-    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", PAGE)
+def test_the_page_can_be_read_in_one_go() -> None:
+    assert len(PAGE.splitlines()) <= 155, "details belong to the docstring of their package, or to a page of their own"
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "around-spark.md", "finding-your-way.md", "threads.md"])
+def test_the_modules_on_a_page_exist(page: str) -> None:
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", (DOCS / page).read_text(encoding="utf-8"))
 
     assert named
     assert [name for name in named if not (SOURCE / name).is_file()] == []

@@ -9,8 +9,16 @@ Start from:
 - ``FencingRounds`` (``fencing``): the producers of former tasks end before those of now begin (exactly-once sources).
 - ``Signer``, ``Verifier`` (``session_keys``): how workers prove that a request is one of theirs.
 
-Which worker runs what is decided in ``penstock.assignors``; Kafka's side of the membership is in
-``penstock.kafka.group``.
+All that the herder needs to know of a group is in ``penstock.herder.membership``. A round goes from
+``penstock.kafka.group``, Kafka's side of the membership, through ``rounds`` and ``penstock.assignors``, which deals out
+the work, to ``group``; ``penstock.herder.wanted`` says what a snapshot and an assignment ask for, and
+``penstock.herder.running`` brings what runs to that. A worker that was given a connector has its instance and status,
+and asks the leader to store its task configurations; one that was given a task has its threads, clients, status and
+offsets. Requests for another worker are passed on by ``penstock.rest.forwarding``.
+
+To change who gets what, start from ``penstock.assignors.incremental``; to change what is stored, from
+``penstock.model.cluster_config`` and ``penstock.stores.config_topic``. What must hold whatever happens is tried on the
+workers of ``penstock.testing.cluster``.
 
 Source: KIP-415, KIP-507, KIP-618.
 """

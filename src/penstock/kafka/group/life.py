@@ -1,7 +1,9 @@
 """One life of a member of a group: when it joins, and when it gives up its work.
 
 Main type: ``GroupLife``. ``penstock.kafka.group.member`` runs it on its thread, and begins another one should it break.
-The protocol is in ``coordinator``, the limits are in ``standing``.
+The protocol is in ``coordinator``, the limits are in ``standing``. Heartbeats go on while the leader assigns and while
+work stops. A member gives up its work by these limits, and when the broker does not know it; it joins again by itself,
+once that work has stopped.
 
 Thread: the member's own.
 

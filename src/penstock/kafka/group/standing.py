@@ -3,6 +3,9 @@
 Main type: ``Standing``: what was seen goes in, ``verdict`` says whether the member has to give up its work, and why.
 ``Backoff`` says how long to wait before another attempt. No I/O; times are seconds of a monotonic clock.
 
+It has to when a heartbeat was not answered for ``session.timeout.ms``, when no connection to the coordinator stands for
+``heartbeat.interval.ms``, and when its owner has not answered for ``rebalance.timeout.ms``.
+
 Thread: the member's network thread; ``Standing.polled`` any.
 
 Source: Heartbeat and AbstractCoordinator of Kafka's clients; WorkerCoordinator.poll for the coordinator out of reach.
