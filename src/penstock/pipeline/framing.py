@@ -33,7 +33,8 @@ from penstock.pipeline.batches import Stage
 from penstock.pipeline.expressions import spark_text
 from penstock.pipeline.grouping import RecordGroup, group_records
 from penstock.pipeline.header_columns import HEADER_SCHEMAS
-from penstock.pipeline.jobs import Outcome, SparkJobs, collectable
+from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.outcomes import Outcome, collectable
 from penstock.pipeline.rebuild import columns_of, rebuilt_rows, sorted_rows
 from penstock.pipeline.segments import Failures, Framed, exception_of
 from penstock.pipeline.step import Shape, Side, SideName

@@ -20,7 +20,7 @@ from penstock.api import ConnectRecord, SinkRecord
 from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import Stage
 from penstock.pipeline.header_columns import headers_column, headers_of_column
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.segments import Classic, Failures
 from penstock.pipeline.step import SideName

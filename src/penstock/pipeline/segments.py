@@ -20,7 +20,7 @@ from penstock.api import ConnectRecord, FrameTransformation, Predicate, SinkReco
 from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
 from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.step import ColumnPredicate, ColumnTransform, Step
 from penstock.pipeline.topics import ConditionalRoute, TopicPredicate, TopicRoute
 

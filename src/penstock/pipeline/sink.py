@@ -30,8 +30,9 @@ from penstock.pipeline.grouping import group_records
 from penstock.pipeline.header_columns import headers_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
-from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.nesting import make_room
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.roads import Why, is_huge, why_messages_in_rows, why_rows

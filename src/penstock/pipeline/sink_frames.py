@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.api import SinkFrame
 from penstock.data import Date, Schema, Time, Timestamp, Type
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.step import Side, SideName
 from penstock.pipeline.types import Form, Physical, logical_name
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
 from penstock.data import ConnectHeaders
 from penstock.pipeline.header_columns import headers_of_column
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.rebuild import side_values
 from penstock.pipeline.row_road import transformed
 from penstock.pipeline.step import NOTHING, Shape, SideName

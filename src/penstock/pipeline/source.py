@@ -38,8 +38,9 @@ from penstock.pipeline.frame_spark import misfit_of
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
-from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.nesting import make_room
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
 from penstock.pipeline.roads import Why, is_huge, why_batch_in_rows, why_rows
 from penstock.pipeline.row_road import OneSide, Rows, all_rows, merged, parted, transformed
