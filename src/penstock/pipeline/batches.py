@@ -173,12 +173,17 @@ class SinkBatch:
 
 @dataclass(frozen=True)
 class TransformStage:
-    """One entry of ``transforms``: runs where ``predicate(record) xor negate``."""
+    """One entry of ``transforms``: runs where ``predicate(record) xor negate``.
+
+    ``props`` and ``predicate_props`` are what the instances were configured with, where that is known.
+    """
 
     alias: str
     transformation: BaseTransformation
     predicate: Predicate | None = None
     negate: bool = False
+    props: Mapping[str, object] | None = None
+    predicate_props: Mapping[str, object] | None = None
 
 
 def _spend_nothing(alias: str, seconds: float) -> None:

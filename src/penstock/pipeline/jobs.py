@@ -37,7 +37,7 @@ from penstock.pipeline.chain import (
     compile_steps,
     input_column,
 )
-from penstock.pipeline.driver_plan import DriverPlan, arrow_of, driver_plan
+from penstock.pipeline.driver_plan import DriverPlan, Mapped, arrow_of, driver_plan
 from penstock.pipeline.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.release import release
@@ -103,6 +103,8 @@ class _Plan:
     reads: frozenset[str] = frozenset()
     lookups: frozenset[TopicLookup] = frozenset()
     places: Mapping[int, FaultPlace] = field(default_factory=dict)
+    # What Python workers make of the rows in the place of a projection.
+    mapped: Mapped | None = None
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
 
@@ -183,6 +185,35 @@ class SparkJobs:
                 release([given, frame])
 
         return self._runtime.run(job)
+
+    @property
+    def parallelism(self) -> int:
+        """How many parts of a batch are worked on at once."""
+        return self._runtime.parallelism
+
+    def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:
+        """Sends rows to Spark's Python workers, several at once; returns what came of each, in order.
+
+        Args:
+            mapped: What is done there; it gives a row for each.
+            digest: The same for functions that do the same: their plan is kept.
+            rows: What is sent; each is worked on by itself.
+        """
+        column = pa.chunked_array([pa.array([row], pa.binary()) for row in rows])
+        table = pa.table([column], [mapped.column])
+
+        def execute(sent: pa.Table) -> pa.Table:
+            return self._runtime.run(lambda session: job(session, sent))
+
+        def job(session: SparkSession, sent: pa.Table) -> pa.Table:
+            key = (self._runtime.generation, "mapped", digest)
+            plan = self._kept(key, lambda: _Plan((), ("*",), (), True, mapped=mapped))
+            return _executed(session, sent, plan, self._prepared)
+
+        # Its rows are not those of another batch: it shares a permit, not a job.
+        output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
+        made: list[bytes] = output.column(0).to_pylist()
+        return made
 
     # ------------------------------------------------------------------ DataFrames of tasks
     def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> Outcome:
@@ -377,7 +408,7 @@ def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
 def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: PreparedQueries) -> pa.Table:
     """The rows of a batch after the plan."""
     if table.schema not in plan.driver_plans:
-        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared)
+        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared, plan.mapped)
     ready = plan.driver_plans[table.schema]
     if ready is not None:
         return ready.collect(table)
@@ -390,6 +421,8 @@ def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
     for columns in plan.projections():
         frame = frame.select(*columns)
         frames.append(frame)
+    if plan.mapped is not None:
+        frames.append(frame.mapInArrow(plan.mapped, plan.mapped.schema))
     return frames
 
 

@@ -45,6 +45,8 @@ MAX_ROWS: Final = 10_000
 HUGE_BYTES: Final = 16 * 1024 * 1024
 #: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
 _FEW: Final = 256
+#: Fewer records are through in the worker before others have begun.
+MIN_SPREAD_ROWS: Final = 5_000
 _LEVELS: Final = 3
 
 
@@ -57,6 +59,17 @@ class Why(enum.Enum):
     MIXED_VALUES = "schemaless values of mixed kinds"
     NO_COLUMNS = "a step that has no columns for such schemaless values"
     NO_SPARK = "a look at a few records"
+    OWN_CLASS = "a class of your own, in the worker"
+    STATELESS = "a stateless class of your own, in Python workers of Spark"
+
+
+def spreads(rows: int, cores: int) -> bool:
+    """Whether records that go as rows, through transforms without state, go to Spark's Python workers.
+
+    >>> spreads(50_000, 2), spreads(500, 2), spreads(50_000, 1)
+    (True, False, False)
+    """
+    return rows >= MIN_SPREAD_ROWS and cores > 1
 
 
 # ------------------------------------------------------------------------------------------------------------ a group

@@ -34,6 +34,15 @@ class Classic:
     negate: bool
     name: str
     alias: str
+    props: Mapping[str, object] | None = None
+    predicate_props: Mapping[str, object] | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether its class says so, and that of its predicate, if it has one; stock classes are."""
+        stock = isinstance(self.transformation, ColumnTransform), isinstance(self.predicate, ColumnPredicate)
+        predicate = self.predicate is None or stock[1] or self.predicate.stateless
+        return predicate and (stock[0] or self.transformation.stateless)
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         """The record as it goes on; None = dropped.
@@ -55,6 +64,17 @@ class Classic:
             raise DataException(f"{self.name} returned a record that cannot be sent: {what}")
         made: ConnectRecord = result
         return made
+
+
+@dataclass(frozen=True, eq=False)
+class Stateless:
+    """Transforms of users in a row that keep nothing between records: any process may run them, in any order.
+
+    Attributes:
+        chain: The transforms.
+    """
+
+    chain: tuple[Classic, ...]
 
 
 @dataclass(frozen=True)
@@ -116,7 +136,7 @@ class Framed:
         return self.predicate is None or self.predicate.test(record) is not self.negate
 
 
-Segment = Columns | Framed | Classic
+Segment = Columns | Framed | Classic | Stateless
 
 
 def class_name(instance: object) -> str:
@@ -133,7 +153,7 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
         step = _column_step(stage)
         name = class_name(stage.transformation)
         if step is None:
-            segments.append(_segment(stage, name))
+            _append(segments, _segment(stage, name))
             continue
         staged = Staged(step, Stage.TRANSFORMATION, name)
         alone = _segment(stage, name)
@@ -147,12 +167,24 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
     return segments
 
 
-def _segment(stage: TransformStage, name: str) -> Segment:
+def _append(segments: list[Segment], segment: Segment) -> None:
+    """Adds what is no column step; stateless transforms in a row become one segment."""
+    if not (isinstance(segment, Classic) and segment.is_stateless):
+        segments.append(segment)
+    elif segments and isinstance(last := segments[-1], Stateless):
+        segments[-1] = Stateless((*last.chain, segment))
+    else:
+        segments.append(Stateless((segment,)))
+
+
+def _segment(stage: TransformStage, name: str) -> Framed | Classic:
     transformation = stage.transformation
     if isinstance(transformation, FrameTransformation):
         return Framed(transformation, stage.predicate, stage.negate, name, stage.alias)
     if isinstance(transformation, Transformation):
-        return Classic(transformation, stage.predicate, stage.negate, name, stage.alias)
+        return Classic(
+            transformation, stage.predicate, stage.negate, name, stage.alias, stage.props, stage.predicate_props
+        )
     raise ConnectException(f"transforms.{stage.alias}: {name} is neither a Transformation nor a FrameTransformation")
 
 

@@ -33,13 +33,24 @@ from penstock.pipeline.java_text import AsText
 from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.nesting import make_room
 from penstock.pipeline.outcomes import Outcome
+from penstock.pipeline.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
-from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows
+from penstock.pipeline.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.roads import Why, is_huge, why_messages_in_rows, why_rows
 from penstock.pipeline.row_road import OneSide, Rows, parted, transformed
-from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
+from penstock.pipeline.segments import (
+    Classic,
+    Columns,
+    Failures,
+    Framed,
+    Segment,
+    Stateless,
+    class_name,
+    cut_transforms,
+)
 from penstock.pipeline.sink_frames import frames_of
-from penstock.pipeline.sink_records import MessageReader
+from penstock.pipeline.sink_records import MessageReader, beside_of_messages
+from penstock.pipeline.spreading import Spreader
 from penstock.pipeline.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
 from penstock.pipeline.variant_building import AsVariant
 
@@ -104,6 +115,7 @@ class SinkPipeline:
         self._segments = segments
         self._reader = MessageReader(alone, self._own, HeaderReader(spec.header_converter), self._first)
         self._framer = FrameRunner(jobs)
+        self._spreader = Spreader(jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
         if self._form is not None:
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
@@ -184,8 +196,7 @@ class SinkPipeline:
         if self._straight and not len(alone):
             return self._frames(outcomes, table, failures)
         headers = self._reader.headers_before(outcomes, alone, table, failures)
-        records = self._reader.records(outcomes, alone, table, headers, failures)
-        live, positions = self._transform(records, failures, rows, why)
+        live, positions = self._transformed(outcomes, alone, table, headers, failures, why)
         consumed = rows
         if failures.origins is not None:
             rows = len(failures.origins)
@@ -324,11 +335,42 @@ class SinkPipeline:
         return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
 
     # ------------------------------------------------------------------ transforms that are not in the first plan
-    def _transform(self, records: Mapping[int, ConnectRecord], failures: Failures, rows: int, why: Why | None) -> Rows:
-        positions: Sequence[int] = sorted(records)
-        live = [records[row] for row in positions]
-        for segment in self._segments:
+    def _transformed(
+        self,
+        outcomes: Sequence[Outcome],
+        alone: np.ndarray,
+        table: pa.Table,
+        headers: Sequence[ConnectHeaders | None],
+        failures: Failures,
+        why: Why | None,
+    ) -> Rows:
+        """The records behind all transforms."""
+        segments, rows = self._segments, table.num_rows
+        parts: list[Part] = []
+        first = segments[0] if segments else None
+        leave = not self._own and self._spreader.takes(first, rows - len(alone))
+        if leave:
+            beside = beside_of_messages(table, headers)
+            parts = parts_of_outcomes(SinkRecord, outcomes, rows, beside, failures.failed(rows))
+            outcomes, segments = (), segments[1:]
+        records = self._reader.records(outcomes, alone, table, headers, failures)
+        ones = sorted(records)
+        given: Rows = [records[row] for row in ones], ones
+        if leave and isinstance(first, Stateless):
+            if ones:
+                parts.append(part_of_records(*given))
+            _, given = self._spreader.run(first, parts, failures, columns=False)
+        return self._transform(given, segments, failures, rows, why)
+
+    def _transform(
+        self, given: Rows, segments: Sequence[Segment], failures: Failures, rows: int, why: Why | None
+    ) -> Rows:
+        live, positions = given
+        for segment in segments:
             started = time.perf_counter()
+            if isinstance(segment, Stateless):
+                live, positions = self._stateless(segment, (live, positions), failures)
+                continue
             if isinstance(segment, Classic):
                 live, kept = apply_classic(segment, live, positions, failures)
                 positions = positions if kept is None else kept
@@ -343,6 +385,11 @@ class SinkPipeline:
             live, positions = self._apply_columns(segment, (live, positions), failures, rows, why)
         return live, positions
 
+    def _stateless(self, segment: Stateless, given: Rows, failures: Failures) -> Rows:
+        if not self._spreader.takes(segment, len(given[0])) or not can_be_part(given[0]):
+            return self._spreader.here(segment, given, failures)
+        return self._spreader.run(segment, [part_of_records(*given)], failures, columns=False)[1]
+
     def _apply_columns(self, segment: Columns, given: Rows, failures: Failures, rows: int, why: Why | None) -> Rows:
         """Runs column steps between transforms in Python, for those records that are columns."""
         groups = self._grouped(segment.steps, *given, failures, mixed=False) if why is None else []
@@ -352,7 +399,8 @@ class SinkPipeline:
         made: list[list[tuple[int, ConnectRecord]]] = []
         if groups:
             by_position = dict(zip(positions, live, strict=True))
-            outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
+            columns = columns_of(attributes_of(live), positions, rows, failures)
+            outcomes = self._jobs.run(groups, columns, rows, apart=True)
             failures.found(outcomes)
             made += [rebuilt_rows(outcome, by_position) for outcome in outcomes]
         if alone[0]:
@@ -394,7 +442,7 @@ class SinkPipeline:
             steps = ()
             live = [one if one.value is None else one.new_record(value_schema=None, value=_text(one)) for one in live]
         groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
-        columns = columns_of(live, positions, table.num_rows, failures)
+        columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
         failures.found(outcomes)
         return outcomes
