@@ -9,6 +9,7 @@ Thread: the segments of a task are used by its pipeline thread only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -21,6 +22,7 @@ from penstock.errors import ConnectException, DataException, RetriableException,
 from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
 from penstock.pipeline.outcomes import Outcome
+from penstock.pipeline.roads import Taken, Why
 from penstock.pipeline.step import ColumnPredicate, ColumnTransform, Step
 from penstock.pipeline.topics import ConditionalRoute, TopicPredicate, TopicRoute
 
@@ -204,7 +206,7 @@ def _column_step(stage: TransformStage) -> Step | None:
 
 
 class Failures:
-    """The errors of one batch: the first one of each record.
+    """The errors of one batch: the first one of each record. And which records were not columns, and why.
 
     A record of the batch may have become several rows, or none (``spread``). What fails is a row; its error is that of
     the record, whose other rows go no further.
@@ -214,10 +216,28 @@ class Failures:
         self.errors: dict[int, RecordError] = {}
         #: For each row the record it is of; None = row i is record i.
         self.origins: np.ndarray | None = None
+        self._roads = Taken()
 
     def spread(self, origins: np.ndarray) -> None:
         """Notes that rows have changed: ``origins`` names the former row of each."""
         self.origins = origins if self.origins is None else self.origins[origins]
+
+    def went_as_rows(self, rows: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes rows that do not go as columns; None = all."""
+        if rows is not None and self.origins is not None:
+            rows = self.origins[np.asarray(rows, dtype=np.int64)]
+        self._roads.note(rows, why)
+
+    def roads(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
+        """How many went as rows for each reason, and under None how many as columns.
+
+        Args:
+            rows: How many rows there are.
+            consumed: Whether these are records as they came, of which transforms may have made several rows, or none.
+        """
+        if consumed or self.origins is None:
+            return self._roads.counts(rows)
+        return self._roads.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
 
     def seq(self, row: int) -> int:
         """The record of a row."""

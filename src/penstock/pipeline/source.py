@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.pipeline.assembly import Assembly, LazyColumns
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
+from penstock.pipeline.batches import Moved, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import (
     FrameColumns,
@@ -73,6 +73,7 @@ from penstock.pipeline.segments import (
     class_name,
     cut_transforms,
 )
+from penstock.pipeline.source_assembly import put_coordinates, write_headers, write_own_headers
 from penstock.pipeline.spreading import Spreader
 from penstock.pipeline.step import NOTHING, ColumnConverter, Shape, SideName
 from penstock.pipeline.types import collectable
@@ -91,7 +92,7 @@ def build_source_pipeline(
     runtime: SparkRuntime,
     spec: PipelineSpec,
     jobs: SparkJobs | None = None,
-    moved: Callable[[int], None] = lambda records: None,
+    moved: Moved = lambda roads: None,
 ) -> SourcePipeline:
     """Makes the pipeline of one source task.
 
@@ -99,7 +100,7 @@ def build_source_pipeline(
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
-        moved: Told of each batch how many records of it went through Spark: all of them.
+        moved: Told of each batch how many records of it took which road.
     """
     return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
@@ -107,9 +108,7 @@ def build_source_pipeline(
 class SourcePipeline:
     """Turns batches of one source task into bytes for Kafka. Thread: the task's pipeline thread."""
 
-    def __init__(
-        self, spec: PipelineSpec, jobs: SparkJobs, moved: Callable[[int], None] = lambda records: None
-    ) -> None:
+    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda roads: None) -> None:
         make_room()
         self._jobs = jobs
         self._moved = moved
@@ -171,7 +170,6 @@ class SourcePipeline:
             made = finish()
             if self._must and made.table.num_rows:
                 made = replace(made, table=self._jobs.through(made.table))
-            self._moved(made.table.num_rows)
             return made
 
         return end
@@ -242,7 +240,8 @@ class SourcePipeline:
             assembly.put_constant(name, value)
         assembly.take([outcome])
         if "headers" in outcome.columns:
-            self._write_headers(assembly, failures)
+            write_headers(assembly, self._headers, failures)
+        self._moved(failures.roads(rows))
         return assembly.batch(failures)
 
     def _begin_read_frame(
@@ -304,6 +303,7 @@ class SourcePipeline:
             elif isinstance(segment, Stateless):
                 laid, (live, positions) = self._stateless(segment, all_rows(live, positions), behind, failures)
             elif isinstance(segment, Classic):
+                failures.went_as_rows(positions, Why.OWN_CLASS)
                 live, positions = apply_classic(segment, live, positions, failures)
                 self._spent(segment.alias, time.perf_counter() - started)
             elif isinstance(segment, Framed):
@@ -353,7 +353,7 @@ class SourcePipeline:
         outcomes = result()
         if positions is not None:
             assembly.drop_all_but(positions, failures)
-        _put_coordinates(assembly, attributes, columns)
+        put_coordinates(assembly, attributes, columns)
         failures.found(outcomes)
         headers_changed = any("headers" in outcome.columns for outcome in outcomes)
         if headers_changed:
@@ -364,9 +364,9 @@ class SourcePipeline:
             outcomes = [*outcomes, Outcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
         assembly.take(outcomes)
         if headers_changed:
-            self._write_headers(assembly, failures)
+            write_headers(assembly, self._headers, failures)
         else:
-            self._write_own_headers(assembly, attributes, positions, failures)
+            write_own_headers(assembly, self._headers, attributes, positions, failures)
         for side, one in self._alone.items():
             by_rows = alone
             if side in self._own:
@@ -374,39 +374,10 @@ class SourcePipeline:
                 assembly.put(side, pa.nulls(assembly.rows, pa.binary()))
             if by_rows[0]:
                 assembly.fill(side, by_rows[1], one.written(by_rows, failures))
+        if self._own:
+            failures.went_as_rows(None, Why.OWN_CLASS)
+        self._moved(failures.roads(assembly.rows))
         return assembly.batch(failures)
-
-    # ------------------------------------------------------------------ headers
-    def _write_headers(self, assembly: Assembly, failures: Failures) -> None:
-        """Writes headers that are a column of the plan's output."""
-        kept = assembly.kept(failures)
-        topics, headers = assembly.column("topic"), assembly.column("headers")
-        if len(kept) == assembly.rows:
-            assembly.put("headers", self._headers.write_column(headers, topics, kept, failures))
-            return
-        pick = pa.array(kept)
-        written = self._headers.write_column(headers.take(pick), topics.take(pick), kept, failures)
-        place = np.full(assembly.rows, -1, dtype=np.int64)
-        place[kept] = np.arange(len(kept))
-        assembly.put("headers", written.take(pa.array(place, mask=place < 0)))
-
-    def _write_own_headers(
-        self, assembly: Assembly, attributes: Attributes, positions: Sequence[int] | None, failures: Failures
-    ) -> None:
-        """Writes the headers that the records had."""
-        found = attributes("raw_headers")
-        if not any(found):
-            return
-        topics = attributes("topic")
-        seqs: Sequence[int] = range(len(found)) if positions is None else positions
-        kept = assembly.kept(failures)
-        if len(kept) < len(found):
-            places = {seq: place for place, seq in enumerate(seqs)}
-            seqs = kept.tolist()
-            found, topics = ([values[places[seq]] for seq in seqs] for values in (found, topics))
-        headers = self._headers.write(found, topics, seqs, assembly.rows, failures)
-        if headers is not None:
-            assembly.put("headers", headers)
 
     # ------------------------------------------------------------------ transforms without state
     def _stateless(
@@ -426,7 +397,9 @@ class SourcePipeline:
         laid, left = self._spreader.run(segment, parts, failures, columns=columns)
         taken = []
         for one in joined(laid):
-            if one.shape is not None and why_rows(self._last.steps, one.shape) is None:
+            assert one.shape is not None, "it is columns"
+            why = why_rows(self._last.steps, one.shape)
+            if why is None:
                 taken.append(one)
             else:
                 left = merged(left, (one.records(), one.rows.tolist()))
@@ -444,6 +417,7 @@ class SourcePipeline:
         """The groups of those records that are columns, these records, and those that go as rows."""
         rows = all_rows(live, positions)
         if why is not None:
+            failures.went_as_rows(positions, why)
             return [], ([], []), rows
 
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
@@ -456,9 +430,11 @@ class SourcePipeline:
         groups: list[Group] = []
         chosen: set[int] = set()
         for one in found:
-            if why_rows(segment.steps, one.shape) is None:
+            why = why_rows(segment.steps, one.shape)
+            if why is None:
                 groups.append(Group(segment.steps, one.shape, one.rows, one.columns))
             else:
+                failures.went_as_rows(one.rows, why)
                 chosen.update(rows[1] if one.rows is None else one.rows.tolist())
         return groups, *parted(rows, chosen)
 
@@ -518,13 +494,3 @@ def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
     columns_of_dataframe(frame, data)
     variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
     return data.withColumns({name: collectable(data[name]) for name in variants}).toArrow()
-
-
-def _put_coordinates(assembly: Assembly, attributes: Attributes, columns: LazyColumns) -> None:
-    """Topic, partition and timestamp; most batches have one topic, and neither of the others."""
-    for name, attribute in (("topic", "topic"), ("partition", "kafka_partition"), ("timestamp", "timestamp")):
-        values = set(attributes(attribute))
-        if len(values) == 1:
-            assembly.put_constant(name, next(iter(values)))
-        elif values:
-            assembly.put(name, columns[name])

@@ -30,7 +30,7 @@ from penstock.pipeline.driver_plan import Mapped
 from penstock.pipeline.parts import Part
 from penstock.pipeline.python_workers import Done, Member, Order, Recipe, StatelessWork
 from penstock.pipeline.rebuild import apply_classic
-from penstock.pipeline.roads import spreads
+from penstock.pipeline.roads import Why, spreads
 from penstock.pipeline.row_road import Rows, all_rows, merged
 from penstock.pipeline.segments import Classic, Failures, Segment, Stateless
 
@@ -89,6 +89,8 @@ class Spreader:
         Raises:
             ConnectException: A Python worker has ended while it ran the chain.
         """
+        for part in parts:
+            failures.went_as_rows(part.rows, Why.STATELESS)
         work = self._known[segment]
         assert work is not None, "it was asked"
         done = self._done(segment, work, parts, columns=columns)
@@ -112,6 +114,7 @@ class Spreader:
 
     def here(self, segment: Stateless, given: Rows, failures: Failures) -> Rows:
         """Runs a chain in the worker."""
+        failures.went_as_rows(given[1], Why.OWN_CLASS)
         live, rows = given
         for classic in segment.chain:
             live, rows = all_rows(*apply_classic(classic, live, rows, failures))
