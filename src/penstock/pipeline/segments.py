@@ -17,7 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock.api import ConnectRecord, FrameTransformation, Predicate, SinkRecord, SourceRecord, Transformation
+from penstock.api import (
+    ConnectRecord,
+    FrameTransformation,
+    Monitorable,
+    Predicate,
+    SinkRecord,
+    SourceRecord,
+    Transformation,
+)
 from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
 from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
@@ -41,10 +49,14 @@ class Classic:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether its class says so, and that of its predicate, if it has one; stock classes are."""
-        stock = isinstance(self.transformation, ColumnTransform), isinstance(self.predicate, ColumnPredicate)
-        predicate = self.predicate is None or stock[1] or self.predicate.stateless
-        return predicate and (stock[0] or self.transformation.stateless)
+        """Whether its class says so, and that of its predicate, if it has one; stock classes are. Invariant 6.
+
+        One that adds metrics counts records, or might: a copy in another process would do so for nobody.
+        """
+        for one, stock in ((self.transformation, ColumnTransform), (self.predicate, ColumnPredicate)):
+            if one is not None and (isinstance(one, Monitorable) or not (isinstance(one, stock) or one.stateless)):
+                return False
+        return True
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         """The record as it goes on; None = dropped.

@@ -7,7 +7,7 @@ record holds, that cannot be pickled; Python workers that cannot import a class.
 record is sent, and remembered for as long as the task runs.
 
 What a Python worker ends with while it works on records is no reason to try them here: a transform that ends a process
-would end this one.
+would end this one. Invariant 6.
 
 Main type: ``Spreader``. Thread: a task's pipeline thread.
 """
