@@ -115,7 +115,7 @@ class SinkPipeline:
         self._segments = segments
         self._reader = MessageReader(alone, self._own, HeaderReader(spec.header_converter), self._first)
         self._framer = FrameRunner(jobs)
-        self._spreader = Spreader(jobs, spec.spent)
+        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
         if self._form is not None:
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
@@ -376,7 +376,7 @@ class SinkPipeline:
         for segment in segments:
             started = time.perf_counter()
             if isinstance(segment, Stateless):
-                live, positions = self._stateless(segment, (live, positions), failures)
+                live, positions = self._stateless(segment, (live, positions), failures, why)
                 continue
             if isinstance(segment, Classic):
                 failures.went_as_rows(positions, Why.OWN_CLASS)
@@ -393,8 +393,8 @@ class SinkPipeline:
             live, positions = self._apply_columns(segment, (live, positions), failures, rows, why)
         return live, positions
 
-    def _stateless(self, segment: Stateless, given: Rows, failures: Failures) -> Rows:
-        if not self._spreader.takes(segment, len(given[0])) or not can_be_part(given[0]):
+    def _stateless(self, segment: Stateless, given: Rows, failures: Failures, why: Why | None) -> Rows:
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(given[0])) or not can_be_part(given[0]):
             return self._spreader.here(segment, given, failures)
         return self._spreader.run(segment, [part_of_records(*given)], failures, columns=False)[1]
 

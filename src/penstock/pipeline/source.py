@@ -129,7 +129,7 @@ class SourcePipeline:
         self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
         self._has_transforms = bool(segments)
-        self._spreader = Spreader(jobs, spec.spent)
+        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
         self._last = Columns(tuple(steps))
         if not self._own and segments and isinstance(last := segments[-1], Columns):
             segments.pop()
@@ -301,7 +301,8 @@ class SourcePipeline:
                 laid, (live, positions) = self._spread(segment, parts, behind, failures)
                 parts = ()
             elif isinstance(segment, Stateless):
-                laid, (live, positions) = self._stateless(segment, all_rows(live, positions), behind, failures)
+                given = all_rows(live, positions)
+                laid, (live, positions) = self._stateless(segment, given, behind, failures, why)
             elif isinstance(segment, Classic):
                 failures.went_as_rows(positions, Why.OWN_CLASS)
                 live, positions = apply_classic(segment, live, positions, failures)
@@ -329,10 +330,10 @@ class SourcePipeline:
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
         whole = bool(live) and not (groups or self._must or self._without_spark)
-        given = live, positions, attributes
+        left = live, positions, attributes
 
         def finish() -> ProduceBatch:
-            made = self._finish_records(given, alone, Assembly(rows), failures, columns, result)
+            made = self._finish_records(left, alone, Assembly(rows), failures, columns, result)
             # Bytes that were made record by record alone have seen no plan.
             whole_table = whole and made.table.num_rows and not is_huge(made.table)
             return replace(made, table=self._jobs.through(made.table)) if whole_table else made
@@ -381,11 +382,11 @@ class SourcePipeline:
 
     # ------------------------------------------------------------------ transforms without state
     def _stateless(
-        self, segment: Stateless, given: Rows, behind: Sequence[Segment], failures: Failures
+        self, segment: Stateless, given: Rows, behind: Sequence[Segment], failures: Failures, why: Why | None
     ) -> tuple[Sequence[Part], Rows]:
-        """Runs transforms without state, in Python workers where that pays."""
+        """Runs transforms without state, in Python workers where that pays; ``why``: the batch goes as rows."""
         live, positions = given
-        if not self._spreader.takes(segment, len(live)) or not can_be_part(live):
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(live)) or not can_be_part(live):
             return (), self._spreader.here(segment, given, failures)
         return self._spread(segment, [part_of_records(live, positions)], behind, failures)
 

@@ -15,6 +15,7 @@ Main type: ``Spreader``. Thread: a task's pipeline thread.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,11 +55,11 @@ class Spreader:
     """Runs stateless transforms for one task.
 
     Args:
-        workers: Where they run.
+        workers: Where they run; None: here.
         spent: Told how long each transform took, by its alias.
     """
 
-    def __init__(self, workers: PythonWorkers, spent: Callable[[str, float], None]) -> None:
+    def __init__(self, workers: PythonWorkers | None, spent: Callable[[str, float], None]) -> None:
         self._workers = workers
         self._spent = spent
         #: What was found out of each chain: what is sent of it, or None: it runs here.
@@ -66,10 +67,11 @@ class Spreader:
 
     def takes(self, segment: Segment | None, rows: int) -> bool:
         """Whether so many records go to Python workers; finds out whether they can, the first time."""
-        if not isinstance(segment, Stateless) or not spreads(rows, self._workers.parallelism):
+        workers = self._workers
+        if workers is None or not isinstance(segment, Stateless) or not spreads(rows, workers.parallelism):
             return False
         if segment not in self._known:
-            self._known[segment] = self._tried(segment)
+            self._known[segment] = self._tried(segment, workers)
         return self._known[segment] is not None
 
     def run(
@@ -93,7 +95,8 @@ class Spreader:
             failures.went_as_rows(part.rows, Why.STATELESS)
         work = self._known[segment]
         assert work is not None, "it was asked"
-        done = self._done(segment, work, parts, columns=columns)
+        assert self._workers is not None, "they have made it"
+        done = self._done(segment, work, self._workers, parts, columns=columns)
         if done is None:
             live = [record for part in parts for record in part.records()]
             rows = [row for part in parts for row in part.rows.tolist()]
@@ -121,16 +124,16 @@ class Spreader:
         return live, rows
 
     # ------------------------------------------------------------------ finding out
-    def _tried(self, segment: Stateless) -> StatelessWork | None:
+    def _tried(self, segment: Stateless, workers: PythonWorkers) -> StatelessWork | None:
         """What is sent of a chain, once a Python worker on each core has made it; None: they cannot."""
         try:
-            work = StatelessWork(_sent(segment.chain), sys.path)
+            work = StatelessWork(_sent(segment.chain), [os.path.abspath(place) for place in sys.path])
         except Exception as error:
             self._refuse(segment, f"it cannot be sent: {type(error).__name__}: {error}")
             return None
         asked = pickle.dumps(Order(()), 5)
         try:
-            answers = self._workers.in_python_workers(work, work.digest, [asked] * self._workers.parallelism)
+            answers = workers.in_python_workers(work, work.digest, [asked] * workers.parallelism)
         except SparkUnavailableException:
             raise
         except Exception as error:
@@ -148,17 +151,17 @@ class Spreader:
         log.warning("%s: stateless, and run in the worker all the same: %s", _aliases(segment), why)
 
     def _done(
-        self, segment: Stateless, work: StatelessWork, parts: Sequence[Part], *, columns: bool
+        self, segment: Stateless, work: StatelessWork, workers: PythonWorkers, parts: Sequence[Part], *, columns: bool
     ) -> list[Done] | None:
         """What came of the records; None: they cannot be sent, or what they became."""
-        size = -(-sum(map(len, parts)) // self._workers.parallelism)
+        size = -(-sum(map(len, parts)) // workers.parallelism)
         try:
             orders = [pickle.dumps(Order(some, columns), 5) for some in _cut(parts, size)]
         except Exception as error:
             self._refuse(segment, f"its records cannot be sent: {type(error).__name__}: {error}")
             return None
         try:
-            answers = self._workers.in_python_workers(work, work.digest, orders)
+            answers = workers.in_python_workers(work, work.digest, orders)
         except SparkUnavailableException:
             raise
         except Exception as error:
