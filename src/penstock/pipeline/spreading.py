@@ -21,8 +21,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 from pyspark import cloudpickle
 
+from penstock.api import ConnectRecord
 from penstock.errors import ConnectException, SparkUnavailableException
 from penstock.pipeline.batches import Stage
 from penstock.pipeline.crossing import rebuilt
@@ -32,7 +34,7 @@ from penstock.pipeline.parts import Part
 from penstock.pipeline.python_workers import Done, Member, Order, Recipe, StatelessWork
 from penstock.pipeline.rebuild import apply_classic
 from penstock.pipeline.roads import Why, spreads
-from penstock.pipeline.row_road import Rows, all_rows, merged
+from penstock.pipeline.row_road import Rows, all_rows
 from penstock.pipeline.segments import Classic, Failures, Segment, Stateless
 
 log = logging.getLogger(__name__)
@@ -100,20 +102,22 @@ class Spreader:
         if done is None:
             live = [record for part in parts for record in part.records()]
             rows = [row for part in parts for row in part.rows.tolist()]
-            return [], self.here(segment, (live, rows), failures)
+            return [], self.here(segment, _in_order(live, rows), failures)
         laid: list[Part] = []
-        left: Rows = [], []
+        live, rows = [], []
         for one in done:
             for row, number, error in one.errors:
                 failures.raised(row, Stage.TRANSFORMATION, segment.chain[number].name, rebuilt(error))
             laid += [part for part in one.parts if part.shape is not None]
-            pairs = [(part.records(), part.rows.tolist()) for part in one.parts if part.shape is None]
-            pairs.append(([record for _, record in one.whole], [row for row, _ in one.whole]))
-            for pair in pairs:
-                left = (left[0] + pair[0], [*left[1], *pair[1]])
+            for part in one.parts:
+                if part.shape is None:
+                    live += part.records()
+                    rows += part.rows.tolist()
+            live += [record for _, record in one.whole]
+            rows += [row for row, _ in one.whole]
         for number, classic in enumerate(segment.chain):
             self._spent(classic.alias, sum(one.seconds[number] for one in done))
-        return laid, merged(left, ([], []))
+        return laid, _in_order(live, rows)
 
     def here(self, segment: Stateless, given: Rows, failures: Failures) -> Rows:
         """Runs a chain in the worker."""
@@ -180,6 +184,12 @@ class Spreader:
 def _read(answer: bytes) -> Done:
     done: Done = pickle.loads(answer)
     return done
+
+
+def _in_order(live: list[ConnectRecord], rows: list[int]) -> Rows:
+    """Records of several parts, by their rows."""
+    places = np.argsort(np.asarray(rows, dtype=np.int64), kind="stable").tolist()
+    return [live[place] for place in places], [rows[place] for place in places]
 
 
 def _aliases(segment: Stateless) -> str:

@@ -94,6 +94,16 @@ def test_many_records_go_to_python_workers_and_come_back_with_their_rows() -> No
     assert (workers.calls, spent) == ([2, 2], ["half"])
 
 
+def test_records_of_several_parts_come_back_in_the_order_of_their_rows() -> None:
+    spreader, chain = Spreader(Workers(), lambda alias, seconds: None), segment()
+    assert spreader.takes(chain, 5)
+    parts = [part_of_records(records(2, 6, 10), [0, 2, 4]), part_of_records(records(4, 8), [1, 3])]
+
+    _, left = spreader.run(chain, parts, Failures(), columns=False)
+
+    assert ([one.value for one in left[0]], left[1]) == ([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
+
+
 def test_records_that_can_be_columns_come_back_so_if_they_are_wanted_so() -> None:
     spreader, chain = Spreader(Workers(), lambda alias, seconds: None), segment()
     assert spreader.takes(chain, 4)
