@@ -347,6 +347,19 @@ SMT_SET = [
         },
     ),
     Workload(
+        "file -> HoistField, a stateless transform in Python (not for Java), InsertField -> JSON -> topic",
+        0.0,
+        0.0,
+        json_settings(False),
+        _file_source,
+        "topic",
+        only_here={
+            "transforms": "MakeMap,Upper,InsertSource",
+            "transforms.Upper.type": "benchmarks.smt.upper_case.StatelessUpperCase",
+            "transforms.Upper.field": "line",
+        },
+    ),
+    Workload(
         "topic -> JSON -> chain of five -> file",
         2.0,
         4.0,

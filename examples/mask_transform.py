@@ -17,6 +17,8 @@ class MaskConfig(AbstractConfig):
 
 
 class Mask(Transformation):
+    stateless = True  # What becomes of a record hangs on the settings and the record alone.
+
     def configure(self, props: Mapping[str, object]) -> None:
         config = MaskConfig.parse(props)
         self.field, self.visible = config.field, config.visible

@@ -142,7 +142,9 @@ def _python(pipelines: Pipelines) -> dict[str, dict[str, float]]:
     for name, make in (
         ("alone", pipelines.python_alone),
         ("alone, field by field", pipelines.python_anew),
+        ("alone, stateless", pipelines.stateless_alone),
         ("between two", pipelines.with_python),
+        ("between two, stateless", pipelines.with_stateless),
     ):
         spent: Counter[str] = Counter()
 

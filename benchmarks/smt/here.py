@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from benchmarks.figures import median
 from benchmarks.smt.cases import TOPIC, TWO, Case, Data, Kind, Link, empty, messages
-from benchmarks.smt.upper_case import UpperCase, UpperCaseAnew
+from benchmarks.smt.upper_case import StatelessUpperCase, UpperCase, UpperCaseAnew
 from penstock.api import BaseTransformation, Converter, SourceRecord, Transformation, ValueForm
 from penstock.converters.as_bytes import ByteArrayConverter
 from penstock.converters.as_json import JsonConverter
@@ -146,9 +146,18 @@ class Pipelines:
         first, last = self._stages(TWO)
         return self._python([first, _python_stage(UpperCase), last], size, spent)
 
+    def with_stateless(self, size: int, spent: Callable[[str, float], None]) -> Batch:
+        """The same with one that any process may run."""
+        first, last = self._stages(TWO)
+        return self._python([first, _python_stage(StatelessUpperCase), last], size, spent)
+
     def python_alone(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """A chain of one record-wise transform in Python."""
         return self._python([_python_stage(UpperCase)], size, spent)
+
+    def stateless_alone(self, size: int, spent: Callable[[str, float], None]) -> Batch:
+        """A chain of one that any process may run."""
+        return self._python([_python_stage(StatelessUpperCase)], size, spent)
 
     def python_anew(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """The same with one that builds its structs field by field."""

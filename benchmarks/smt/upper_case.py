@@ -1,6 +1,7 @@
 """The transforms in Python that the benchmark measures, written as an author would write them.
 
-Main types: `UpperCase` (changes a field of a copy) and `UpperCaseAnew` (builds the struct field by field).
+Main types: `UpperCase` (changes a field of a copy), `UpperCaseAnew` (builds the struct field by field) and
+`StatelessUpperCase` (the first one, which any process may run).
 
 Thread: a task's pipeline thread.
 """
@@ -53,3 +54,9 @@ class UpperCaseAnew(UpperCase):
         for field in value.schema.fields:
             made.put(field, value.get(field))
         return made
+
+
+class StatelessUpperCase(UpperCase):
+    """The same as the first, in Spark's Python workers where a batch is large."""
+
+    stateless = True

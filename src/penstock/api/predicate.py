@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from penstock.api.record import ConnectRecord
 from penstock.config import ConfigDef
@@ -18,7 +19,13 @@ class Predicate(ABC):
     """Decides for which records a transform runs. Source: org.apache.kafka.connect.transforms.predicates.Predicate.
 
     Life: made with no arguments; ``configure`` once; ``test`` for each record; ``close`` once.
+
+    Attributes:
+        stateless: Whether what it says of a record depends on its settings and the record alone; see
+            ``Transformation.stateless``.
     """
+
+    stateless: ClassVar[bool] = False
 
     def configure(self, props: Mapping[str, object]) -> None:
         """Takes its settings (those below ``predicates.<alias>.``). Called once, first.

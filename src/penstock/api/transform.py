@@ -49,13 +49,23 @@ class BaseTransformation(ABC):
 
 
 class Transformation(BaseTransformation):
-    """Changes or drops one record at a time. Source: org.apache.kafka.connect.transforms.Transformation."""
+    """Changes or drops one record at a time. Source: org.apache.kafka.connect.transforms.Transformation.
+
+    Attributes:
+        stateless: Whether what ``apply`` returns depends on its settings and the record alone, and it does nothing
+            beside. Then the records of a large batch may go through copies of the instance, in other processes, several
+            at a time, and a record may come twice when Spark works on it again. False (the default): one instance in
+            the worker gets every record, in order. Penstock's own.
+    """
+
+    stateless: ClassVar[bool] = False
 
     @abstractmethod
     def apply(self, record: R) -> R | None:
         """The record as it is to go on (``record.new_record(...)``), itself, or None: dropped.
 
-        Called once for each record, in order. The record given must not be changed. Must not block for long.
+        Called once for each record, in order, unless the class is ``stateless``. The record given must not be changed.
+        Must not block for long.
 
         Raises:
             DataException: This record cannot be transformed: skipped when errors are tolerated.

@@ -111,6 +111,10 @@ def explain(session: Session, name: str, settings: bool) -> None:
                 since = f" (since {why['since']})" if "since" in why else ""
                 say(f"\n{what} stands in{since}:", "bold")
                 say("\n".join(why["stack"]))
+        if found.get("roads"):
+            say("")
+            roads = [[f"{one['records']:,}", one["road"], one["why"] or ""] for one in found["roads"]]
+            table(["RECORDS", "WENT AS", "BECAUSE OF"], roads, "")
         say("")
         places = [
             [json.dumps(one["partition"]), json.dumps(one["offset"]), str(one.get("lag", "-"))]

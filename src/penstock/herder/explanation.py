@@ -1,7 +1,8 @@
 """Explains one connector: its settings and where they come from, its offsets and lag, and what it waits for.
 
-Main functions: ``effective_settings``, ``explain_offsets``, ``look_around``, ``explain_waiting``. All but the first
-block (on a broker, a disk, a connector) or look at threads, so they are called on a thread of the caller's choice.
+Main functions: ``effective_settings``, ``explain_roads``, ``explain_offsets``, ``look_around``, ``explain_waiting``.
+All but the first two block (on a broker, a disk, a connector) or look at threads, so they are called on a thread of the
+caller's choice.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,6 +146,18 @@ def _explain_transactions(
     if boundary != "connector":
         ends = ["the end of each poll", *others]
     return {"every_ms": None, "setting": "transaction.boundary", "or": ends}
+
+
+def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dict[str, object]]:
+    """How many records went as columns through Spark, and how many one by one, and why; most first.
+
+    Args:
+        counts: Those of the metric ``penstock_spark_records_total``: labels and number.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    for labels, count in counts:
+        found[labels["road"], labels["why"]] += int(count)
+    return [{"road": road, "why": why or None, "records": count} for (road, why), count in found.most_common()]
 
 
 @dataclass(frozen=True)

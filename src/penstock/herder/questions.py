@@ -19,6 +19,7 @@ from penstock.herder.explanation import (
     effective_settings,
     explain_commit,
     explain_offsets,
+    explain_roads,
     explain_waiting,
     look_around,
 )
@@ -153,6 +154,7 @@ class Questions:
                 "target": view.target.value,
                 "waiting_for": connector,
                 "tasks": list(tasks),
+                "roads": explain_roads(worker.roads(name)),
                 "offsets": offsets,
                 **problem,
                 "next_commit": explain_commit(

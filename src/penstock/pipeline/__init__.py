@@ -8,10 +8,13 @@ A batch passes through, in this order:
   pair of schemas. ``types`` says how a schema lies in columns, ``to_arrow`` (``records``) fills them, ``objects`` has
   schemaless maps that look alike, ``variant`` what frames are given of other schemaless values.
 - ``why_rows`` (``roads``): which records are columns, and which go through ``row_road`` one by one, and why.
+- ``Spreader`` (``spreading``): sends large batches to Spark's Python workers, as ``Part`` (``parts``), where
+  ``StatelessWork`` (``python_workers``) runs transforms without state; ``crossing``: the form of errors.
 - ``Step`` (``step``): what a transform or converter is; ``compile_steps`` (``chain``): steps as Spark projections, once
   for each shape of records. ``json_columns``, ``java_text`` and ``java_dates`` are what steps are built of.
-- ``SparkJobs`` (``jobs``): runs compiled steps; ``Gate`` (``gate``): lets tasks share a job; ``DriverPlan``
-  (``driver_plan``) and ``PreparedQuery`` (``prepared``): the same with fewer calls to the JVM.
+- ``SparkJobs`` (``jobs``): runs compiled steps, to an ``Outcome`` (``outcomes``) for each group; ``Gate`` (``gate``):
+  lets tasks share a job; ``DriverPlan`` (``driver_plan``) and ``PreparedQuery`` (``prepared``): the same with fewer
+  calls to the JVM.
 - ``Assembly`` (``assembly``) or ``frames_of`` (``sink_frames``): results put together again, row i for record i.
   ``Failures`` (``segments``) has the errors by record.
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.segments import Failures
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SourceRecord,
         ValueForm,
     )
+    from penstock.pipeline.roads import Why
 
 #: Headers as they are on the wire: the schema is gone, the value is bytes.
 WIRE_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -71,6 +72,10 @@ class Stage:
 
 
 T = TypeVar("T")
+
+
+#: Told how many records of a batch took which road: as rows, for a reason, or under None as columns.
+Moved: TypeAlias = "Callable[[Mapping[Why | None, int]], None]"
 
 
 class Submit(Protocol):
@@ -173,12 +178,17 @@ class SinkBatch:
 
 @dataclass(frozen=True)
 class TransformStage:
-    """One entry of ``transforms``: runs where ``predicate(record) xor negate``."""
+    """One entry of ``transforms``: runs where ``predicate(record) xor negate``.
+
+    ``props`` and ``predicate_props`` are what the instances were configured with, where that is known.
+    """
 
     alias: str
     transformation: BaseTransformation
     predicate: Predicate | None = None
     negate: bool = False
+    props: Mapping[str, object] | None = None
+    predicate_props: Mapping[str, object] | None = None
 
 
 def _spend_nothing(alias: str, seconds: float) -> None:

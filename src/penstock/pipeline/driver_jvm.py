@@ -161,6 +161,8 @@ class DriverJvm:
         try:
             context = SparkContext(conf=spark_conf, gateway=gateway)
             context.setLogLevel("ERROR")
+            # It prints a trace when the JVM ends while Python workers are there.
+            vars(context._accumulatorServer)["handle_error"] = _ignore_request
             self.session: SparkSession = SparkSession.builder.getOrCreate()
             for name in KEPT_NAMES:
                 setattr(gateway.jvm, name, getattr(gateway.jvm, name))
@@ -296,6 +298,10 @@ def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
     {'spark.driver.memory': '1g'}
     """
     return {name: value for name, value in settings.items() if name.startswith(_LAUNCH)}
+
+
+def _ignore_request(request: object, address: object) -> None:
+    """Nothing is left to be done for a connection that has ended."""
 
 
 def _ignore_sigterm(jvm: Any) -> None:

@@ -16,8 +16,8 @@ Thread: any.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -45,11 +45,28 @@ SMALL_BYTES: Final = 64 * 1024
 _thread = threading.local()
 
 
+class Mapped(Protocol):
+    """What Spark's Python workers do to the rows of a table with one column.
+
+    Attributes:
+        column: Its name.
+        schema: The same column for Spark, with its type.
+    """
+
+    column: str
+    schema: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], /) -> Iterator[pa.RecordBatch]:
+        """Gives a row for each row, in order."""
+        ...
+
+
 def driver_plan(
     session: SparkSession,
     schema: pa.Schema,
     projections: Sequence[Sequence[Column | str]],
     prepared: PreparedQueries,
+    mapped: Mapped | None = None,
 ) -> DriverPlan | None:
     """Makes a plan for input of a schema.
 
@@ -58,6 +75,7 @@ def driver_plan(
         schema: Of the input.
         projections: What is selected of it, one after the other.
         prepared: Keeps the queries of plans that are used again.
+        mapped: What Python workers make of the rows behind that; None = nothing.
 
     Returns:
         None when batches have to go PySpark's own way: on Spark Connect, with releases that are not known, with
@@ -74,7 +92,7 @@ def driver_plan(
     given = from_arrow_schema(schema)
     if not given.fields or _SHIFTED in given.json():
         return None
-    return DriverPlan(session, given, projections, prepared)
+    return DriverPlan(session, given, projections, prepared, mapped)
 
 
 class DriverPlan:
@@ -89,6 +107,7 @@ class DriverPlan:
         given: StructType,
         projections: Sequence[Sequence[Column | str]],
         prepared: PreparedQueries,
+        mapped: Mapped | None = None,
     ) -> None:
         from pyspark.sql.classic.column import _to_java_column, _to_seq
 
@@ -104,6 +123,7 @@ class DriverPlan:
         self._to_frame = jvm.PythonSQLUtils.toDataFrame
         self._projections = [_to_seq(context, columns, _to_java_column) for columns in projections]
         self._prepared = prepared
+        self._mapped = mapped
         with scratch_file(self._directory, in_memory=True) as path:
             # What this process has in memory is not there for a JVM of another user, or in a container of its own.
             self._in_memory = bool(jvm.java.io.File(path).canRead())
@@ -149,6 +169,8 @@ class DriverPlan:
     def _select(self, made: list[Any]) -> None:
         for projection in self._projections:
             made.append(call(made[-1], "select", projection))
+        if self._mapped is not None:
+            made.append(self._frame(made[-1]).mapInArrow(self._mapped, self._mapped.schema)._jdf)
         if self._makes is None:
             self._makes = self._schema_of(made[-1])
 
@@ -204,9 +226,12 @@ class DriverPlan:
             return self._read(path)
 
     def _schema_of(self, java: Any) -> pa.Schema:
+        return _arrow_schema(self._frame(java).schema)
+
+    def _frame(self, java: Any) -> Any:
         from pyspark.sql.classic.dataframe import DataFrame
 
-        return _arrow_schema(DataFrame(java, self._session).schema)
+        return DataFrame(java, self._session)
 
 
 def arrow_of(frame: DataFrame) -> pa.Table:

@@ -24,6 +24,7 @@ from penstock.pipeline.frame_arrow import fitted, one_array, plain_schemaless, p
 from penstock.pipeline.frame_spark import fitted_column, schemaless_column
 from penstock.pipeline.grouping import side_column
 from penstock.pipeline.header_columns import of_wire, wire_to_column
+from penstock.pipeline.parts import Same, Values
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.step import NOTHING, SCHEMALESS, Shape, Side
 from penstock.pipeline.text_bounds import bounded
@@ -354,6 +355,29 @@ def records_of(
             strict=True,
         )
     ]
+
+
+def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int) -> dict[str, Values]:
+    """What records of a frame have beside keys and values, by the attribute.
+
+    Args:
+        frame: Says what holds for all rows.
+        others: What it says of each, by the column's name.
+        rows: How many there are.
+    """
+    beside: dict[str, Values] = {
+        "source_partition": Same(frame.source_partition),
+        "source_offset": Same(None),
+        "topic": Same(frame.topic),
+        "kafka_partition": Same(frame.partition),
+        "timestamp": Same(frame.timestamp),
+        "raw_headers": Same(None),
+    }
+    attributes = {"topic": "topic", "partition": "kafka_partition", "timestamp": "timestamp"}
+    beside |= {attributes[name]: column.to_pylist() for name, column in others.items() if name in attributes}
+    if "headers" in others:
+        beside["raw_headers"] = list(map(_headers, others["headers"].to_pylist()))
+    return beside
 
 
 def _headers(wire: list[dict[str, Any]] | None) -> ConnectHeaders | None:

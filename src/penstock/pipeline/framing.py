@@ -33,8 +33,9 @@ from penstock.pipeline.batches import Stage
 from penstock.pipeline.expressions import spark_text
 from penstock.pipeline.grouping import RecordGroup, group_records
 from penstock.pipeline.header_columns import HEADER_SCHEMAS
-from penstock.pipeline.jobs import Outcome, SparkJobs, collectable
-from penstock.pipeline.rebuild import columns_of, rebuilt_rows, sorted_rows
+from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.outcomes import Outcome, collectable
+from penstock.pipeline.rebuild import attributes_of, columns_of, rebuilt_rows, sorted_rows
 from penstock.pipeline.segments import Failures, Framed, exception_of
 from penstock.pipeline.step import Shape, Side, SideName
 from penstock.pipeline.types import HEADERS_SPARK, physical_of_spark, spark_type
@@ -119,7 +120,7 @@ class FrameRunner:
         def on_bad(row: int, side: SideName, error: Exception) -> None:
             failures.raised(row, Stage.TRANSFORMATION, segment.name, error)
 
-        shared = columns_of([by_row[row] for row in taken], taken, rows, failures)
+        shared = columns_of(attributes_of([by_row[row] for row in taken]), taken, rows, failures)
         for present, members in _by_fields(segment, by_row, taken):
             for group in group_records([by_row[row] for row in members], members, sink=sink, on_bad=on_bad):
                 table = _table(group, shared)

@@ -1,7 +1,7 @@
 """Records to groups: one for each pair of key schema and value schema, laid out as Arrow columns.
 
-Main functions: ``group_records`` (what a record task polled, or a classic transform returned) and ``side_column`` (the
-values of one side, with what is known of them).
+Main functions: ``group_records`` (what a record task polled, or a classic transform returned), ``side_column`` (the
+values of one side, with what is known of them) and ``rows_of_pairs`` (messages, as their converters have sorted them).
 
 Thread: pure functions.
 """
@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.data import Schema, Type
 from penstock.pipeline.objects import KINDS, object_array
 from penstock.pipeline.records import to_arrow
-from penstock.pipeline.step import NOTHING, SCHEMALESS, Shape, Side, SideName
+from penstock.pipeline.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted
 from penstock.pipeline.text_bounds import bounded
 
 if TYPE_CHECKING:
@@ -163,3 +163,18 @@ def _lay_out(
         rows = good if rows is None else rows[good]
         columns = {name: array.take(pa.array(good)) for name, array in columns.items()}
     return [RecordGroup(Shape(key, value, sink), rows, columns)]
+
+
+def rows_of_pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, Mapping[SideName, int]]]:
+    """The rows of each pair of hints, by their indices; None = all rows."""
+    if keys.codes is None and values.codes is None:
+        return [(None, {"key": 0, "value": 0})]
+    zeros = np.zeros(rows, dtype=np.int64)
+    key_codes = zeros if keys.codes is None else keys.codes.astype(np.int64)
+    value_codes = zeros if values.codes is None else values.codes.astype(np.int64)
+    width = len(values.hints)
+    both = key_codes * width + value_codes
+    return [
+        (np.flatnonzero(both == code), {"key": code // width, "value": code % width})
+        for code in np.unique(both).tolist()
+    ]

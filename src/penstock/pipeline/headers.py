@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import decimal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import ConnectRecord, HeaderConverter
+from penstock.api import HeaderConverter
 from penstock.data import ConnectHeaders, Header
 from penstock.pipeline.batches import WIRE_HEADERS, Stage
 from penstock.pipeline.header_columns import HeaderEntries
@@ -39,18 +39,30 @@ class HeaderWriter:
         self._known: dict[tuple[object, ...], bytes | None] = {}
 
     def write(
-        self, records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int, failures: Failures
+        self,
+        found: Sequence[ConnectHeaders | None],
+        topics: Sequence[str],
+        seqs: Iterable[int],
+        rows: int,
+        failures: Failures,
     ) -> pa.Array | None:
-        """The header column of the batch, or None when there is no header. Notes what cannot be converted."""
-        if not any(record.raw_headers for record in records):
+        """The header column of the batch, or None when there is no header. Notes what cannot be converted.
+
+        Args:
+            found: The headers of some records.
+            topics: The topic of each.
+            seqs: Position in the batch of each.
+            rows: How many there are in the batch.
+            failures: Takes the errors.
+        """
+        if not any(found):
             return None
         column: list[list[dict[str, object]] | None] = [None] * rows
-        for seq, record in zip(range(len(records)) if positions is None else positions, records, strict=True):
-            headers = record.raw_headers
+        for seq, headers, topic in zip(seqs, found, topics, strict=True):
             if not headers or failures.failed_before_headers(seq, source=True):
                 continue
             try:
-                column[seq] = [{"key": one.key, "value": self._convert(record.topic, one)} for one in headers]
+                column[seq] = [{"key": one.key, "value": self._convert(topic, one)} for one in headers]
             except Exception as error:
                 failures.raised(seq, Stage.HEADER_CONVERTER, self._name, error)
         return pa.array(column, WIRE_HEADERS)

@@ -1,7 +1,7 @@
 """Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
 
-Main types: ``Group`` (records of one shape, as Arrow), ``Outcome`` (what came of them), ``SparkJobs`` (keeps plans,
-runs jobs).
+Main types: ``Group`` (records of one shape, as Arrow) and ``SparkJobs`` (keeps plans, runs jobs). What comes out of a
+job is in ``outcomes.py``.
 
 Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
 
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.pipeline.chain import (
@@ -34,17 +33,16 @@ from penstock.pipeline.chain import (
     MAX_PLACES,
     Compiled,
     FaultPlace,
-    Leaf,
     Staged,
     compile_steps,
     input_column,
 )
-from penstock.pipeline.driver_plan import DriverPlan, arrow_of, driver_plan
+from penstock.pipeline.driver_plan import DriverPlan, Mapped, arrow_of, driver_plan
+from penstock.pipeline.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.prepared import PreparedQueries
 from penstock.pipeline.release import release
-from penstock.pipeline.step import Shape, Side
+from penstock.pipeline.step import Shape
 from penstock.pipeline.topics import TopicLookup, looked_up
-from penstock.pipeline.types import Form, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,9 +67,6 @@ MAX_SHARED_GROUPS: Final = 64
 SPLIT_ROWS: Final = 4_000
 #: Rows a partition has at most: bounds the memory of a task.
 MAX_PARTITION_ROWS: Final = 100_000
-
-_SIDES: Final = ("key", "value")
-_OTHERS: Final = ("topic", "partition", "timestamp", "headers")
 
 
 @dataclass(frozen=True)
@@ -98,46 +93,18 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a group, or of a part of it that ended in another shape than the rest.
-
-    Attributes:
-        rows: Positions in the batch, in order; None = the whole batch.
-        shape: The shape of the output.
-        columns: What the job returned of the bag: keys and values unless absent, others where a step changed them.
-        error: ``struct<place, message>`` where a record failed, or None.
-        dropped: True where a record was filtered, or None.
-        places: What ``place`` refers to.
-    """
-
-    rows: np.ndarray | None
-    shape: Shape
-    columns: Mapping[str, pa.ChunkedArray]
-    error: pa.ChunkedArray | None
-    dropped: pa.ChunkedArray | None
-    places: Mapping[int, FaultPlace]
-
-
-@dataclass(frozen=True)
-class _End:
-    """One leaf of one of the groups of a job: when it is taken and how its columns are called in the output."""
-
-    taken: Column | None
-    leaf: Leaf
-    slot: int
-
-
-@dataclass(frozen=True)
 class _Plan:
     """Everything a job needs but the data."""
 
     layers: Sequence[Sequence[Column]]
     final: Sequence[Column | str]
-    ends: Sequence[_End]
+    ends: Sequence[End]
     apart: bool
     reads: frozenset[str] = frozenset()
     lookups: frozenset[TopicLookup] = frozenset()
     places: Mapping[int, FaultPlace] = field(default_factory=dict)
+    # What Python workers make of the rows in the place of a projection.
+    mapped: Mapped | None = None
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
 
@@ -145,6 +112,10 @@ class _Plan:
         """What is selected, one after the other."""
         starred: list[Sequence[Column | str]] = [["*", *layer] for layer in self.layers]
         return [*starred, self.final]
+
+    def outcomes(self, output: pa.Table, rows: np.ndarray | None) -> list[Outcome]:
+        """What came of its groups; ``rows``: the position in the batch of each row of the output."""
+        return outcomes_of(output, rows, self.ends, self.places, apart=self.apart)
 
 
 class SparkJobs:
@@ -215,6 +186,35 @@ class SparkJobs:
 
         return self._runtime.run(job)
 
+    @property
+    def parallelism(self) -> int:
+        """How many parts of a batch are worked on at once."""
+        return self._runtime.parallelism
+
+    def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:
+        """Sends rows to Spark's Python workers, several at once; returns what came of each, in order.
+
+        Args:
+            mapped: What is done there; it gives a row for each.
+            digest: The same for functions that do the same: their plan is kept.
+            rows: What is sent; each is worked on by itself.
+        """
+        column = pa.chunked_array([pa.array([row], pa.binary()) for row in rows])
+        table = pa.table([column], [mapped.column])
+
+        def execute(sent: pa.Table) -> pa.Table:
+            return self._runtime.run(lambda session: job(session, sent))
+
+        def job(session: SparkSession, sent: pa.Table) -> pa.Table:
+            key = (self._runtime.generation, "mapped", digest)
+            plan = self._kept(key, lambda: _Plan((), ("*",), (), True, mapped=mapped))
+            return _executed(session, sent, plan, self._prepared)
+
+        # Its rows are not those of another batch: it shares a permit, not a job.
+        output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
+        made: list[bytes] = output.column(0).to_pylist()
+        return made
+
     # ------------------------------------------------------------------ DataFrames of tasks
     def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> Outcome:
         """Runs the steps behind a task's own plan, inside of a job of `on_dataframe`; returns what came of the rows.
@@ -226,7 +226,7 @@ class SparkJobs:
         assert columns.frame is not None, "the rows are a DataFrame"
         group = Group(steps, columns.shape, None, {}, columns.carried)
         plan = self._plan_of((group,), (None,), apart=False)
-        return _outcomes(_collected(columns.frame, plan, own=False), plan, None)[0]
+        return plan.outcomes(_collected(columns.frame, plan, own=False), None)[0]
 
     def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
         """Runs a job over a DataFrame that a task returned, or makes.
@@ -252,7 +252,7 @@ class SparkJobs:
             return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
 
         output, plan = self._runtime.run(job)
-        return _outcomes(output, plan, group.rows)
+        return plan.outcomes(output, group.rows)
 
     # ------------------------------------------------------------------ several groups
     def _run_shared(
@@ -271,7 +271,7 @@ class SparkJobs:
             return self._execute(session, key, table, plan), plan
 
         output, plan = self._runtime.run(job)
-        return _outcomes(output, plan, order)
+        return plan.outcomes(output, order)
 
     def _slots(self, groups: Sequence[Group]) -> list[int]:
         """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
@@ -408,7 +408,7 @@ def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
 def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: PreparedQueries) -> pa.Table:
     """The rows of a batch after the plan."""
     if table.schema not in plan.driver_plans:
-        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared)
+        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared, plan.mapped)
     ready = plan.driver_plans[table.schema]
     if ready is not None:
         return ready.collect(table)
@@ -421,6 +421,8 @@ def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
     for columns in plan.projections():
         frame = frame.select(*columns)
         frames.append(frame)
+    if plan.mapped is not None:
+        frames.append(frame.mapInArrow(plan.mapped, plan.mapped.schema))
     return frames
 
 
@@ -440,7 +442,7 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
         [column for _, compiled in parts if level < len(compiled.layers) for column in compiled.layers[level]]
         for level in range(depth)
     ]
-    ends: list[_End] = []
+    ends: list[End] = []
     places: dict[int, FaultPlace] = {}
     reads: set[str] = set()
     lookups: set[TopicLookup] = set()
@@ -454,96 +456,9 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
             if len(parts) > 1:
                 mine = F.col(GROUP_COLUMN) == F.lit(slot)
                 taken = mine if taken is None else mine & taken
-            ends.append(_End(taken, leaf, slot or 0))
+            ends.append(End(taken, leaf, slot or 0))
     if lookups:
         reads |= {"topic"}
-    changed = {name for end in ends for name in end.leaf.changed if name in _OTHERS} | carry
-    final = _final_columns(ends, apart, changed)
+    changed = {name for end in ends for name in end.leaf.changed if name in OTHERS} | carry
+    final = final_columns(ends, apart, changed)
     return _Plan(layers, final, ends, apart, frozenset(reads | changed), frozenset(lookups), places)
-
-
-def _final_columns(ends: Sequence[_End], apart: bool, changed: set[str]) -> list[Column]:
-    final: list[Column] = []
-    for name in _SIDES:
-        if apart:
-            final += [
-                collectable(getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)).alias(f"{name}_{index}")
-                for index, end in enumerate(ends)
-                if not getattr(end.leaf.shape, name).absent
-            ]
-        elif any(not getattr(end.leaf.shape, name).absent for end in ends):
-            written = [getattr(end.leaf.bag, name) for end in ends]
-            if len(ends) > 1:
-                written = [column.cast("binary") for column in written]
-            final.append(_choose(ends, written).alias(name))
-    final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
-    if apart and len(ends) > 1:
-        final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
-    if any(end.leaf.error is not None for end in ends):
-        final.append(_choose(ends, [_or_null(end.leaf.error) for end in ends]).alias("error"))
-    if any(end.leaf.dropped is not None for end in ends):
-        final.append(_choose(ends, [_or_null(end.leaf.dropped) for end in ends]).alias("dropped"))
-    return final or [F.lit(None).cast("boolean").alias("dropped")]
-
-
-def collectable(column: Column, side: Side) -> Column:
-    """A column that toArrow takes: built structs made optional at every depth, no VARIANT that is null."""
-    if side.is_variant:
-        return F.coalesce(column, F.parse_json(F.lit("null")))
-    if side.physical.form in (Form.SCALAR, Form.DECIMAL):
-        return column
-    return column.cast(spark_type(side.carrier, side.physical))
-
-
-def _or_null(column: Column | None) -> Column:
-    return F.lit(None) if column is None else column
-
-
-def _choose(ends: Sequence[_End], columns: Sequence[Column]) -> Column:
-    if len(ends) == 1:
-        return columns[0]
-    chosen: Column | None = None
-    for end, column in zip(ends, columns, strict=True):
-        condition = F.lit(True) if end.taken is None else end.taken
-        chosen = F.when(condition, column) if chosen is None else chosen.when(condition, column)
-    assert chosen is not None
-    return chosen
-
-
-def _outcomes(output: pa.Table, plan: _Plan, rows: np.ndarray | None) -> list[Outcome]:
-    others = {name: output.column(name) for name in _OTHERS if name in output.column_names}
-    error = output.column("error") if "error" in output.column_names else None
-    if error is not None and error.null_count == len(error):
-        error = None
-    dropped = output.column("dropped") if "dropped" in output.column_names else None
-    if dropped is not None and not pc.any(dropped).as_py():
-        dropped = None
-    if not plan.apart:
-        sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
-        return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
-    if len(plan.ends) == 1:
-        sides = _sides_of(output, 0)
-        return [Outcome(rows, plan.ends[0].leaf.shape, sides | others, error, dropped, plan.places)]
-    leaves = output.column("leaf").to_numpy()
-    found: list[Outcome] = []
-    for index, end in enumerate(plan.ends):
-        mine = np.flatnonzero(leaves == index)
-        if not len(mine):
-            continue
-        pick = pa.array(mine)
-        sides = _sides_of(output, index)
-        columns = {name: column.take(pick) for name, column in (sides | others).items()}
-        positions = mine if rows is None else rows[mine]
-        own_error = None if error is None else error.take(pick)
-        own_dropped = None if dropped is None else dropped.take(pick)
-        found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, plan.places))
-    return found
-
-
-def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.binary()) if pa.types.is_string(column.type) else column
-
-
-def _sides_of(output: pa.Table, index: int) -> dict[str, pa.ChunkedArray]:
-    names = set(output.column_names)
-    return {name: output.column(f"{name}_{index}") for name in _SIDES if f"{name}_{index}" in names}

@@ -31,7 +31,9 @@ log = logging.getLogger(__name__)
 #: How many are kept that nobody uses.
 MAX_IDLE: Final = 64
 #: What stands between the rows that go in and those that come out; else another job or its result may be part of it.
-_PROJECTING: Final = frozenset({"WholeStageCodegenExec", "InputAdapter", "ProjectExec", "FilterExec"})
+_PROJECTING: Final = frozenset(
+    {"WholeStageCodegenExec", "InputAdapter", "ProjectExec", "FilterExec", "MapInArrowExec", "ColumnarToRowExec"}
+)
 _SCAN: Final = "RDDScanExec"
 #: A session may be set to take batches for small up to a size that nobody wants to fill for nothing.
 _MOST_BYTES: Final = 64 * 1024 * 1024

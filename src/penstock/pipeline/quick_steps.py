@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.pipeline.jobs import Group, Outcome
+from penstock.pipeline.jobs import Group
+from penstock.pipeline.outcomes import Outcome
 
 if TYPE_CHECKING:
     from penstock.pipeline.chain import Staged

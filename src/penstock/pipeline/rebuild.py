@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import ConnectRecord, SinkRecord
+from penstock.api import ConnectRecord
 from penstock.pipeline.assembly import LazyColumns
 from penstock.pipeline.batches import Stage
 from penstock.pipeline.header_columns import headers_column, headers_of_column
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.records import from_arrow
 from penstock.pipeline.segments import Classic, Failures
 from penstock.pipeline.step import SideName
+
+#: What records have under a name, in their order; None for what they have not.
+Attributes: TypeAlias = Callable[[str], Sequence[Any]]
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 _ROW: Final = itemgetter(0)
@@ -141,15 +144,24 @@ def apply_classic(
     return kept, left.tolist()
 
 
-def columns_of(
-    records: Sequence[ConnectRecord], positions: Sequence[int] | None, rows: int, failures: Failures
-) -> LazyColumns:
+def attributes_of(records: Sequence[ConnectRecord]) -> Attributes:
+    """What records have under a name."""
+    return lambda name: [getattr(record, name, None) for record in records]
+
+
+def columns_of(attributes: Attributes, positions: Sequence[int] | None, rows: int, failures: Failures) -> LazyColumns:
     """Topic, partition, timestamp, offset and headers by position in the batch.
 
     Notes headers that fit no column.
+
+    Args:
+        attributes: What the records have.
+        positions: The position of each; None = 0, 1, 2, ...
+        rows: How many there are in the batch.
+        failures: Gets records with such headers.
     """
 
-    def spread(values: list[object]) -> list[Any]:
+    def spread(values: Sequence[object]) -> Sequence[Any]:
         if positions is None:
             return values
         found: list[object] = [None] * rows
@@ -157,20 +169,18 @@ def columns_of(
             found[seq] = value
         return found
 
-    def by_position(values: list[object], kind: pa.DataType) -> pa.Array:
-        return pa.array(spread(values), kind)
+    def by_position(name: str, kind: pa.DataType) -> pa.Array:
+        return pa.array(spread(attributes(name)), kind)
 
     def on_bad(seq: int, error: Exception) -> None:
         failures.raised(seq, Stage.HEADER_CONVERTER, "org.apache.kafka.connect.header.ConnectHeaders", error)
 
     return LazyColumns(
         {
-            "topic": lambda: by_position([record.topic for record in records], pa.string()),
-            "partition": lambda: by_position([record.kafka_partition for record in records], pa.int32()),
-            "timestamp": lambda: by_position([record.timestamp for record in records], pa.int64()),
-            "offset": lambda: by_position(
-                [record.kafka_offset if isinstance(record, SinkRecord) else None for record in records], pa.int64()
-            ),
-            "headers": lambda: headers_column(spread([record.raw_headers for record in records]), on_bad),
+            "topic": lambda: by_position("topic", pa.string()),
+            "partition": lambda: by_position("kafka_partition", pa.int32()),
+            "timestamp": lambda: by_position("timestamp", pa.int64()),
+            "offset": lambda: by_position("kafka_offset", pa.int64()),
+            "headers": lambda: headers_column(spread(attributes("raw_headers")), on_bad),
         }
     )

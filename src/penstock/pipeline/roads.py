@@ -10,8 +10,9 @@ converters have for one record, which cost some ten microseconds each whatever t
 * A group of records of one schema goes as rows where a step has no columns for it (``Step.takes``): schemaless values
   are columns when all are of one kind, texts, numbers or maps that look alike.
 
-Main type: ``Why``. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and ``why_messages_in_rows`` (a whole
-batch); each gives None for columns.
+Main types: ``Why``, and ``Taken``, which counts. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and
+``why_messages_in_rows`` (a whole batch); each gives None for columns. ``spreads``: whether rows go to Spark's Python
+workers.
 
 Thread: pure functions; plans are remembered by shape.
 """
@@ -19,10 +20,12 @@ Thread: pure functions; plans are remembered by shape.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,6 +48,8 @@ MAX_ROWS: Final = 10_000
 HUGE_BYTES: Final = 16 * 1024 * 1024
 #: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
 _FEW: Final = 256
+#: Fewer records are through in the worker before others have begun.
+MIN_SPREAD_ROWS: Final = 5_000
 _LEVELS: Final = 3
 
 
@@ -57,6 +62,51 @@ class Why(enum.Enum):
     MIXED_VALUES = "schemaless values of mixed kinds"
     NO_COLUMNS = "a step that has no columns for such schemaless values"
     NO_SPARK = "a look at a few records"
+    OWN_CLASS = "a class of your own, in the worker"
+    STATELESS = "a stateless class of your own, in Python workers of Spark"
+
+
+#: These say who has written a transform or converter; the others, why it is not columns.
+_OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
+
+
+class Taken:
+    """Which road the records of one batch have taken.
+
+    A record that has gone as rows anywhere on its way counts so, once: with the reason of a stock class, if there is
+    one, for a user's own class goes as rows whatever the records are.
+    """
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[Why, np.ndarray | None]] = []
+
+    def note(self, records: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes records that go as rows, by their numbers; None = all of the batch."""
+        self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
+
+    def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
+        """How many went as rows for each reason, and under None how many as columns.
+
+        Args:
+            records: How many there are in the batch.
+            origins: The record of each row, where rows are to be counted and a record may have become several, or none.
+        """
+        reasons = list(Why)
+        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
+        for why, some in sorted(self._notes, key=lambda note: note[0] not in _OF_USERS):
+            found[slice(None) if some is None else some] = reasons.index(why)
+        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
+        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
+
+
+def spreads(rows: int, cores: int) -> bool:
+    """Whether records that go as rows, through transforms without state, go to Spark's Python workers.
+
+    >>> spreads(50_000, 2), spreads(500, 2), spreads(50_000, 1)
+    (True, False, False)
+    """
+    return rows >= MIN_SPREAD_ROWS and cores > 1
 
 
 # ------------------------------------------------------------------------------------------------------------ a group

@@ -9,6 +9,7 @@ Thread: the segments of a task are used by its pipeline thread only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,11 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from penstock.api import ConnectRecord, FrameTransformation, Predicate, SinkRecord, SourceRecord, Transformation
+from penstock.api import (
+    ConnectRecord,
+    FrameTransformation,
+    Monitorable,
+    Predicate,
+    SinkRecord,
+    SourceRecord,
+    Transformation,
+)
 from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
 from penstock.pipeline.batches import RecordError, Stage, TransformStage
 from penstock.pipeline.chain import Conditional, Staged
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
+from penstock.pipeline.roads import Taken, Why
 from penstock.pipeline.step import ColumnPredicate, ColumnTransform, Step
 from penstock.pipeline.topics import ConditionalRoute, TopicPredicate, TopicRoute
 
@@ -34,6 +44,19 @@ class Classic:
     negate: bool
     name: str
     alias: str
+    props: Mapping[str, object] | None = None
+    predicate_props: Mapping[str, object] | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether its class says so, and that of its predicate, if it has one; stock classes are. Invariant 6.
+
+        One that adds metrics counts records, or might: a copy in another process would do so for nobody.
+        """
+        for one, stock in ((self.transformation, ColumnTransform), (self.predicate, ColumnPredicate)):
+            if one is not None and (isinstance(one, Monitorable) or not (isinstance(one, stock) or one.stateless)):
+                return False
+        return True
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         """The record as it goes on; None = dropped.
@@ -55,6 +78,17 @@ class Classic:
             raise DataException(f"{self.name} returned a record that cannot be sent: {what}")
         made: ConnectRecord = result
         return made
+
+
+@dataclass(frozen=True, eq=False)
+class Stateless:
+    """Transforms of users in a row that keep nothing between records: any process may run them, in any order.
+
+    Attributes:
+        chain: The transforms.
+    """
+
+    chain: tuple[Classic, ...]
 
 
 @dataclass(frozen=True)
@@ -116,7 +150,7 @@ class Framed:
         return self.predicate is None or self.predicate.test(record) is not self.negate
 
 
-Segment = Columns | Framed | Classic
+Segment = Columns | Framed | Classic | Stateless
 
 
 def class_name(instance: object) -> str:
@@ -133,7 +167,7 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
         step = _column_step(stage)
         name = class_name(stage.transformation)
         if step is None:
-            segments.append(_segment(stage, name))
+            _append(segments, _segment(stage, name))
             continue
         staged = Staged(step, Stage.TRANSFORMATION, name)
         alone = _segment(stage, name)
@@ -147,12 +181,24 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
     return segments
 
 
-def _segment(stage: TransformStage, name: str) -> Segment:
+def _append(segments: list[Segment], segment: Segment) -> None:
+    """Adds what is no column step; stateless transforms in a row become one segment."""
+    if not (isinstance(segment, Classic) and segment.is_stateless):
+        segments.append(segment)
+    elif segments and isinstance(last := segments[-1], Stateless):
+        segments[-1] = Stateless((*last.chain, segment))
+    else:
+        segments.append(Stateless((segment,)))
+
+
+def _segment(stage: TransformStage, name: str) -> Framed | Classic:
     transformation = stage.transformation
     if isinstance(transformation, FrameTransformation):
         return Framed(transformation, stage.predicate, stage.negate, name, stage.alias)
     if isinstance(transformation, Transformation):
-        return Classic(transformation, stage.predicate, stage.negate, name, stage.alias)
+        return Classic(
+            transformation, stage.predicate, stage.negate, name, stage.alias, stage.props, stage.predicate_props
+        )
     raise ConnectException(f"transforms.{stage.alias}: {name} is neither a Transformation nor a FrameTransformation")
 
 
@@ -172,7 +218,7 @@ def _column_step(stage: TransformStage) -> Step | None:
 
 
 class Failures:
-    """The errors of one batch: the first one of each record.
+    """The errors of one batch: the first one of each record. And which records were not columns, and why.
 
     A record of the batch may have become several rows, or none (``spread``). What fails is a row; its error is that of
     the record, whose other rows go no further.
@@ -182,10 +228,28 @@ class Failures:
         self.errors: dict[int, RecordError] = {}
         #: For each row the record it is of; None = row i is record i.
         self.origins: np.ndarray | None = None
+        self._roads = Taken()
 
     def spread(self, origins: np.ndarray) -> None:
         """Notes that rows have changed: ``origins`` names the former row of each."""
         self.origins = origins if self.origins is None else self.origins[origins]
+
+    def went_as_rows(self, rows: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes rows that do not go as columns; None = all."""
+        if rows is not None and self.origins is not None:
+            rows = self.origins[np.asarray(rows, dtype=np.int64)]
+        self._roads.note(rows, why)
+
+    def roads(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
+        """How many went as rows for each reason, and under None how many as columns.
+
+        Args:
+            rows: How many rows there are.
+            consumed: Whether these are records as they came, of which transforms may have made several rows, or none.
+        """
+        if consumed or self.origins is None:
+            return self._roads.counts(rows)
+        return self._roads.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
 
     def seq(self, row: int) -> int:
         """The record of a row."""

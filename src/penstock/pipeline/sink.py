@@ -23,22 +23,34 @@ from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, Va
 from penstock.data import ConnectHeaders
 from penstock.data.text import to_java_text
 from penstock.pipeline.assembly import LazyColumns
-from penstock.pipeline.batches import ConsumedBatch, PipelineSpec, SinkBatch, Stage, Submit, when_asked
+from penstock.pipeline.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.framing import FrameRunner
-from penstock.pipeline.grouping import group_records
+from penstock.pipeline.grouping import group_records, rows_of_pairs
 from penstock.pipeline.header_columns import headers_column
 from penstock.pipeline.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.java_text import AsText
-from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.nesting import make_room
+from penstock.pipeline.outcomes import Outcome
+from penstock.pipeline.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
-from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows
+from penstock.pipeline.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.roads import Why, is_huge, why_messages_in_rows, why_rows
 from penstock.pipeline.row_road import OneSide, Rows, parted, transformed
-from penstock.pipeline.segments import Classic, Columns, Failures, Framed, class_name, cut_transforms
-from penstock.pipeline.sink_frames import frames_of
-from penstock.pipeline.sink_records import MessageReader
+from penstock.pipeline.segments import (
+    Classic,
+    Columns,
+    Failures,
+    Framed,
+    Segment,
+    Stateless,
+    class_name,
+    cut_transforms,
+)
+from penstock.pipeline.sink_frames import changed_columns, frames_of, with_wire_headers
+from penstock.pipeline.sink_records import MessageReader, beside_of_messages
+from penstock.pipeline.spreading import Spreader
 from penstock.pipeline.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
 from penstock.pipeline.variant_building import AsVariant
 
@@ -54,7 +66,7 @@ def build_sink_pipeline(
     runtime: SparkRuntime,
     spec: PipelineSpec,
     jobs: SparkJobs | None = None,
-    moved: Callable[[int], None] = lambda records: None,
+    moved: Moved = lambda roads: None,
 ) -> SinkPipeline:
     """Makes the pipeline of one sink task.
 
@@ -62,7 +74,7 @@ def build_sink_pipeline(
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
-        moved: Told of each batch how many records of it went through Spark: all of them.
+        moved: Told of each batch how many records of it took which road.
     """
     return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
@@ -75,7 +87,7 @@ class SinkPipeline:
         runtime: SparkRuntime,
         spec: PipelineSpec,
         jobs: SparkJobs,
-        moved: Callable[[int], None] = lambda records: None,
+        moved: Moved = lambda roads: None,
     ) -> None:
         make_room()
         self._session = runtime.session if spec.session is None else spec.session
@@ -103,6 +115,7 @@ class SinkPipeline:
         self._segments = segments
         self._reader = MessageReader(alone, self._own, HeaderReader(spec.header_converter), self._first)
         self._framer = FrameRunner(jobs)
+        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
         if self._form is not None:
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
@@ -137,42 +150,49 @@ class SinkPipeline:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
         table = batch.table
-        finish = self._begin(self._jobs.through(table) if self._whole and table.num_rows else table, submit)
-
-        def end() -> SinkBatch:
-            made = finish()
-            self._moved(table.num_rows)
-            return made
-
-        return end
+        return self._begin(self._jobs.through(table) if self._whole and table.num_rows else table, submit)
 
     def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
-        groups, alone, why = self._parted(table)
         failures = Failures()
+        groups, alone, why = self._parted(table, failures)
         read = self._begin_reading(groups, table, failures, submit)
-        return lambda: self._finish(read(), alone, table, failures, why)
 
-    def _parted(self, table: pa.Table) -> tuple[list[Group], np.ndarray, Why | None]:
+        def finish() -> SinkBatch:
+            made = self._finish(read(), alone, table, failures, why)
+            self._moved(failures.roads(table.num_rows, consumed=True))
+            return made
+
+        return finish
+
+    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None]:
         """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
         everything = np.arange(table.num_rows)
         if self._without_spark:
             return [], everything, Why.NO_SPARK
+        if self._own:
+            failures.went_as_rows(None, Why.OWN_CLASS)
         if len(self._own) == len(_SIDES):
             return [], everything, None
         found, deep = self._sorted(table)
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep)
             if why is not None:
+                failures.went_as_rows(None, why)
                 return [], everything, why
         to_records = self._form is None and not self._whole
-        groups = [one for one in found if why_rows(one.steps, one.shape, to_records=to_records) is None]
-        left = np.ones(table.num_rows, dtype=bool)
-        for one in groups:
-            left[everything if one.rows is None else one.rows] = False
+        groups: list[Group] = []
+        left = np.zeros(table.num_rows, dtype=bool)
+        for one in found:
+            why = why_rows(one.steps, one.shape, to_records=to_records)
+            if why is None:
+                groups.append(one)
+                continue
+            left[everything if one.rows is None else one.rows] = True
+            # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
+            failures.went_as_rows(one.rows if self._form is None else None, why)
         if self._form is not None and left.any():
-            # All of them, so that rows of both roads do not alternate: each run of equal columns is a frame.
             return [], everything, None
         return groups, np.flatnonzero(left), None
 
@@ -183,8 +203,7 @@ class SinkPipeline:
         if self._straight and not len(alone):
             return self._frames(outcomes, table, failures)
         headers = self._reader.headers_before(outcomes, alone, table, failures)
-        records = self._reader.records(outcomes, alone, table, headers, failures)
-        live, positions = self._transform(records, failures, rows, why)
+        live, positions = self._transformed(outcomes, alone, table, headers, failures, why)
         consumed = rows
         if failures.origins is not None:
             rows = len(failures.origins)
@@ -290,7 +309,7 @@ class SinkPipeline:
             else:
                 found[side] = Sorted(hints=(None,))
         groups: list[Group] = []
-        for rows, codes in _pairs(found["key"], found["value"], table.num_rows):
+        for rows, codes in rows_of_pairs(found["key"], found["value"], table.num_rows):
             steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
             given = {side: found[side].read.get(codes[side], (sides[side], columns[side])) for side in _SIDES}
             present: dict[str, pa.ChunkedArray] = {
@@ -323,12 +342,44 @@ class SinkPipeline:
         return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
 
     # ------------------------------------------------------------------ transforms that are not in the first plan
-    def _transform(self, records: Mapping[int, ConnectRecord], failures: Failures, rows: int, why: Why | None) -> Rows:
-        positions: Sequence[int] = sorted(records)
-        live = [records[row] for row in positions]
-        for segment in self._segments:
+    def _transformed(
+        self,
+        outcomes: Sequence[Outcome],
+        alone: np.ndarray,
+        table: pa.Table,
+        headers: Sequence[ConnectHeaders | None],
+        failures: Failures,
+        why: Why | None,
+    ) -> Rows:
+        """The records behind all transforms."""
+        segments, rows = self._segments, table.num_rows
+        parts: list[Part] = []
+        first = segments[0] if segments else None
+        leave = not self._own and self._spreader.takes(first, rows - len(alone))
+        if leave:
+            beside = beside_of_messages(table, headers)
+            parts = parts_of_outcomes(SinkRecord, outcomes, rows, beside, failures.failed(rows))
+            outcomes, segments = (), segments[1:]
+        records = self._reader.records(outcomes, alone, table, headers, failures)
+        ones = sorted(records)
+        given: Rows = [records[row] for row in ones], ones
+        if leave and isinstance(first, Stateless):
+            if ones:
+                parts.append(part_of_records(*given))
+            _, given = self._spreader.run(first, parts, failures, columns=False)
+        return self._transform(given, segments, failures, rows, why)
+
+    def _transform(
+        self, given: Rows, segments: Sequence[Segment], failures: Failures, rows: int, why: Why | None
+    ) -> Rows:
+        live, positions = given
+        for segment in segments:
             started = time.perf_counter()
+            if isinstance(segment, Stateless):
+                live, positions = self._stateless(segment, (live, positions), failures, why)
+                continue
             if isinstance(segment, Classic):
+                failures.went_as_rows(positions, Why.OWN_CLASS)
                 live, kept = apply_classic(segment, live, positions, failures)
                 positions = positions if kept is None else kept
                 self._spent(segment.alias, time.perf_counter() - started)
@@ -342,16 +393,27 @@ class SinkPipeline:
             live, positions = self._apply_columns(segment, (live, positions), failures, rows, why)
         return live, positions
 
+    def _stateless(self, segment: Stateless, given: Rows, failures: Failures, why: Why | None) -> Rows:
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(given[0])) or not can_be_part(given[0]):
+            return self._spreader.here(segment, given, failures)
+        return self._spreader.run(segment, [part_of_records(*given)], failures, columns=False)[1]
+
     def _apply_columns(self, segment: Columns, given: Rows, failures: Failures, rows: int, why: Why | None) -> Rows:
         """Runs column steps between transforms in Python, for those records that are columns."""
-        groups = self._grouped(segment.steps, *given, failures, mixed=False) if why is None else []
-        groups = [one for one in groups if why_rows(one.steps, one.shape) is None]
+        groups: list[Group] = []
+        for one in self._grouped(segment.steps, *given, failures, mixed=False) if why is None else ():
+            reason = why_rows(one.steps, one.shape)
+            if reason is None:
+                groups.append(one)
+            else:
+                failures.went_as_rows(one.rows, reason)
         taken = {row for one in groups for row in (range(rows) if one.rows is None else one.rows.tolist())}
         alone, (live, positions) = parted(given, taken)
         made: list[list[tuple[int, ConnectRecord]]] = []
         if groups:
             by_position = dict(zip(positions, live, strict=True))
-            outcomes = self._jobs.run(groups, columns_of(live, positions, rows, failures), rows, apart=True)
+            columns = columns_of(attributes_of(live), positions, rows, failures)
+            outcomes = self._jobs.run(groups, columns, rows, apart=True)
             failures.found(outcomes)
             made += [rebuilt_rows(outcome, by_position) for outcome in outcomes]
         if alone[0]:
@@ -388,12 +450,12 @@ class SinkPipeline:
         if not live:
             return []
         steps = self._last
-        carry = _changed(live, headers, table.take(pa.array(positions)))
+        carry = changed_columns(live, headers, table.take(pa.array(positions)))
         if self._form is ValueForm.TEXT:
             steps = ()
             live = [one if one.value is None else one.new_record(value_schema=None, value=_text(one)) for one in live]
         groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
-        columns = columns_of(live, positions, table.num_rows, failures)
+        columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
         failures.found(outcomes)
         return outcomes
@@ -406,41 +468,11 @@ class SinkPipeline:
             kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
             present[positions] = kept
         present[failures.failed(rows)] = False
-        outcomes = [self._with_wire_headers(outcome, table, present, failures) for outcome in outcomes]
+        outcomes = [with_wire_headers(outcome, table, present, self._header_writer, failures) for outcome in outcomes]
         present[failures.failed(rows)] = False
         frames = frames_of(outcomes, table, ~present, self._session)
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
-
-    def _with_wire_headers(self, outcome: Outcome, table: pa.Table, present: np.ndarray, failures: Failures) -> Outcome:
-        """Writes headers that a transform changed again as bytes, for frames."""
-        if "headers" not in outcome.columns:
-            return outcome
-        seqs = np.arange(table.num_rows) if outcome.rows is None else outcome.rows
-        headers = outcome.columns["headers"].combine_chunks()
-        topics = outcome.columns["topic"] if "topic" in outcome.columns else table.column("topic").take(pa.array(seqs))
-        kept = np.flatnonzero(present[seqs])
-        pick = pa.array(kept)
-        written = self._header_writer.write_column(headers.take(pick), topics.take(pick), seqs[kept], failures)
-        place = np.full(len(seqs), -1, dtype=np.int64)
-        place[kept] = np.arange(len(kept))
-        wire = pa.chunked_array([written.take(pa.array(place, mask=place < 0))])
-        return replace(outcome, columns={**outcome.columns, "headers": wire})
-
-
-def _changed(
-    live: Sequence[ConnectRecord], headers: Sequence[ConnectHeaders | None], table: pa.Table
-) -> frozenset[str]:
-    """Which columns of messages transforms have changed, beside keys and values."""
-    now = {
-        "topic": [one.topic for one in live],
-        "partition": [one.kafka_partition for one in live],
-        "timestamp": [one.timestamp for one in live],
-    }
-    changed = {name for name, values in now.items() if values != table.column(name).to_pylist()}
-    if any((one.raw_headers or None) != (before or None) for one, before in zip(live, headers, strict=True)):
-        changed.add("headers")
-    return frozenset(changed)
 
 
 def _text(record: ConnectRecord) -> str:
@@ -454,18 +486,3 @@ def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:
         return RAW_TEXT, column.cast(pa.string())
     except pa.ArrowInvalid:
         return RAW, column
-
-
-def _pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, Mapping[SideName, int]]]:
-    """The rows of each pair of hints, by their indices; None = all rows."""
-    if keys.codes is None and values.codes is None:
-        return [(None, {"key": 0, "value": 0})]
-    zeros = np.zeros(rows, dtype=np.int64)
-    key_codes = zeros if keys.codes is None else keys.codes.astype(np.int64)
-    value_codes = zeros if values.codes is None else values.codes.astype(np.int64)
-    width = len(values.hints)
-    both = key_codes * width + value_codes
-    return [
-        (np.flatnonzero(both == code), {"key": code // width, "value": code % width})
-        for code in np.unique(both).tolist()
-    ]

@@ -1,6 +1,8 @@
 """Outcomes to the frames of a frame sink: runs of rows with equal schemas, in the order they were consumed.
 
-Main function: ``frames_of``. Thread: pure functions.
+Main function: ``frames_of``; ``with_wire_headers`` and ``changed_columns`` are for what transforms have changed.
+
+Thread: pure functions.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import SinkFrame
-from penstock.data import Date, Schema, Time, Timestamp, Type
-from penstock.pipeline.jobs import Outcome
+from penstock.api import ConnectRecord, SinkFrame
+from penstock.data import ConnectHeaders, Date, Schema, Time, Timestamp, Type
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.step import Side, SideName
 from penstock.pipeline.types import Form, Physical, logical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.pipeline.headers import HeaderWriter
+    from penstock.pipeline.segments import Failures
 
 _TEMPORAL = {
     Timestamp.LOGICAL_NAME: pa.timestamp("ms", "UTC"),
@@ -145,3 +150,36 @@ def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Phys
         return None
     pairs = zip(kind, inner, strict=True)
     return pa.struct([field if one is None else field.with_type(one) for field, one in pairs])
+
+
+def changed_columns(
+    live: Sequence[ConnectRecord], headers: Sequence[ConnectHeaders | None], table: pa.Table
+) -> frozenset[str]:
+    """Which columns of messages transforms have changed, beside keys and values."""
+    now = {
+        "topic": [one.topic for one in live],
+        "partition": [one.kafka_partition for one in live],
+        "timestamp": [one.timestamp for one in live],
+    }
+    changed = {name for name, values in now.items() if values != table.column(name).to_pylist()}
+    if any((one.raw_headers or None) != (before or None) for one, before in zip(live, headers, strict=True)):
+        changed.add("headers")
+    return frozenset(changed)
+
+
+def with_wire_headers(
+    outcome: Outcome, table: pa.Table, present: np.ndarray, writer: HeaderWriter, failures: Failures
+) -> Outcome:
+    """Writes headers that a transform changed again as bytes, for frames."""
+    if "headers" not in outcome.columns:
+        return outcome
+    seqs = np.arange(table.num_rows) if outcome.rows is None else outcome.rows
+    headers = outcome.columns["headers"].combine_chunks()
+    topics = outcome.columns["topic"] if "topic" in outcome.columns else table.column("topic").take(pa.array(seqs))
+    kept = np.flatnonzero(present[seqs])
+    pick = pa.array(kept)
+    written = writer.write_column(headers.take(pick), topics.take(pick), seqs[kept], failures)
+    place = np.full(len(seqs), -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    wire = pa.chunked_array([written.take(pa.array(place, mask=place < 0))])
+    return replace(outcome, columns={**outcome.columns, "headers": wire})

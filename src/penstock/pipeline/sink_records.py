@@ -6,7 +6,7 @@ Main type: ``MessageReader``. Thread: the task's pipeline thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
 from penstock.data import ConnectHeaders
 from penstock.pipeline.header_columns import headers_of_column
-from penstock.pipeline.jobs import Outcome
+from penstock.pipeline.outcomes import Outcome
+from penstock.pipeline.parts import Values, packed
 from penstock.pipeline.rebuild import side_values
 from penstock.pipeline.row_road import transformed
 from penstock.pipeline.step import NOTHING, Shape, SideName
@@ -26,6 +27,30 @@ if TYPE_CHECKING:
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
+
+
+def beside_of_messages(table: pa.Table, headers: Sequence[ConnectHeaders | None]) -> dict[str, Values]:
+    """What the records of messages have beside keys and values, by the attribute.
+
+    Args:
+        table: The messages.
+        headers: Theirs.
+    """
+    names = ("topic", "partition", "offset", "timestamp", "timestamp_type")
+    topics, partitions, offsets, timestamps, kinds = (table.column(name).to_pylist() for name in names)
+    found: dict[str, list[Any]] = {
+        "topic": topics,
+        "kafka_partition": partitions,
+        "kafka_offset": offsets,
+        "timestamp": timestamps,
+        "timestamp_type": [_TIMESTAMP_TYPES[kind] for kind in kinds],
+        "raw_headers": list(headers),
+        "original_topic": topics,
+        "original_kafka_partition": partitions,
+        "original_kafka_offset": offsets,
+        "_delivered": [None] * table.num_rows,
+    }
+    return {name: packed(values) for name, values in found.items()}
 
 
 class MessageReader:

@@ -23,10 +23,11 @@ from pyspark.errors import PySparkException
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.pipeline.assembly import Assembly, LazyColumns
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
+from penstock.pipeline.batches import Moved, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.frame import (
     FrameColumns,
+    beside_of_frame,
     columns_of_dataframe,
     columns_of_table,
     frame_to_records,
@@ -38,12 +39,42 @@ from penstock.pipeline.frame_spark import misfit_of
 from penstock.pipeline.framing import FrameRunner
 from penstock.pipeline.grouping import group_records
 from penstock.pipeline.headers import HeaderWriter
-from penstock.pipeline.jobs import Group, Outcome, SparkJobs
+from penstock.pipeline.jobs import Group, SparkJobs
 from penstock.pipeline.nesting import make_room
-from penstock.pipeline.rebuild import apply_classic, columns_of, in_order, rebuilt_rows, rows_of
+from penstock.pipeline.outcomes import Outcome
+from penstock.pipeline.parts import (
+    Part,
+    beside_of,
+    by_row,
+    can_be_part,
+    joined,
+    part_of_records,
+    parts_of_outcomes,
+    with_parts,
+)
+from penstock.pipeline.rebuild import (
+    Attributes,
+    apply_classic,
+    attributes_of,
+    columns_of,
+    in_order,
+    rebuilt_rows,
+    rows_of,
+)
 from penstock.pipeline.roads import Why, is_huge, why_batch_in_rows, why_rows
 from penstock.pipeline.row_road import OneSide, Rows, all_rows, merged, parted, transformed
-from penstock.pipeline.segments import Classic, Columns, Failures, Framed, Segment, class_name, cut_transforms
+from penstock.pipeline.segments import (
+    Classic,
+    Columns,
+    Failures,
+    Framed,
+    Segment,
+    Stateless,
+    class_name,
+    cut_transforms,
+)
+from penstock.pipeline.source_assembly import put_coordinates, write_headers, write_own_headers
+from penstock.pipeline.spreading import Spreader
 from penstock.pipeline.step import NOTHING, ColumnConverter, Shape, SideName
 from penstock.pipeline.types import collectable
 
@@ -61,7 +92,7 @@ def build_source_pipeline(
     runtime: SparkRuntime,
     spec: PipelineSpec,
     jobs: SparkJobs | None = None,
-    moved: Callable[[int], None] = lambda records: None,
+    moved: Moved = lambda roads: None,
 ) -> SourcePipeline:
     """Makes the pipeline of one source task.
 
@@ -69,7 +100,7 @@ def build_source_pipeline(
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
-        moved: Told of each batch how many records of it went through Spark: all of them.
+        moved: Told of each batch how many records of it took which road.
     """
     return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
@@ -77,9 +108,7 @@ def build_source_pipeline(
 class SourcePipeline:
     """Turns batches of one source task into bytes for Kafka. Thread: the task's pipeline thread."""
 
-    def __init__(
-        self, spec: PipelineSpec, jobs: SparkJobs, moved: Callable[[int], None] = lambda records: None
-    ) -> None:
+    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda roads: None) -> None:
         make_room()
         self._jobs = jobs
         self._moved = moved
@@ -100,6 +129,7 @@ class SourcePipeline:
         self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
         self._has_transforms = bool(segments)
+        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
         self._last = Columns(tuple(steps))
         if not self._own and segments and isinstance(last := segments[-1], Columns):
             segments.pop()
@@ -140,7 +170,6 @@ class SourcePipeline:
             made = finish()
             if self._must and made.table.num_rows:
                 made = replace(made, table=self._jobs.through(made.table))
-            self._moved(made.table.num_rows)
             return made
 
         return end
@@ -211,7 +240,8 @@ class SourcePipeline:
             assembly.put_constant(name, value)
         assembly.take([outcome])
         if "headers" in outcome.columns:
-            self._write_headers(assembly, failures)
+            write_headers(assembly, self._headers, failures)
+        self._moved(failures.roads(rows))
         return assembly.batch(failures)
 
     def _begin_read_frame(
@@ -223,9 +253,15 @@ class SourcePipeline:
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         outcomes = self._jobs.run([group], shared, rows, apart=True)
         failures.found(outcomes)
+        rest = self._segments[1:]
+        if rest and isinstance(one := rest[0], Stateless) and self._spreader.takes(one, rows):
+            beside = beside_of_frame(frame, columns.others, rows)
+            parts = parts_of_outcomes(SourceRecord, outcomes, rows, beside, failures.failed(rows))
+            laid, left = self._spread(one, parts, rest[1:], failures)
+            return self._go_on(*left, rows, failures, rest[1:], None, submit, laid)
         made = [_records_of(frame, columns, outcome, rows) for outcome in outcomes]
         live, positions = in_order(made, rows, failures)
-        return self._go_on(live, positions, rows, failures, self._segments[1:], None, submit)
+        return self._go_on(live, positions, rows, failures, rest, None, submit)
 
     # ------------------------------------------------------------------ records
     def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> Callable[[], ProduceBatch]:
@@ -243,11 +279,32 @@ class SourcePipeline:
         segments: Sequence[Segment],
         why: Why | None,
         submit: Submit,
+        laid: Sequence[Part] = (),
     ) -> Callable[[], ProduceBatch]:
-        """Runs all segments but the last; ``why``: the whole batch goes as rows."""
-        for segment in segments:
+        """Runs all segments but the last.
+
+        Args:
+            live: The records that are left.
+            positions: Their rows; None: row i is record i.
+            rows: How many the batch has.
+            failures: Those so far.
+            segments: What is left to run, but the last segment.
+            why: Why the whole batch goes as rows; None: it need not.
+            submit: Gets the last job.
+            laid: Records that are left, as columns; there are some only in front of the last segment.
+        """
+        parts: Sequence[Part] = ()
+        for index, segment in enumerate(segments):
             started = time.perf_counter()
-            if isinstance(segment, Classic):
+            behind = segments[index + 1 :]
+            if isinstance(segment, Stateless) and parts:
+                laid, (live, positions) = self._spread(segment, parts, behind, failures)
+                parts = ()
+            elif isinstance(segment, Stateless):
+                given = all_rows(live, positions)
+                laid, (live, positions) = self._stateless(segment, given, behind, failures, why)
+            elif isinstance(segment, Classic):
+                failures.went_as_rows(positions, Why.OWN_CLASS)
                 live, positions = apply_classic(segment, live, positions, failures)
                 self._spent(segment.alias, time.perf_counter() - started)
             elif isinstance(segment, Framed):
@@ -255,7 +312,8 @@ class SourcePipeline:
                 rows = rows if failures.origins is None else len(failures.origins)
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
-                live, positions = self._apply_columns(segment, live, positions, failures, rows, why)
+                leave = bool(behind) and self._spreader.takes(behind[0], len(live)) and can_be_part(live)
+                parts, (live, positions) = self._apply_columns(segment, live, positions, failures, rows, why, leave)
         groups: list[Group] = []
         alone: Rows = [], []
         if self._last.steps and live:
@@ -263,14 +321,19 @@ class SourcePipeline:
             if alone[0]:
                 alone = transformed(self._last, alone, failures)
                 live, positions = merged(rest, alone)
-        columns = columns_of(live, positions, rows, failures)
+        attributes: Attributes = attributes_of(live)
+        if laid:
+            groups += [Group(self._last.steps, one.shape, one.rows, one.columns) for one in laid if one.shape]
+            attributes, positions = with_parts(live, all_rows(live, positions)[1], laid)
+        columns = columns_of(attributes, positions, rows, failures)
         result: Callable[[], list[Outcome]] = list
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
         whole = bool(live) and not (groups or self._must or self._without_spark)
+        left = live, positions, attributes
 
         def finish() -> ProduceBatch:
-            made = self._finish_records((live, positions), alone, Assembly(rows), failures, columns, result)
+            made = self._finish_records(left, alone, Assembly(rows), failures, columns, result)
             # Bytes that were made record by record alone have seen no plan.
             whole_table = whole and made.table.num_rows and not is_huge(made.table)
             return replace(made, table=self._jobs.through(made.table)) if whole_table else made
@@ -279,19 +342,19 @@ class SourcePipeline:
 
     def _finish_records(
         self,
-        given: tuple[list[ConnectRecord], Sequence[int] | None],
+        given: tuple[list[ConnectRecord], Sequence[int] | None, Attributes],
         alone: Rows,
         assembly: Assembly,
         failures: Failures,
         columns: LazyColumns,
         result: Callable[[], list[Outcome]],
     ) -> ProduceBatch:
-        live, positions = given
+        live, positions, attributes = given
         # First: the job may be making some of the columns at this moment.
         outcomes = result()
         if positions is not None:
             assembly.drop_all_but(positions, failures)
-        _put_coordinates(assembly, live, columns)
+        put_coordinates(assembly, attributes, columns)
         failures.found(outcomes)
         headers_changed = any("headers" in outcome.columns for outcome in outcomes)
         if headers_changed:
@@ -302,9 +365,9 @@ class SourcePipeline:
             outcomes = [*outcomes, Outcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
         assembly.take(outcomes)
         if headers_changed:
-            self._write_headers(assembly, failures)
+            write_headers(assembly, self._headers, failures)
         else:
-            self._write_own_headers(assembly, live, positions, failures)
+            write_own_headers(assembly, self._headers, attributes, positions, failures)
         for side, one in self._alone.items():
             by_rows = alone
             if side in self._own:
@@ -312,36 +375,36 @@ class SourcePipeline:
                 assembly.put(side, pa.nulls(assembly.rows, pa.binary()))
             if by_rows[0]:
                 assembly.fill(side, by_rows[1], one.written(by_rows, failures))
+        if self._own:
+            failures.went_as_rows(None, Why.OWN_CLASS)
+        self._moved(failures.roads(assembly.rows))
         return assembly.batch(failures)
 
-    # ------------------------------------------------------------------ headers
-    def _write_headers(self, assembly: Assembly, failures: Failures) -> None:
-        """Writes headers that are a column of the plan's output."""
-        kept = assembly.kept(failures)
-        topics, headers = assembly.column("topic"), assembly.column("headers")
-        if len(kept) == assembly.rows:
-            assembly.put("headers", self._headers.write_column(headers, topics, kept, failures))
-            return
-        pick = pa.array(kept)
-        written = self._headers.write_column(headers.take(pick), topics.take(pick), kept, failures)
-        place = np.full(assembly.rows, -1, dtype=np.int64)
-        place[kept] = np.arange(len(kept))
-        assembly.put("headers", written.take(pa.array(place, mask=place < 0)))
+    # ------------------------------------------------------------------ transforms without state
+    def _stateless(
+        self, segment: Stateless, given: Rows, behind: Sequence[Segment], failures: Failures, why: Why | None
+    ) -> tuple[Sequence[Part], Rows]:
+        """Runs transforms without state, in Python workers where that pays; ``why``: the batch goes as rows."""
+        live, positions = given
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(live)) or not can_be_part(live):
+            return (), self._spreader.here(segment, given, failures)
+        return self._spread(segment, [part_of_records(live, positions)], behind, failures)
 
-    def _write_own_headers(
-        self, assembly: Assembly, live: Sequence[ConnectRecord], positions: Sequence[int] | None, failures: Failures
-    ) -> None:
-        """Writes the headers that the records had."""
-        if not any(record.raw_headers for record in live):
-            return
-        kept = assembly.kept(failures)
-        if len(kept) < len(live):
-            by_position = dict(zip(range(len(live)) if positions is None else positions, live, strict=True))
-            positions = kept.tolist()
-            live = [by_position[seq] for seq in positions]
-        headers = self._headers.write(live, positions, assembly.rows, failures)
-        if headers is not None:
-            assembly.put("headers", headers)
+    def _spread(
+        self, segment: Stateless, parts: Sequence[Part], behind: Sequence[Segment], failures: Failures
+    ) -> tuple[list[Part], Rows]:
+        """What comes back from Python workers: as columns where these are all that is left to do, and the rest."""
+        columns = not behind and bool(self._last.steps) and not self._own
+        laid, left = self._spreader.run(segment, parts, failures, columns=columns)
+        taken = []
+        for one in joined(laid):
+            assert one.shape is not None, "it is columns"
+            why = why_rows(self._last.steps, one.shape)
+            if why is None:
+                taken.append(one)
+            else:
+                left = merged(left, (one.records(), one.rows.tolist()))
+        return taken, left
 
     # ------------------------------------------------------------------ the two roads
     def _parted(
@@ -355,6 +418,7 @@ class SourcePipeline:
         """The groups of those records that are columns, these records, and those that go as rows."""
         rows = all_rows(live, positions)
         if why is not None:
+            failures.went_as_rows(positions, why)
             return [], ([], []), rows
 
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
@@ -367,9 +431,11 @@ class SourcePipeline:
         groups: list[Group] = []
         chosen: set[int] = set()
         for one in found:
-            if why_rows(segment.steps, one.shape) is None:
+            why = why_rows(segment.steps, one.shape)
+            if why is None:
                 groups.append(Group(segment.steps, one.shape, one.rows, one.columns))
             else:
+                failures.went_as_rows(one.rows, why)
                 chosen.update(rows[1] if one.rows is None else one.rows.tolist())
         return groups, *parted(rows, chosen)
 
@@ -381,29 +447,34 @@ class SourcePipeline:
         failures: Failures,
         rows: int,
         why: Why | None,
-    ) -> tuple[list[ConnectRecord], Sequence[int] | None]:
-        """Runs column steps whose result a classic transform needs as records."""
+        leave: bool,
+    ) -> tuple[Sequence[Part], tuple[list[ConnectRecord], Sequence[int] | None]]:
+        """Runs column steps whose result a transform in Python needs: as parts, if they ``leave``, or as records."""
         if not live:
-            return live, positions
+            return (), (live, positions)
         groups, rest, alone = self._parted(segment, live, positions, failures, why)
-        made = self._rebuilt(groups, rest, failures, rows)
+        outcomes = self._read(groups, rest, failures, rows)
         if alone[0]:
-            live, positions = transformed(segment, alone, failures)
-            made.append(list(zip(positions, live, strict=True)))
-        return in_order(made, rows, failures)
+            alone = transformed(segment, alone, failures)
+        given, places = rest
+        whole = len(given) == rows
+        if leave:
+            beside = beside_of(given) if given else {}
+            beside = beside if whole else by_row(beside, places, rows)
+            parts = parts_of_outcomes(type(live[0]), outcomes, rows, beside, failures.failed(rows))
+            return [*parts, *([part_of_records(*alone)] if alone[0] else [])], ([], [])
+        known = given if whole else dict(zip(places, given, strict=True))
+        made = [rebuilt_rows(outcome, known) for outcome in outcomes]
+        return (), in_order([*made, list(zip(alone[1], alone[0], strict=True))], rows, failures)
 
-    def _rebuilt(
-        self, groups: list[Group], rest: Rows, failures: Failures, rows: int
-    ) -> list[list[tuple[int, ConnectRecord]]]:
+    def _read(self, groups: list[Group], rest: Rows, failures: Failures, rows: int) -> list[Outcome]:
         if not groups:
             return []
         live, positions = rest
-        whole = len(live) == rows
-        shared = columns_of(live, None if whole else positions, rows, failures)
-        by_row = live if whole else dict(zip(positions, live, strict=True))
+        shared = columns_of(attributes_of(live), None if len(live) == rows else positions, rows, failures)
         outcomes = self._jobs.run(groups, shared, rows, apart=True)
         failures.found(outcomes)
-        return [rebuilt_rows(outcome, by_row) for outcome in outcomes]
+        return outcomes
 
 
 def _records_of(
@@ -424,16 +495,3 @@ def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
     columns_of_dataframe(frame, data)
     variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
     return data.withColumns({name: collectable(data[name]) for name in variants}).toArrow()
-
-
-def _put_coordinates(assembly: Assembly, records: Sequence[ConnectRecord], columns: LazyColumns) -> None:
-    """Topic, partition and timestamp; most batches have one topic, and neither of the others."""
-    for name, values in (
-        ("topic", {record.topic for record in records}),
-        ("partition", {record.kafka_partition for record in records}),
-        ("timestamp", {record.timestamp for record in records}),
-    ):
-        if len(values) == 1:
-            assembly.put_constant(name, next(iter(values)))
-        elif values:
-            assembly.put(name, columns[name])

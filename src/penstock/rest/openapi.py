@@ -187,6 +187,7 @@ SCHEMAS: Final[Json] = {
             "target": _TEXT,
             "waiting_for": _ref("Waiting"),
             "tasks": _list_of(_object({"id": _INTEGER, "state": _STATE, "waiting_for": _ref("Waiting")})),
+            "roads": _list_of(_object({"road": _TEXT, "why": _TEXT_OR_NULL, "records": _INTEGER})),
             "offsets": _list_of(_ANY_OBJECT),
             "next_commit": _ANY_OBJECT,
             "settings": _list_of(_object({"name": _TEXT, "value": _TEXT_OR_NULL, "origin": _TEXT})),

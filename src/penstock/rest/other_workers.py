@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -41,7 +42,17 @@ async def with_other_workers(request: Request, name: str, found: Mapping[str, An
     answers = dict(zip(asked, await asyncio.gather(*(_ask(s, request, one) for one in asked)), strict=True))
     tasks = [_part(places.get(task["id"]), answers, task, task["id"]) for task in found["tasks"]]
     whole = {"waiting_for": found["waiting_for"]}
-    return {**found, **_part(places.get(None), answers, whole, None), "tasks": tasks}
+    roads = _summed([found, *(answer for answer in answers.values() if not isinstance(answer, str))])
+    return {**found, **_part(places.get(None), answers, whole, None), "tasks": tasks, "roads": roads}
+
+
+def _summed(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How many records of a connector took which road on all workers, most first."""
+    found: Counter[tuple[str, str | None]] = Counter()
+    for part in parts:
+        for one in part.get("roads", ()):
+            found[one["road"], one["why"]] += one["records"]
+    return [{"road": road, "why": why, "records": count} for (road, why), count in found.most_common()]
 
 
 def _places(view: ConnectorView, here: str) -> dict[int | None, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-#: Records that went through Spark, by connector.
+#: Records that went through Spark, by connector, by the road they took, and why they did not go as columns.
 SPARK_RECORDS_TOTAL = "penstock_spark_records_total"
 #: Seconds that users' own transforms took, by connector and transform.
 TRANSFORM_SECONDS_TOTAL = "penstock_transform_seconds_total"

@@ -36,9 +36,10 @@ from penstock.kafka.letters import LetterProducer
 from penstock.kafka.subscription import Subscription
 from penstock.kafka.transactional_producer import TransactionalProducer
 from penstock.model import ConnectorTaskId, ConnectorType
-from penstock.pipeline.batches import PipelineSpec
+from penstock.pipeline.batches import Moved, PipelineSpec
 from penstock.pipeline.gate import Gate
 from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.roads import Why
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
@@ -394,9 +395,16 @@ class TaskBuilder:
 
         return add
 
-    def _moved(self, request: TaskRequest) -> Callable[[int], None]:
-        # Not by task: the sum stays when a task is started again.
-        return self._metrics.counter(SPARK_RECORDS_TOTAL, connector=request.id.connector).add
+    def _moved(self, request: TaskRequest) -> Moved:
+        """Counts the records that took each road; not by task: the sum stays when a task is started again."""
+
+        def add(roads: Mapping[Why | None, int]) -> None:
+            for why, count in roads.items():
+                road, reason = ("columns", "") if why is None else ("rows", why.value)
+                tags = {"connector": request.id.connector, "road": road, "why": reason}
+                self._metrics.counter(SPARK_RECORDS_TOTAL, **tags).add(count)
+
+        return add
 
 
 def _policy(settings: ConnectorSettings) -> ErrorPolicy:

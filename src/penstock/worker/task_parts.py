@@ -185,19 +185,21 @@ def _transforms(settings: ConnectorSettings, made: ExitStack, metrics: InstanceM
         _configure(name, _bound(transformation.configure, spec.config))
         _monitor(name, transformation, metrics, transformation=spec.alias)
         predicate: Predicate | None = None
+        predicate_props: Mapping[str, object] | None = None
         if spec.predicate is not None:
             chosen = settings.predicates[spec.predicate]
             name = f"predicates.{chosen.alias}"
             predicate = _made(name, chosen.type, Predicate)  # type: ignore[type-abstract]
             made.callback(predicate.close)
-            _configure(name, _bound(predicate.configure, chosen.config))
+            predicate_props = chosen.config
+            _configure(name, _bound(predicate.configure, predicate_props))
             # One predicate may stand at several transforms, each time as an instance of its own.
             _monitor(name, predicate, metrics, transformation=spec.alias, predicate=chosen.alias)
-        stages.append(TransformStage(spec.alias, transformation, predicate, spec.negate))
+        stages.append(TransformStage(spec.alias, transformation, predicate, spec.negate, spec.config, predicate_props))
     return stages
 
 
-def _bound(configure: Callable[[Mapping[str, object]], None], config: Mapping[str, str]) -> Callable[[], None]:
+def _bound(configure: Callable[[Mapping[str, object]], None], config: Mapping[str, object]) -> Callable[[], None]:
     return lambda: configure(dict(config))
 
 

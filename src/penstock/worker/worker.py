@@ -24,6 +24,7 @@ from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Metrics
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
 from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
@@ -354,6 +355,11 @@ class Worker:
         """The reasons that a task itself knows for standing still."""
         slot = self._tasks.get(task)
         return Hints() if slot is None else slot.hints
+
+    def roads(self, connector: str) -> list[tuple[Mapping[str, str], float]]:
+        """How many records of a connector took which road here: labels and number of each count."""
+        read = self._parts.metrics.read()
+        return [(tags, n) for name, tags, n in read if name == SPARK_RECORDS_TOTAL and tags["connector"] == connector]
 
     def forget_task(self, task: ConnectorTaskId) -> None:
         """Drops a task that was stopped."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from penstock.converters.as_bytes import ByteArrayConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaAndValue
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords
+from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, Moved, PipelineSpec, SourceRecords
 from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.roads import Why
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
@@ -156,19 +157,19 @@ def test_every_record_of_a_batch_goes_through_spark_and_is_counted(
         return through(jobs, table)
 
     monkeypatch.setattr(SparkJobs, "through", watched)
-    moved: list[int] = []
-    count: Callable[[int], None] = moved.append
+    moved: list[Mapping[Why | None, int]] = []
+    count: Moved = moved.append
     jobs = SparkJobs(spark_runtime)
     records = SourceRecords([record("a"), record(1, INT32_SCHEMA), record("z", INT32_SCHEMA)])
 
     stock = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter()), jobs, count)
     assert stock.run(records).table.column("value").to_pylist() == [b"a", b"1", b"z"]
-    assert (moved, whole) == ([3], [])
+    assert (moved, whole) == ([{None: 3}], [])
     own = build_source_pipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
     assert own.run(records).table.column("value").to_pylist() == [b"<a>", b"<1>", b"<z>"]
-    assert (moved, whole) == ([3, 3], [3])
+    assert (moved, whole) == ([{None: 3}, {Why.OWN_CLASS: 3}], [3])
     sink = build_sink_pipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
     assert [one and one.value for one in sink.run(messages([b"q", None])).records or ()] == ["<q>", None]
-    assert moved == [3, 3, 2]
+    assert moved[2:] == [{Why.OWN_CLASS: 2}]
     assert own.run(SourceRecords([])).table.num_rows == 0
-    assert moved == [3, 3, 2, 0]
+    assert moved[3:] == [{}]

@@ -15,6 +15,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
 from penstock.pipeline.jobs import SparkJobs
+from penstock.pipeline.roads import Why
 from penstock.pipeline.session import SparkRuntime
 from penstock.pipeline.sink import build_sink_pipeline
 from penstock.pipeline.source import build_source_pipeline
@@ -89,7 +90,7 @@ def messages(values: list[bytes | None]) -> ConsumedBatch:
 def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
     spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted: list[int] = []
+    counted: list[Mapping[Why | None, int]] = []
     pipeline = build_source_pipeline(spark_runtime, spec(), moved=counted.append)
     plans = build_source_pipeline(spark_runtime, replace(spec(), nothing_beside_spark=True))
 
@@ -99,13 +100,13 @@ def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
 
     assert not made.errors
     assert made.table.select(expected.table.column_names).to_pylist() == expected.table.to_pylist()
-    assert counted == [len(RECORDS)], "they went through Spark as bytes, and are counted once"
+    assert counted == [{Why.MANY_SCHEMAS: len(RECORDS)}], "they went through Spark as bytes, and are counted once"
 
 
 def test_messages_of_many_schemas_become_the_same_records_as_in_plans(spark_runtime: SparkRuntime) -> None:
     written = build_source_pipeline(spark_runtime, spec()).run(SourceRecords(RECORDS)).table.column("value").to_pylist()
     batch = messages([*written, b"{no json"])
-    counted: list[int] = []
+    counted: list[Mapping[Why | None, int]] = []
     seen = [stage("seen", InsertFieldValue(), **{"static.field": "seen", "static.value": "yes"})]
     pipeline = build_sink_pipeline(spark_runtime, replace(spec(), transforms=seen), moved=counted.append)
     plans = build_sink_pipeline(spark_runtime, replace(spec(), transforms=seen, nothing_beside_spark=True))
@@ -120,7 +121,7 @@ def test_messages_of_many_schemas_become_the_same_records_as_in_plans(spark_runt
         assert (found.message or "").startswith(
             "Converting byte[] to Kafka Connect data failed due to serialization error"
         )
-    assert counted == [last + 1]
+    assert counted == [{Why.MANY_SCHEMAS: last + 1}]
 
 
 def no_plans(*_: object, **__: object) -> None:

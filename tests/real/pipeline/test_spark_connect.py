@@ -145,3 +145,41 @@ def test_a_worker_with_spark_remote_moves_a_file_to_a_file(
     assert sink.read_text().splitlines() == [f"{{line={line}}}" for line in lines]
     values = read_values(broker.bootstrap_servers, "spark-remote", len(lines), 30)
     assert values[0] == b'{"line":"line 0"}'
+
+
+@pytest.mark.timeout(600)
+def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
+    script = textwrap.dedent("""
+        import sys
+        from collections import Counter
+        from tests.real.pipeline import test_stateless as cases
+        from penstock.pipeline import roads
+        from penstock.pipeline.batches import SourceRecords
+        from penstock.pipeline.session import SparkRuntime
+        from penstock.pipeline.source import build_source_pipeline
+
+        runtime = SparkRuntime({"spark.remote": sys.argv[1]})
+        counted = Counter()
+
+        def run():
+            pipeline = build_source_pipeline(runtime, cases.spec(cases.chain()), moved=counted.update)
+            return pipeline.run(SourceRecords(cases.structs()))
+
+        there = run()
+        print(counted[roads.Why.STATELESS] > 0)
+        roads.MIN_SPREAD_ROWS = 10**9
+        cases.assert_same(there, run())
+        print("the same")
+        runtime.stop()
+    """)
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, server.url],
+        capture_output=True,
+        text=True,
+        timeout=590,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+
+    assert done.stdout.split("\n")[:2] == ["True", "the same"], done.stdout + done.stderr[-4000:]

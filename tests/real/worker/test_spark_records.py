@@ -7,6 +7,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
-SAMPLE = re.compile(r'^penstock_spark_records_total\{connector="([^"]*)"\} (\d+)$', re.MULTILINE)
+SAMPLE = re.compile(r'^penstock_spark_records_total\{connector="([^"]*)",road="columns",why=""\} (\d+)$', re.MULTILINE)
 LINES = 12_345
 MORE = 7
 
@@ -66,6 +67,9 @@ def test_the_metric_equals_the_lines_of_the_files(worker: WorkerProcess, tmp_pat
     try:
         worker.wait(lambda: lines_of(sink) == LINES, "all lines", 200)
         assert counted(worker, names) == dict.fromkeys(names, LINES)
+        for name in names:
+            explained: Any = worker.get(f"/connectors/{name}/explain")[1]
+            assert explained["roads"] == [{"road": "columns", "why": None, "records": LINES}]
 
         status, _ = worker.ask("POST", f"/connectors/{names[0]}/tasks/0/restart")
         assert status == 204

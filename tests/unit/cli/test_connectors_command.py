@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
 from penstock.model import State
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
 from penstock.worker.waiting import Waiting
@@ -370,7 +372,10 @@ def test_a_connector_is_explained(shell: Shell) -> None:
     shell.api.create("a")
     shell.ok("pause", "a")
     shell.api.setup.await_state("a", "PAUSED", ["PAUSED"])
+    tags = {"connector": "a", "road": "rows", "why": "a huge value"}
+    shell.api.setup.metrics.counter(SPARK_RECORDS_TOTAL, **tags).add(12_345)
     shown = shell.ok("explain", "a", "--settings")
+    assert re.search("12,345 +rows +a huge value", shown)
     assert "It is paused; resume it." in shown
     assert "tasks.max" in shown
     assert shell.json("explain", "a")["waiting_for"]["reason"] == "paused"

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline.chain import Staged
-from penstock.pipeline.jobs import Group, Outcome
+from penstock.pipeline.jobs import Group
+from penstock.pipeline.outcomes import Outcome
 from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
 from penstock.pipeline.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Step, StepPlan
 

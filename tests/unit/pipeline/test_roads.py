@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,6 +18,7 @@ from penstock.pipeline.roads import (
     HUGE_BYTES,
     MIN_SCHEMAS,
     ROWS_EACH,
+    Taken,
     Why,
     is_huge,
     many_schemas,
@@ -139,3 +141,22 @@ def test_what_records_are_made_of_is_read_as_rows_at_once() -> None:
 def test_a_value_without_a_schema_inside_of_others_goes_as_a_row() -> None:
     loose = Schema(Type.ARRAY, optional=True)
     assert why([INSERT], Side.of(loose)) is Why.MIXED_VALUES
+
+
+def test_a_record_counts_once_and_the_reason_of_a_stock_class_comes_first() -> None:
+    taken = Taken()
+    taken.note([3, 1], Why.MIXED_VALUES)
+    taken.note(None, Why.OWN_CLASS)
+    taken.note(np.array([0]), Why.STATELESS)
+    taken.note([3], Why.NO_COLUMNS)
+
+    assert taken.counts(5) == {Why.OWN_CLASS: 2, Why.STATELESS: 1, Why.MIXED_VALUES: 1, Why.NO_COLUMNS: 1}
+    assert Taken().counts(5) == {None: 5}
+    assert Taken().counts(0) == {}
+
+
+def test_rows_count_as_the_record_that_they_were_made_of() -> None:
+    taken = Taken()
+    taken.note([1, 7], Why.MIXED_VALUES)
+
+    assert taken.counts(3, np.array([0, 1, 1, 2])) == {None: 2, Why.MIXED_VALUES: 2}

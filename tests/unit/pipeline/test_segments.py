@@ -10,8 +10,11 @@ from penstock.api import ConnectRecord, Converter, Predicate, SourceRecord, Tran
 from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
+from penstock.pipeline.batches import TransformStage
 from penstock.pipeline.row_road import OneSide, all_rows
-from penstock.pipeline.segments import Classic, Failures
+from penstock.pipeline.segments import Classic, Columns, Failures, Stateless, cut_transforms
+from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.predicates import RecordIsTombstone
 
 RECORD = SourceRecord({"f": 1}, {"p": 1}, "t", "v")
 
@@ -131,3 +134,36 @@ def test_a_converter_that_makes_no_bytes_fails_the_record_and_no_other() -> None
         2: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got str"),
         4: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got int"),
     }
+
+
+class Forgetful(Returning):
+    stateless = True
+
+
+class ForgetfulAnswer(Answering):
+    stateless = True
+
+
+def test_transforms_without_state_in_a_row_are_one_segment() -> None:
+    def stage(alias: str, kind: type[Returning], predicate: Any = None) -> TransformStage:
+        return TransformStage(alias, kind(lambda record: record), predicate)
+
+    stock = InsertFieldValue()
+    stock.configure({"static.field": "a", "static.value": "b"})
+    chain = [
+        stage("a", Forgetful),
+        stage("b", Forgetful, RecordIsTombstone()),
+        stage("c", Forgetful, ForgetfulAnswer(True)),
+        TransformStage("d", stock, ForgetfulAnswer(True)),
+        stage("e", Forgetful, Answering(True)),
+        TransformStage("f", stock),
+        stage("g", Returning),
+    ]
+
+    first, second, third, fourth = cut_transforms(chain)
+
+    assert isinstance(first, Stateless)
+    assert [one.alias for one in first.chain] == ["a", "b", "c", "d"]
+    assert isinstance(second, Classic), "its predicate may keep something"
+    assert isinstance(third, Columns)
+    assert isinstance(fourth, Classic)

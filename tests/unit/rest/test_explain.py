@@ -16,6 +16,7 @@ from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
 from penstock.model import State
 from penstock.telemetry import Wait
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD, ProbeSource
 from penstock.worker.waiting import Frame, Hints, Place
@@ -69,6 +70,18 @@ def test_settings_of_the_worker_that_hold_for_a_connector_are_among_its_own(api:
     assert of_worker("s") == {**converter, "consumer.max.poll.records": "9"}
     found = {one["name"]: one for one in api.call("GET", "/connectors/s/explain")[1]["settings"]}
     assert found["topics"]["origin"] == "connector"
+
+
+def test_it_tells_which_road_records_took_and_why(api: Api) -> None:
+    api.create("a")
+    assert api.call("GET", "/connectors/a/explain")[1]["roads"] == []
+    for connector, road, why, count in (("a", "rows", "odd", 2), ("a", "columns", "", 3), ("b", "columns", "", 5)):
+        api.setup.metrics.counter(SPARK_RECORDS_TOTAL, connector=connector, road=road, why=why).add(count)
+
+    assert api.call("GET", "/connectors/a/explain")[1]["roads"] == [
+        {"road": "columns", "why": None, "records": 3},
+        {"road": "rows", "why": "odd", "records": 2},
+    ]
 
 
 def test_a_sink_tells_its_lag(api: Api) -> None:

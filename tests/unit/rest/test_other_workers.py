@@ -7,6 +7,7 @@ from tests.unit.rest.api_client import serving
 
 from penstock.model import ConnectorTaskId, State, TaskStatus
 from penstock.rest.worker_client import Answer, UnreachableWorkerException
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 
 OTHER, LOST = "other:8083", "lost:8083"
 
@@ -22,7 +23,8 @@ class Workers:
         if base_url.endswith(LOST):
             raise UnreachableWorkerException("refused")
         waits = {"reason": "back_pressure", "text": "full"}
-        return Answer(200, {}, json.dumps({"tasks": [{"id": 1, "waiting_for": waits}]}).encode())
+        roads = [{"road": "rows", "why": "odd", "records": 4}, {"road": "columns", "why": None, "records": 5}]
+        return Answer(200, {}, json.dumps({"tasks": [{"id": 1, "waiting_for": waits}], "roads": roads}).encode())
 
 
 @pytest.fixture
@@ -34,6 +36,7 @@ def test_each_part_comes_from_the_worker_that_runs_it(workers):
     with serving(workers=workers) as api:
         api.create("a", **{"tasks.max": "3"})
         api.setup.await_state("a", "RUNNING", ["RUNNING"] * 3)
+        api.setup.metrics.counter(SPARK_RECORDS_TOTAL, connector="a", road="columns", why="").add(1)
         for number, place in ((1, OTHER), (2, LOST)):
             api.setup.statuses.put(TaskStatus(ConnectorTaskId("a", number), State.RUNNING, place))
 
@@ -41,6 +44,10 @@ def test_each_part_comes_from_the_worker_that_runs_it(workers):
         reasons = [task["waiting_for"]["reason"] for task in found["tasks"]]
         assert reasons[1:] == ["back_pressure", "worker_away"]
         assert found["tasks"][2]["waiting_for"]["cause"] == f"{LOST}: refused"
+        assert found["roads"] == [
+            {"road": "columns", "why": None, "records": 6},
+            {"road": "rows", "why": "odd", "records": 4},
+        ]
         assert sorted(workers.asked) == [
             ("GET", f"http://{place}", "/connectors/a/explain?forward=false", {}) for place in (LOST, OTHER)
         ]

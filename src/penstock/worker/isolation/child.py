@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from penstock.api import FrameSinkTask, FrameSourceTask, SinkFrame, SourceFrame, SourceTask, Task
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
+from penstock.pipeline.crossing import table_bytes, table_of
 from penstock.worker.isolation.channel import Channel, ChannelClosed
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
-from penstock.worker.isolation.crossing import table_bytes, table_of
 from penstock.worker.isolation.handed import Handed
 
 NO_SPARK: Final = (

@@ -1,4 +1,4 @@
-"""What crosses between a worker and the process of a task, and in what form: errors and frames.
+"""What crosses between a worker and another Python process, and in what form: errors and frames.
 
 Main functions: ``described`` and ``rebuilt`` (errors: class, message, causes and frames), ``table_bytes`` and
 ``table_of`` (Arrow tables as a stream). All else is pickled as it is; a schema that many records of a batch share is
