@@ -11,7 +11,7 @@ from penstock.pipeline.batches import Stage
 from penstock.pipeline.chain import Staged
 from penstock.pipeline.grouping import RecordGroup, group_records
 from penstock.pipeline.jobs import Group, SparkJobs
-from penstock.pipeline.rebuild import columns_of, rebuilt_rows
+from penstock.pipeline.rebuild import attributes_of, columns_of, rebuilt_rows
 from penstock.pipeline.roads import why_rows
 from penstock.pipeline.segments import Failures, class_name
 from penstock.pipeline.session import SparkRuntime
@@ -95,7 +95,7 @@ def _columns(runtime: SparkRuntime, pairs: Sequence[tuple[Case, ConnectRecord]])
     for group in groups:
         for row in range(len(records)) if group.rows is None else group.rows.tolist():
             outcomes[row] = Success({"record": None})
-    shared = columns_of(records, None, len(records), failures)
+    shared = columns_of(attributes_of(records), None, len(records), failures)
     found = SparkJobs(runtime).run(groups, shared, len(records), apart=True)
     failures.found(found)
     for outcome in found:
