@@ -18,6 +18,7 @@ import logging
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -124,7 +125,9 @@ class Spreader:
         failures.went_as_rows(given[1], Why.OWN_CLASS)
         live, rows = given
         for classic in segment.chain:
+            started = time.perf_counter()
             live, rows = all_rows(*apply_classic(classic, live, rows, failures))
+            self._spent(classic.alias, time.perf_counter() - started)
         return live, rows
 
     # ------------------------------------------------------------------ finding out

@@ -141,7 +141,9 @@ def test_an_instance_that_cannot_be_pickled_is_made_of_its_settings(caplog: pyte
 
 
 def test_what_cannot_be_sent_back_is_done_here() -> None:
-    spreader, chain, failures = Spreader(Workers(), lambda alias, seconds: None), segment(Strange), Failures()
+    spent: list[str] = []
+    spreader = Spreader(Workers(), lambda alias, seconds: spent.append(alias))
+    chain, failures = segment(Strange), Failures()
     assert spreader.takes(chain, 4)
 
     laid, left = spreader.run(chain, [part_of_records(records(1, 2, 3, 4), range(4))], failures, columns=False)
@@ -150,6 +152,7 @@ def test_what_cannot_be_sent_back_is_done_here() -> None:
     assert all(type(one.value).__name__ == "lock" for one in left[0])
     assert not spreader.takes(chain, 4)
     assert failures.roads(4) == {Why.OWN_CLASS: 4}
+    assert spent == ["half"]
 
 
 def test_a_python_worker_that_ends_at_work_is_an_error_and_a_session_that_is_gone_another() -> None:
