@@ -31,7 +31,7 @@ from penstock.kafka.client_settings import producer_settings
 from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.deliveries import FailedDelivery
-from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 
 BATCH: Final = 50_000
 #: Records before the clock runs, as the benchmark's first fifth.

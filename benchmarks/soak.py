@@ -32,7 +32,7 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
     PipelineSpec,
@@ -40,11 +40,11 @@ from penstock.pipeline.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.gate import Gate
-from penstock.pipeline.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import SinkPipeline, build_sink_pipeline
-from penstock.pipeline.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.batch.sink import SinkPipeline, build_sink_pipeline
+from penstock.pipeline.batch.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
+from penstock.pipeline.spark.gate import Gate
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.worker_process import resident_kb
 from penstock.transforms.hoist_field import HoistFieldValue
 from penstock.transforms.insert_field import InsertFieldValue

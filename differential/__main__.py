@@ -23,7 +23,7 @@ from benchmarks.java_source import NoCompilerError
 from differential.cases import Cases
 from differential.here import Here
 from differential.java import java_answers
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.testing.spark_settings import QUICK_START
 

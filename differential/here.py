@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from penstock.api import Predicate, SinkRecord, SourceRecord, Transformation
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.pipeline.batches import PipelineSpec, RecordError, SourceRecords, TransformStage
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SourceRecords, TransformStage
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
 from penstock.plugins import PluginKind, Plugins
 from penstock.testing.vectors.adapter import base64_text, decode_record
 from penstock.testing.vectors.ends import consumed
@@ -24,7 +24,7 @@ from penstock.testing.vectors.model import simple_name
 
 if TYPE_CHECKING:
     from penstock.data import Schema
-    from penstock.pipeline.session import SparkRuntime
+    from penstock.pipeline.spark.session import SparkRuntime
 
 _TRANSFORMS: Final = "org.apache.kafka.connect.transforms"
 

@@ -11,7 +11,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.broker import free_port as find_free_port
 
 if TYPE_CHECKING:
-    from penstock.pipeline.session import SparkRuntime
+    from penstock.pipeline.spark.session import SparkRuntime
 
 
 #: Brokers of tests end before code that was compiled for long runs has paid for itself.
@@ -51,7 +51,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 @pytest.fixture(scope="session")
 def spark_runtime() -> Iterator["SparkRuntime"]:
     """The Spark session of this test run, started at its first use; mark its tests with `java`."""
-    from penstock.pipeline.session import SparkRuntime
+    from penstock.pipeline.spark.session import SparkRuntime
     from penstock.testing.spark_settings import QUICK_START
 
     runtime = SparkRuntime(QUICK_START)

@@ -22,7 +22,7 @@ from benchmarks.smt.cases import BATCHES, Case, Kind, converter_cases, transform
 from benchmarks.smt.here import FIFTY, RECORDS_EACH, Pipelines, Rate
 from benchmarks.smt.java import java_rates
 from penstock.broker import KAFKA_VERSION
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark.session import SparkRuntime
 
 #: What a stock transform may cost a record in a batch of 50,000, above a chain without transforms.
 MAX_COST_US: Final = 3.0

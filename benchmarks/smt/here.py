@@ -29,17 +29,17 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import ConnectHeaders, Schema, SchemaBuilder, Struct, Type
 from penstock.kafka.collector import collect_rarely
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
     PipelineSpec,
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")

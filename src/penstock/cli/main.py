@@ -60,7 +60,7 @@ def archive_spark_classes() -> None:
     Takes about a minute and 150 MB of the cache directory. To be done again after an update of Java or PySpark.
     """
     from penstock.broker.class_archive import ArchiveFailedException
-    from penstock.pipeline.class_archive import archive_spark
+    from penstock.pipeline.spark.class_archive import archive_spark
 
     try:
         click.echo(archive_spark())

@@ -57,7 +57,7 @@ from penstock.worker.threads import OwnedThread
 
 if TYPE_CHECKING:
     from penstock.kafka.admin import TopicAdmin
-    from penstock.pipeline.session import SparkRuntime
+    from penstock.pipeline.spark.session import SparkRuntime
     from penstock.worker.source_offsets import SourceOffsets
     from penstock.worker.worker import Worker
 
@@ -322,8 +322,8 @@ class ConnectWorker(ABC, Generic[W]):
     def _serve(self) -> bool:
         """Starts Spark, waits for the broker, opens the stores, and lets the herder serve; False when stopped first."""
         # Imported here: these bring Spark, Arrow and the Kafka client, which take seconds; REST answers meanwhile.
-        from penstock.pipeline.memory_pool import choose_memory_pool
-        from penstock.pipeline.session import SparkRuntime
+        from penstock.pipeline.spark.memory_pool import choose_memory_pool
+        from penstock.pipeline.spark.session import SparkRuntime
         from penstock.worker.task_factory import TaskBuilder
         from penstock.worker.task_parts import check_worker_converters
         from penstock.worker.worker import Worker, WorkerParts

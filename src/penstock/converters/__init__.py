@@ -12,7 +12,7 @@ Start from:
 - ``SimpleHeaderConverter`` (``headers``).
 - ``registry``: converters with a schema registry (Avro, JSON Schema, Protobuf), record by record in Python.
 
-What a converter has to offer is ``ColumnConverter`` of ``penstock.pipeline.step``; its names are in
+What a converter has to offer is ``ColumnConverter`` of ``penstock.pipeline.plan.step``; its names are in
 ``penstock.plugins.stock``. How many records fail, and what becomes of them, is no matter of this package: see
 ``penstock.worker.tolerance``.
 """

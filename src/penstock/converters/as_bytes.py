@@ -17,8 +17,9 @@ from penstock.config import ConfigDef
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
-from penstock.pipeline.java_classes import java_class, java_class_of_value
-from penstock.pipeline.step import (
+from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.types import Form
+from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
     Bag,
@@ -32,7 +33,6 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
-from penstock.pipeline.types import Form
 
 _INCOMPATIBLE: Final = "ByteArrayConverter is not compatible with objects of type class "
 

@@ -31,8 +31,8 @@ from penstock.converters.json_writing import WriteJson
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
-from penstock.pipeline.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
-from penstock.pipeline.step import ColumnConverter, SideName, Sorted, Step
+from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
+from penstock.pipeline.plan.step import ColumnConverter, SideName, Sorted, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa

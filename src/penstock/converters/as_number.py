@@ -30,8 +30,9 @@ from penstock.converters.number_bits import (
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
-from penstock.pipeline.java_classes import java_class, java_class_of_value
-from penstock.pipeline.step import (
+from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.types import Form, logical_name, spark_type
+from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
     Bag,
@@ -45,7 +46,6 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
-from penstock.pipeline.types import Form, logical_name, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -16,8 +16,8 @@ from penstock.converters.character_sets import decode_text, decoded, encode_text
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
-from penstock.pipeline.java_text import java_text
-from penstock.pipeline.step import (
+from penstock.pipeline.plan.java_text import java_text
+from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
     RAW_TEXT,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.errors import SerializationException
-from penstock.pipeline.expressions import apart
+from penstock.pipeline.columns.expressions import apart
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

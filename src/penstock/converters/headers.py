@@ -1,7 +1,7 @@
 """SimpleHeaderConverter: header values as plain text, their schema guessed from the text.
 
 It works on one value at a time, in Python: a batch has few different headers and the pipeline remembers what became
-of each (``penstock.pipeline.headers`` gives the reason in full).
+of each (``penstock.pipeline.batch.headers`` gives the reason in full).
 
 Thread: one instance a task, used on its pipeline thread.
 Source: org.apache.kafka.connect.storage.SimpleHeaderConverter.

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.pipeline.nesting import MAX_LEVELS
+from penstock.pipeline.columns.nesting import MAX_LEVELS
 
 TOO_DEEP: Final = f"the message has more than {MAX_LEVELS} levels of nesting"
 

@@ -29,8 +29,8 @@ from penstock.converters.json_schema import read_schema
 from penstock.converters.json_tree import parse_json
 from penstock.data import Schema
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.nesting import TOO_DEEP_SCHEMA, exceeds
-from penstock.pipeline.step import Sorted
+from penstock.pipeline.columns.nesting import TOO_DEEP_SCHEMA, exceeds
+from penstock.pipeline.plan.step import Sorted
 
 LACKS_ENVELOPE: Final = (
     'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional fields. '

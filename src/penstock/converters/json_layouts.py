@@ -19,7 +19,15 @@ from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import Numbers
 from penstock.data import Schema, Type
-from penstock.pipeline.types import SCALAR, UNSCALED, Form, Physical, default_physical, has_plain_keys, is_decimal
+from penstock.pipeline.columns.types import (
+    SCALAR,
+    UNSCALED,
+    Form,
+    Physical,
+    default_physical,
+    has_plain_keys,
+    is_decimal,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

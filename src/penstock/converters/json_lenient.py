@@ -23,16 +23,16 @@ from penstock.converters.json_parsing import NUMBER_MARK, Numbers
 from penstock.converters.json_value_reading import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
 from penstock.data.validate import null_refused
-from penstock.pipeline import decimal_columns as decimals
-from penstock.pipeline.json_columns import literal
-from penstock.pipeline.types import (
+from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.pipeline.columns.json_columns import literal
+from penstock.pipeline.columns.types import (
     decimal_scale,
     has_plain_keys,
     is_decimal,
     logical_name,
     spark_type,
 )
-from penstock.pipeline.variant import MAX_UNSCALED_BYTES
+from penstock.pipeline.columns.variant import MAX_UNSCALED_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -1,4 +1,4 @@
-"""Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.objects``).
+"""Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.plan.objects``).
 
 A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
 by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may
@@ -34,11 +34,11 @@ from penstock.converters.json_structs import (
     whole,
 )
 from penstock.data import Type
-from penstock.pipeline import objects
-from penstock.pipeline.objects import Member, as_struct, object_member, object_side
-from penstock.pipeline.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Sorted, Step, StepPlan
-from penstock.pipeline.text_bounds import with_bound
-from penstock.pipeline.types import TextBound, arrow_type, spark_type
+from penstock.pipeline.columns.text_bounds import with_bound
+from penstock.pipeline.columns.types import TextBound, arrow_type, spark_type
+from penstock.pipeline.plan import objects
+from penstock.pipeline.plan.objects import Member, as_struct, object_member, object_side
+from penstock.pipeline.plan.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Sorted, Step, StepPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import functions as F
 
-from penstock.pipeline.expressions import rare
-from penstock.pipeline.step import RAW_TEXT, Bag, Keep, Shape, SideName
+from penstock.pipeline.columns.expressions import rare
+from penstock.pipeline.plan.step import RAW_TEXT, Bag, Keep, Shape, SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

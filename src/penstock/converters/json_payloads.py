@@ -35,11 +35,11 @@ from penstock.converters.json_structs import (
 )
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
-from penstock.pipeline import objects
-from penstock.pipeline.quick_steps import QuickTries
-from penstock.pipeline.step import Side, Sorted
-from penstock.pipeline.text_bounds import with_bound
-from penstock.pipeline.types import arrow_type
+from penstock.pipeline.columns.text_bounds import with_bound
+from penstock.pipeline.columns.types import arrow_type
+from penstock.pipeline.plan import objects
+from penstock.pipeline.plan.quick_steps import QuickTries
+from penstock.pipeline.plan.step import Side, Sorted
 
 _NUMBER: Final = f"{whole(15)}|{REAL}|{SCIENTIFIC}"
 _SCALARS: Final[Mapping[Type, str]] = {

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from penstock.pipeline.text_bounds import bytes_of, has_byte
+from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from penstock.pipeline.step import Keep
+    from penstock.pipeline.plan.step import Keep
 
 _BACKSLASH: Final = 0x5C
 _FIRST_PRINTABLE: Final = 0x20

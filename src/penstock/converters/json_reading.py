@@ -24,9 +24,9 @@ from penstock.converters.json_lenient import Lenient, missing
 from penstock.converters.json_parsing import Text, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
-from penstock.pipeline.expressions import rare
-from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan, unnamed
-from penstock.pipeline.types import Form, spark_type
+from penstock.pipeline.columns.expressions import rare
+from penstock.pipeline.columns.types import Form, spark_type
+from penstock.pipeline.plan.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan, unnamed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from penstock.pipeline.text_bounds import bytes_of, has_byte
-from penstock.pipeline.types import TextBound
+from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
+from penstock.pipeline.columns.types import TextBound
 
 SPACE: Final = "[ \\t\\r\\n]*"
 _ESCAPE: Final = '\\\\(?:["\\\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))'

@@ -37,9 +37,20 @@ from penstock.converters.json_patterns import (
 from penstock.converters.json_quotes import Layout, cut, is_plain, layout_of
 from penstock.converters.json_reading import ReadJson
 from penstock.errors import DataException
-from penstock.pipeline.expressions import rare
-from penstock.pipeline.java_text import AsText, text_of_json
-from penstock.pipeline.step import NOTHING, SCHEMALESS_TEXT, Bag, Fault, Keep, Made, Shape, SideName, Step, StepPlan
+from penstock.pipeline.columns.expressions import rare
+from penstock.pipeline.plan.java_text import AsText, text_of_json
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    SCHEMALESS_TEXT,
+    Bag,
+    Fault,
+    Keep,
+    Made,
+    Shape,
+    SideName,
+    Step,
+    StepPlan,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

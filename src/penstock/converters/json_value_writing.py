@@ -19,8 +19,8 @@ from typing import Any, Final
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
 from penstock.data.text import Float32, in_order, java_decimal, java_double, java_float, json_string
 from penstock.errors import DataException
-from penstock.pipeline.java_classes import java_class_of_value
-from penstock.pipeline.json_columns import NULL_REQUIRED
+from penstock.pipeline.columns.java_classes import java_class_of_value
+from penstock.pipeline.columns.json_columns import NULL_REQUIRED
 
 _NO_TYPE: Final = "does not have corresponding schema type."
 #: Half of a surrogate pair, which UTF-8 has no bytes for.

@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 
 from penstock.converters.json_schema import schema_text
 from penstock.errors import DataException
-from penstock.pipeline.json_columns import JsonText, escaped, has_struct_default, joined
-from penstock.pipeline.objects import as_struct
-from penstock.pipeline.step import (
+from penstock.pipeline.columns.json_columns import JsonText, escaped, has_struct_default, joined
+from penstock.pipeline.columns.text_bounds import lowest_bound, text_bound
+from penstock.pipeline.columns.types import TextBound
+from penstock.pipeline.plan.objects import as_struct
+from penstock.pipeline.plan.step import (
     NOTHING,
     RAW_TEXT,
     Bag,
@@ -29,8 +31,6 @@ from penstock.pipeline.step import (
     Step,
     StepPlan,
 )
-from penstock.pipeline.text_bounds import lowest_bound, text_bound
-from penstock.pipeline.types import TextBound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

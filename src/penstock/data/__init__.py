@@ -9,7 +9,8 @@ Import from here: ``from penstock.data import SchemaBuilder, Struct``. The stand
   schema as one of another; ``Values`` (``conversions``): a value as another type.
 - ``to_java_text`` (``text``): a value as Java prints it.
 
-How such data lie in columns is in ``penstock.pipeline.types``; records, which hold them, in ``penstock.api.record``.
+How such data lie in columns is in ``penstock.pipeline.columns.types``; records, which hold them, in
+``penstock.api.record``.
 """
 
 from penstock.data.builder import SchemaBuilder

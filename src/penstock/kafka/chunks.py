@@ -19,7 +19,7 @@ from penstock.api import RecordMetadata
 from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.kafka.protocol_errors import ErrorKind
 from penstock.kafka.record_batches import EncodedBatch
-from penstock.pipeline.batches import ProduceBatch
+from penstock.pipeline.batch.batches import ProduceBatch
 
 Encode = Callable[[ProduceBatch, pa.Table], list[EncodedBatch]]
 

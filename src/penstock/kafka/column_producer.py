@@ -45,7 +45,7 @@ from penstock.kafka.partitioner import Partitioner
 from penstock.kafka.protocol_errors import ErrorKind, error_of
 from penstock.kafka.record_batches import EncodedBatch, encode, joined
 from penstock.kafka.sender import Sender
-from penstock.pipeline.batches import ProduceBatch
+from penstock.pipeline.batch.batches import ProduceBatch
 from penstock.telemetry import log_context, waiting_for
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import TopicPartition
-from penstock.pipeline.batches import CONSUMED_SCHEMA, WIRE_HEADERS
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
 
 
 def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa.Table, dict[TopicPartition, int]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 
 
 class ProducerRecord(NamedTuple):

@@ -37,7 +37,7 @@ from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, R
 from penstock.kafka.partitioner import murmur2
 from penstock.kafka.producer_records import ProducerRecord, batch_of
 from penstock.kafka.transaction import Phase, Transaction
-from penstock.pipeline.batches import ProduceBatch
+from penstock.pipeline.batch.batches import ProduceBatch
 
 
 class TransactionalProducer(ColumnProducer):

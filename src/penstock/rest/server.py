@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from penstock.pipeline.scarcity import FILES_USED_UP
+from penstock.pipeline.spark.scarcity import FILES_USED_UP
 from penstock.rest.connections import BoundedConnection
 from penstock.rest.listeners import NO_ROOM
 from penstock.telemetry.seldom_log import SeldomLog

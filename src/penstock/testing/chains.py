@@ -10,7 +10,7 @@ from penstock.api import BaseTransformation, Converter, SinkRecord, SourceRecord
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import ConnectHeaders, Schema
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
     PipelineSpec,
@@ -19,9 +19,9 @@ from penstock.pipeline.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 
 T = TypeVar("T")
 

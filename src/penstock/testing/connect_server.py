@@ -20,7 +20,7 @@ import pyspark
 
 from penstock.broker import free_port
 from penstock.broker.guard import OwnerGuard
-from penstock.pipeline.class_archive import archive_option
+from penstock.pipeline.spark.class_archive import archive_option
 from penstock.testing.spark_settings import QUICK_START
 
 START_TIMEOUT_S: Final = 240.0

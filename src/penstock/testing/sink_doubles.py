@@ -11,7 +11,7 @@ from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord
 from penstock.kafka.consumer import FetchedChunk, RebalanceListener
 from penstock.kafka.subscription import Subscription
 from penstock.model import ConnectorTaskId, State
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.errors import CommitOutcomeUnknownException, KafkaException
 from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, Receipts
-from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetWriter
 from penstock.worker.commit_hooks import CommitHooks

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from penstock.config import AbstractConfig, Importance, LambdaValidator, setting
 from penstock.data import Schema, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.objects import Member
-from penstock.pipeline.step import Fault, Keep, SideName
-from penstock.pipeline.types import CLEAN_SCALAR, Physical
+from penstock.pipeline.columns.types import CLEAN_SCALAR, Physical
+from penstock.pipeline.plan.objects import Member
+from penstock.pipeline.plan.step import Fault, Keep, SideName
 from penstock.transforms.cast_columns import cast_typed, casted_layout
 from penstock.transforms.cast_values import cast_schema, cast_value, parse_spec
 from penstock.transforms.definition import StockTransform, pair

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.data import Date, Decimal, Schema, Type
-from penstock.pipeline import decimal_columns as decimals
-from penstock.pipeline.expressions import apart, rare
-from penstock.pipeline.java_dates import compile_pattern, print_column
-from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
-from penstock.pipeline.java_dates.parsing import ascii_digits_column
-from penstock.pipeline.java_text import java_text
-from penstock.pipeline.step import Keep, unnamed
-from penstock.pipeline.types import CLEAN_SCALAR, Form, Physical, logical_name
+from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.pipeline.columns.expressions import apart, rare
+from penstock.pipeline.columns.java_dates import compile_pattern, print_column
+from penstock.pipeline.columns.java_dates.arithmetic import MILLIS_PER_DAY
+from penstock.pipeline.columns.java_dates.parsing import ascii_digits_column
+from penstock.pipeline.columns.types import CLEAN_SCALAR, Form, Physical, logical_name
+from penstock.pipeline.plan.java_text import java_text
+from penstock.pipeline.plan.step import Keep, unnamed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

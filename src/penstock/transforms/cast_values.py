@@ -19,9 +19,9 @@ from typing import Final, cast
 from penstock.data import Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, java_double, java_float
 from penstock.data.text import Float32, java_decimal, nearest_float32, round_to_float32
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.java_dates import print_millis
-from penstock.pipeline.java_dates.arithmetic import MILLIS_PER_DAY
-from penstock.pipeline.types import logical_name
+from penstock.pipeline.columns.java_dates import print_millis
+from penstock.pipeline.columns.java_dates.arithmetic import MILLIS_PER_DAY
+from penstock.pipeline.columns.types import logical_name
 from penstock.transforms.cast_columns import (
     DATE,
     INPUTS,

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef
-from penstock.pipeline.step import ColumnTransform, SideName, Step
+from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 
 JAVA: Final = "org.apache.kafka.connect.transforms."
 C = TypeVar("C", bound=AbstractConfig)

@@ -12,8 +12,8 @@ from typing import ClassVar, Final, cast
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, ValidList, setting
 from penstock.data import ConnectHeaders
-from penstock.pipeline.header_columns import without_headers
-from penstock.pipeline.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.pipeline.columns.header_columns import without_headers
+from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 

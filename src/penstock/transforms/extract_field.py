@@ -16,10 +16,10 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.objects import Member, members_of
-from penstock.pipeline.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
-from penstock.pipeline.text_bounds import unbounded
-from penstock.pipeline.types import Form, Physical
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.types import Form, Physical
+from penstock.pipeline.plan.objects import Member, members_of
+from penstock.pipeline.plan.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
 from penstock.transforms.definition import Definition, StockTransform, pair
 from penstock.transforms.field_path import FieldPath, field_syntax, parse_path
 from penstock.transforms.fields import side_of, with_side

@@ -23,9 +23,9 @@ from penstock.api import ConnectRecord
 from penstock.api.transform import R
 from penstock.data import Schema, Type
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.objects import Member, Members, members_of, object_column, object_side
-from penstock.pipeline.step import Bag, Branch, Fault, Keep, Made, Shape, Side, SideName, Split, StepPlan
-from penstock.pipeline.types import Form, spark_type
+from penstock.pipeline.columns.types import Form, spark_type
+from penstock.pipeline.plan.objects import Member, Members, members_of, object_column, object_side
+from penstock.pipeline.plan.step import Bag, Branch, Fault, Keep, Made, Shape, Side, SideName, Split, StepPlan
 from penstock.transforms.definition import Definition
 from penstock.transforms.requirements import java_class, no_map, no_struct, require_map, require_struct
 from penstock.transforms.selection import Change, Pick, Selection

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.transform import R
 from penstock.config import AbstractConfig
-from penstock.pipeline.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 

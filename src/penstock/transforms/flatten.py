@@ -13,9 +13,9 @@ from typing import ClassVar
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
-from penstock.pipeline.objects import Members, members_of
-from penstock.pipeline.step import Shape, Side, SideName, StepPlan
-from penstock.pipeline.types import Form, Physical
+from penstock.pipeline.columns.types import Form, Physical
+from penstock.pipeline.plan.objects import Members, members_of
+from penstock.pipeline.plan.step import Shape, Side, SideName, StepPlan
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Found, OfFields
 from penstock.transforms.requirements import java_class_of_value, with_string_keys

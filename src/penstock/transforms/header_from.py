@@ -15,10 +15,10 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, LambdaValidator, ValidString, setting
 from penstock.data import Header, Schema
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
-from penstock.pipeline.objects import Members, members_of
-from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
-from penstock.pipeline.variant_building import null_variant, variant_of
+from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
+from penstock.pipeline.plan.objects import Members, members_of
+from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
+from penstock.pipeline.plan.variant_building import null_variant, variant_of
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Found, Nulls, OfFields, side_of
 from penstock.transforms.requirements import NullPointerError, require_map, require_struct

@@ -16,9 +16,9 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException, SchemaBuilderException
-from penstock.pipeline.objects import Member, members_of, object_member, object_side
-from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
-from penstock.pipeline.types import Form, Physical
+from penstock.pipeline.columns.types import Form, Physical
+from penstock.pipeline.plan.objects import Member, members_of, object_member, object_side
+from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
 from penstock.transforms.definition import Definition, StockTransform, pair
 from penstock.transforms.fields import side_of, with_side
 from penstock.transforms.selection import null_in

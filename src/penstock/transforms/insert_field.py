@@ -20,10 +20,10 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.objects import Member, members_of, object_column, object_side
-from penstock.pipeline.step import Bag, Branch, Keep, Made, Shape, Side, SideName, Split, StepPlan
-from penstock.pipeline.text_bounds import text_bound
-from penstock.pipeline.types import SCALAR, Form, Physical, TextBound, spark_type
+from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.columns.types import SCALAR, Form, Physical, TextBound, spark_type
+from penstock.pipeline.plan.objects import Member, members_of, object_column, object_side
+from penstock.pipeline.plan.step import Bag, Branch, Keep, Made, Shape, Side, SideName, Split, StepPlan
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Making, OfFields, side_of, with_side
 from penstock.transforms.requirements import require_map, require_struct

@@ -13,9 +13,9 @@ from typing import ClassVar, Final, cast
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, NonNull, setting
 from penstock.data import NULL_VALUE, Header, Values
-from penstock.pipeline.header_columns import HEADER_SCHEMAS, header_entry, with_headers
-from penstock.pipeline.step import Bag, Keep, Made, Shape, StepPlan
-from penstock.pipeline.variant_building import variant_literal
+from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
+from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.pipeline.plan.variant_building import variant_literal
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 

@@ -19,11 +19,11 @@ from penstock.config import AbstractConfig, AnyNonDuplicate, Importance, NonEmpt
 from penstock.data import Decimal, Schema, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
-from penstock.pipeline.json_columns import literal
-from penstock.pipeline.objects import Member
-from penstock.pipeline.step import Fault, Keep, SideName
-from penstock.pipeline.text_bounds import text_bound
-from penstock.pipeline.types import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
+from penstock.pipeline.columns.json_columns import literal
+from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.columns.types import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
+from penstock.pipeline.plan.objects import Member
+from penstock.pipeline.plan.step import Fault, Keep, SideName
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Nulls, OfChanges
 from penstock.transforms.requirements import java_class, java_class_of_value

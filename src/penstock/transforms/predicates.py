@@ -22,9 +22,9 @@ from penstock.config import (
     setting,
 )
 from penstock.config.java_regex import compile_java
-from penstock.pipeline.header_columns import has_header
-from penstock.pipeline.step import Bag, ColumnPredicate, Shape
-from penstock.pipeline.topics import TopicPredicate
+from penstock.pipeline.columns.header_columns import has_header
+from penstock.pipeline.plan.step import Bag, ColumnPredicate, Shape
+from penstock.pipeline.plan.topics import TopicPredicate
 from penstock.transforms.settings import ensure_regex
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, LambdaValidator, setting
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException
-from penstock.pipeline.topics import Raises, TopicRoute
+from penstock.pipeline.plan.topics import Raises, TopicRoute
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 from penstock.transforms.java_replacement import NoSuchGroupError, ReplacementError, parse_replacement, replace_first
 from penstock.transforms.requirements import NullPointerError

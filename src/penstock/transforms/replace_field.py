@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from penstock.config import AbstractConfig, AnyNonDuplicate, LambdaValidator, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.objects import Members, members_of
-from penstock.pipeline.step import Fault, Keep, Shape, SideName
-from penstock.pipeline.types import Physical, default_physical, logical_name, spark_type
+from penstock.pipeline.columns.types import Physical, default_physical, logical_name, spark_type
+from penstock.pipeline.plan.objects import Members, members_of
+from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Found, OfFields
 from penstock.transforms.requirements import java_class, with_string_keys

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, cast
 
 from penstock.data import Schema, Struct
 from penstock.errors import DataException
-from penstock.pipeline.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
 
 __all__ = [
     "ClassCastError",

@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 from penstock.data import Field, Schema, SchemaBuilder, Struct
 from penstock.data.validate import null_refused
 from penstock.errors import DataException
-from penstock.pipeline.expressions import rare
-from penstock.pipeline.json_columns import literal
-from penstock.pipeline.objects import Member
-from penstock.pipeline.step import Fault, Keep, Side
-from penstock.pipeline.text_bounds import unbounded
-from penstock.pipeline.types import Form, Physical, spark_type
+from penstock.pipeline.columns.expressions import rare
+from penstock.pipeline.columns.json_columns import literal
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.types import Form, Physical, spark_type
+from penstock.pipeline.plan.objects import Member
+from penstock.pipeline.plan.step import Fault, Keep, Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, setting
 from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.step import Shape, Side, SideName, StepPlan
-from penstock.pipeline.types import Form
+from penstock.pipeline.columns.types import Form
+from penstock.pipeline.plan.step import Shape, Side, SideName, StepPlan
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import NO_FIELDS, Nulls, OfFields, side_of, with_side
 from penstock.transforms.selection import Selection

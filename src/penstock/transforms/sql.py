@@ -54,11 +54,11 @@ from penstock.api import Frame, FrameTransformation
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, setting
 from penstock.data import Date, Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.expressions import spark_text
-from penstock.pipeline.framing import PlannedFrame
-from penstock.pipeline.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
-from penstock.pipeline.types import HEADERS_SPARK, logical_name, schema_of_spark
-from penstock.pipeline.variant_building import get_field, null_variant
+from penstock.pipeline.batch.framing import PlannedFrame
+from penstock.pipeline.columns.expressions import spark_text
+from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
+from penstock.pipeline.columns.types import HEADERS_SPARK, logical_name, schema_of_spark
+from penstock.pipeline.plan.variant_building import get_field, null_variant
 from penstock.transforms.sql_check import check_select, check_where
 from penstock.transforms.sql_text import names_in, split_items, untyped_paths, with_variant_paths
 
@@ -120,7 +120,7 @@ class Sql(FrameTransformation):
     takes_tombstones: ClassVar[bool] = False
     _select: str | None = None
     _where: str | None = None
-    #: See ``penstock.pipeline.framing.PartsByFields``.
+    #: See ``penstock.pipeline.batch.framing.PartsByFields``.
     parting_fields: frozenset[str] = frozenset()
     #: Fields of schemaless values that the expressions name, as far as Spark has asked for them.
     _named: frozenset[str] = frozenset()

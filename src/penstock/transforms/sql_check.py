@@ -20,8 +20,8 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F
 
 from penstock.errors import ConfigException
-from penstock.pipeline.expressions import spark_text
-from penstock.pipeline.session import coming_session
+from penstock.pipeline.columns.expressions import spark_text
+from penstock.pipeline.spark.session import coming_session
 from penstock.transforms.sql_text import calls_of, names_in, split_items, with_variant_paths
 
 if TYPE_CHECKING:

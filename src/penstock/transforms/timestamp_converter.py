@@ -1,7 +1,7 @@
 """TimestampConverter: changes how a field, or the whole key or value, writes a moment.
 
 Classes ``TimestampConverterKey`` and ``TimestampConverterValue``. Text goes by the patterns of ``SimpleDateFormat``, as
-leniently as in Java (``penstock.pipeline.java_dates``); all of it is Spark expressions, nothing runs in Python.
+leniently as in Java (``penstock.pipeline.columns.java_dates``); all of it is Spark expressions, nothing runs in Python.
 Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.TimestampConverter.
 """
@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, ValidString, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException
-from penstock.pipeline.java_dates import DateParser, DatePatternError, compile_pattern
-from penstock.pipeline.java_dates.parsing import CENTURY
-from penstock.pipeline.objects import Member, members_of
-from penstock.pipeline.step import Fault, Keep, Shape, SideName
-from penstock.pipeline.types import Physical
+from penstock.pipeline.columns.java_dates import DateParser, DatePatternError, compile_pattern
+from penstock.pipeline.columns.java_dates.parsing import CENTURY
+from penstock.pipeline.columns.types import Physical
+from penstock.pipeline.plan.objects import Member, members_of
+from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
 from penstock.transforms.definition import StockTransform, pair
 from penstock.transforms.fields import Nulls, OfChanges
 from penstock.transforms.requirements import NullPointerError

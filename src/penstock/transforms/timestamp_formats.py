@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.java_dates import DateParser, Token, compile_pattern, print_column, print_millis
-from penstock.pipeline.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
-from penstock.pipeline.step import Keep
-from penstock.pipeline.temporal import date_of_days, datetime_of_millis, time_of_millis
-from penstock.pipeline.text_bounds import text_bound
-from penstock.pipeline.types import CLEAN_SCALAR, SCALAR, Physical, logical_name
+from penstock.pipeline.columns.java_dates import DateParser, Token, compile_pattern, print_column, print_millis
+from penstock.pipeline.columns.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
+from penstock.pipeline.columns.temporal import date_of_days, datetime_of_millis, time_of_millis
+from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.columns.types import CLEAN_SCALAR, SCALAR, Physical, logical_name
+from penstock.pipeline.plan.step import Keep
 from penstock.transforms.requirements import NullPointerError, java_class, java_class_of_value
 
 if TYPE_CHECKING:

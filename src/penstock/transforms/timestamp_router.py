@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, setting
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.java_dates import DatePatternError, Token, compile_pattern, print_column, print_millis
-from penstock.pipeline.step import Bag, Fault, Keep, Made, Shape, StepPlan
+from penstock.pipeline.columns.java_dates import DatePatternError, Token, compile_pattern, print_column, print_millis
+from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 from penstock.transforms.requirements import NullPointerError
 

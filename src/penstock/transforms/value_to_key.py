@@ -13,8 +13,8 @@ from typing import ClassVar
 from penstock.config import AbstractConfig, Importance, ValidList, setting
 from penstock.data import Schema, SchemaBuilder, Type
 from penstock.errors import DataException
-from penstock.pipeline.objects import Member, Members
-from penstock.pipeline.step import SideName
+from penstock.pipeline.plan.objects import Member, Members
+from penstock.pipeline.plan.step import SideName
 from penstock.transforms.definition import JAVA, StockTransform
 from penstock.transforms.fields import Found, Nulls, OfFields
 from penstock.transforms.selection import Selection

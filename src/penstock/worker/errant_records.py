@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from penstock.api import ErrantRecordReporter, OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import ConnectException, java_class_name
-from penstock.pipeline.batches import RecordError
+from penstock.pipeline.batch.batches import RecordError
 from penstock.worker.error_report import ConsumedMessage
 from penstock.worker.sink_delivery import Delivery, message_at
 from penstock.worker.tolerance import TASK_PUT, ErrorHandler

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock import errors
-from penstock.pipeline.batches import RecordError
+from penstock.pipeline.batch.batches import RecordError
 
 if TYPE_CHECKING:
     from penstock.api import TopicPartition

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from penstock.pipeline.batches import Submit
+from penstock.pipeline.batch.batches import Submit
 from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.threads import OwnedThread, as_future, start_within

@@ -30,7 +30,7 @@ from penstock.kafka.client_settings import consumer_settings
 from penstock.kafka.topic_sampler import SampledMessage, sample
 from penstock.model import ConnectorType
 from penstock.model.preview import GivenRecord, PreviewRequest
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
     PipelineSpec,
@@ -38,11 +38,11 @@ from penstock.pipeline.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.gate import Gate
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.gate import Gate
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings

@@ -119,7 +119,7 @@ def _send_polled(answers: IO[bytes], polled: Any, limit: int) -> tuple[int, int]
 
     if not isinstance(polled.data, pa.Table):
         # Imports PySpark, which most previews do without.
-        from penstock.pipeline.frame import in_arrow
+        from penstock.pipeline.batch.frame import in_arrow
 
         polled = in_arrow(polled)
     if not isinstance(polled.data, pa.Table):

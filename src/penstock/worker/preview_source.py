@@ -25,7 +25,7 @@ import pyarrow as pa
 from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import ConnectException
 from penstock.model.preview import PreviewLimits
-from penstock.pipeline.frame import frame_to_records
+from penstock.pipeline.batch.frame import frame_to_records
 from penstock.worker.preview_server import MESSAGE_BYTES, NICENESS
 
 #: How long the server may take for an answer: its start on a busy machine is the longest.

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame, SinkRecord, TopicPartition
 from penstock.errors import ConnectException
-from penstock.pipeline.batches import SinkBatch
+from penstock.pipeline.batch.batches import SinkBatch
 from penstock.worker.error_report import ConsumedMessage
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_stages import ConvertedBatch, SinkStages

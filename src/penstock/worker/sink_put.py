@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.api import FrameSinkTask, SinkTask, TopicPartition
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
-from penstock.pipeline.driver_jvm import brief
+from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.sink_delivery import Deliveries, Delivery, place_of
 from penstock.worker.sink_parts import SinkParts

@@ -34,7 +34,7 @@ from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener
 from penstock.kafka.subscription import Subscription
-from penstock.pipeline.batches import SinkBatch
+from penstock.pipeline.batch.batches import SinkBatch
 from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.stage import Stage

@@ -27,7 +27,7 @@ from penstock.api import TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import Placement
 from penstock.kafka.subscription import Subscription
-from penstock.pipeline.batches import ConsumedBatch, RecordError, SinkBatch, Submit
+from penstock.pipeline.batch.batches import ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.lookahead import Lookahead, begun
 from penstock.worker.partition_holders import Holder
 from penstock.worker.shared_load import SharedLoad

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
-from penstock.pipeline.segments import malformed
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
+from penstock.pipeline.batch.segments import malformed
 from penstock.worker.boundaries import End, whole_polls
 from penstock.worker.lookahead import begun
 from penstock.worker.source_stages import Batch, Taken
@@ -44,7 +44,7 @@ _NOTHING: Final = ProduceBatch(
 
 
 class BatchPipeline(Protocol):
-    """The part of ``penstock.pipeline.source.SourcePipeline`` that is needed here."""
+    """The part of ``penstock.pipeline.batch.source.SourcePipeline`` that is needed here."""
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Transform and convert a batch; blocks until Spark is there and has done it."""

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from penstock.api import RecordMetadata, SourceFrame
 from penstock.errors import ConnectException, ToleranceExceededException
 from penstock.kafka.deliveries import FailedDelivery, Receipts
-from penstock.pipeline.batches import ProduceBatch, RecordError
+from penstock.pipeline.batch.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
 from penstock.worker.committer import Committer
 from penstock.worker.source_convert import Outgoing, place_in_source, refuse_malformed

@@ -25,7 +25,7 @@ from penstock.api import (
     TransactionContext,
 )
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkStoppedException
-from penstock.pipeline.frame import in_arrow
+from penstock.pipeline.batch.frame import in_arrow
 from penstock.worker.boundaries import End
 from penstock.worker.source_services import SourceServices
 from penstock.worker.source_stages import Polled

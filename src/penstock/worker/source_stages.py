@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.pipeline.batches import SourceRecords
+from penstock.pipeline.batch.batches import SourceRecords
 from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import End
 from penstock.worker.frame_joining import can_join, join

@@ -36,13 +36,13 @@ from penstock.kafka.letters import LetterProducer
 from penstock.kafka.subscription import Subscription
 from penstock.kafka.transactional_producer import TransactionalProducer
 from penstock.model import ConnectorTaskId, ConnectorType
-from penstock.pipeline.batches import Moved, PipelineSpec
-from penstock.pipeline.gate import Gate
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.roads import Why
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import Moved, PipelineSpec
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.gate import Gate
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, DistributedSettings, InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
 from penstock.errors import ConnectException
-from penstock.pipeline.batches import TransformStage
+from penstock.pipeline.batch.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec

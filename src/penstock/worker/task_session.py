@@ -20,7 +20,7 @@ from penstock.errors import (
     SparkStoppedException,
     SparkUnavailableException,
 )
-from penstock.pipeline.driver_jvm import brief
+from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import Final
 from penstock.api import SourceRecord
 from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
 from penstock.errors import ConnectException, ToleranceExceededException
-from penstock.pipeline.batches import RecordError
+from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import waiting_for
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord, exception_of
 

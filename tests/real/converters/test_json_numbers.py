@@ -14,9 +14,9 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Struct
-from penstock.pipeline.batches import PipelineSpec
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

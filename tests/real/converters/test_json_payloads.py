@@ -13,10 +13,10 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json_payloads import PlainPayloads
 from penstock.errors import DataException, SerializationException
-from penstock.pipeline import objects
-from penstock.pipeline.batches import PipelineSpec, SinkBatch
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.plan import objects
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.insert_field import InsertFieldValue
 

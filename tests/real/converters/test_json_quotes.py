@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from penstock.converters.json_parsing import Text
 from penstock.converters.json_quotes import Layout
 from penstock.converters.json_texts import guess
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
 

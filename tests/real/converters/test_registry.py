@@ -18,10 +18,10 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.schema_registry import RegistryStandIn
 from penstock.transforms.insert_field import InsertFieldValue
 

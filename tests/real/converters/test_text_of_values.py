@@ -21,10 +21,10 @@ from penstock.data import (
     Time,
     Timestamp,
 )
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import TopicNameMatches

@@ -14,12 +14,12 @@ from penstock.converters.as_bytes import ByteArrayConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaAndValue
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, Moved, PipelineSpec, SourceRecords
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.roads import Why
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, Moved, PipelineSpec, SourceRecords
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

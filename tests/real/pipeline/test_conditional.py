@@ -8,9 +8,9 @@ from penstock.api import SourceRecord, Transformation
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Schema, SchemaBuilder, Struct
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured
 from penstock.transforms.mask_field import MaskFieldValue
 from penstock.transforms.predicates import TopicNameMatches

@@ -15,10 +15,10 @@ from pyspark import __version__
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from penstock.pipeline import driver_plan as driver_plans
-from penstock.pipeline.driver_plan import FEW_BATCHES, DriverPlan, driver_plan
-from penstock.pipeline.prepared import PreparedQueries
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark import driver_plan as driver_plans
+from penstock.pipeline.spark.driver_plan import FEW_BATCHES, DriverPlan, driver_plan
+from penstock.pipeline.spark.prepared import PreparedQueries
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
 

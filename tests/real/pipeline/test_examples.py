@@ -11,10 +11,10 @@ from penstock.api import SourceRecord
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -45,7 +45,7 @@ from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConnectException
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
     PipelineSpec,
@@ -53,10 +53,10 @@ from penstock.pipeline.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.frame import in_arrow
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.batch.frame import in_arrow
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.plugins.kinds import PluginKind
 from penstock.transforms.hoist_field import HoistFieldValue

@@ -15,10 +15,10 @@ from penstock.config import ConfigDef
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, Schema
-from penstock.pipeline.batches import WIRE_HEADERS, PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.frame import frame_to_records
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.frame import frame_to_records
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.cast import CastValue
 from penstock.transforms.filter import Filter
 from penstock.transforms.hoist_field import HoistFieldValue

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
-from penstock.pipeline.java_dates import DateParser, compile_pattern, print_column
-from penstock.pipeline.java_dates.printing import print_millis
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.step import Keep, unnamed
+from penstock.pipeline.columns.java_dates import DateParser, compile_pattern, print_column
+from penstock.pipeline.columns.java_dates.printing import print_millis
+from penstock.pipeline.plan.step import Keep, unnamed
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -13,12 +13,12 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.roads import Why
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.insert_field import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 from penstock.transforms.regex_router import RegexRouter

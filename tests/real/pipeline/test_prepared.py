@@ -14,14 +14,14 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from penstock.pipeline import row_places
-from penstock.pipeline.driver_calls import call, element
-from penstock.pipeline.driver_plan import FEW_BATCHES, SMALL_BYTES, driver_plan
-from penstock.pipeline.gate import Gate
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.prepared import PreparedQueries, PreparedQuery
-from penstock.pipeline.row_places import RowArrays, RowBlocks, places_of
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark import row_places
+from penstock.pipeline.spark.driver_calls import call, element
+from penstock.pipeline.spark.driver_plan import FEW_BATCHES, SMALL_BYTES, driver_plan
+from penstock.pipeline.spark.gate import Gate
+from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery
+from penstock.pipeline.spark.row_places import RowArrays, RowBlocks, places_of
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaObject
 
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.release import release
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.release import release
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
 

@@ -127,7 +127,7 @@ def run_python(script):
 def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
     lines = run_python("""
         import os
-        from penstock.pipeline.session import SparkRuntime
+        from penstock.pipeline.spark.session import SparkRuntime
         from penstock.testing.spark_settings import QUICK_START
         runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
         print(runtime.run(lambda session: session.range(3).count()))
@@ -144,7 +144,7 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
 
 def test_a_session_that_cannot_start_tells_the_cause():
     lines = run_python("""
-        from penstock.pipeline.session import SparkRuntime
+        from penstock.pipeline.spark.session import SparkRuntime
         from penstock.testing.spark_settings import QUICK_START
         runtime = SparkRuntime({**QUICK_START, "spark.master": "local[0]"})
         try:
@@ -159,7 +159,7 @@ def test_a_session_that_cannot_start_tells_the_cause():
 def test_no_jvm_outlives_a_killed_process():
     script = """
         import os, signal
-        from penstock.pipeline.session import SparkRuntime
+        from penstock.pipeline.spark.session import SparkRuntime
         from penstock.testing.spark_settings import QUICK_START
         runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
         runtime.session()

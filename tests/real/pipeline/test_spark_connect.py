@@ -52,7 +52,7 @@ def test_a_job_survives_a_server_that_is_killed_and_comes_back(tmp_path: Path) -
     script = textwrap.dedent("""
         import sys
         import pyarrow as pa
-        from penstock.pipeline.session import SparkRuntime
+        from penstock.pipeline.spark.session import SparkRuntime
 
         rows = pa.table({"a": list(range(20))})
         runtime = SparkRuntime({"spark.remote": sys.argv[1]})
@@ -153,10 +153,10 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
         import sys
         from collections import Counter
         from tests.real.pipeline import test_stateless as cases
-        from penstock.pipeline import roads
-        from penstock.pipeline.batches import SourceRecords
-        from penstock.pipeline.session import SparkRuntime
-        from penstock.pipeline.source import build_source_pipeline
+        from penstock.pipeline.batch import roads
+        from penstock.pipeline.batch.batches import SourceRecords
+        from penstock.pipeline.spark.session import SparkRuntime
+        from penstock.pipeline.batch.source import build_source_pipeline
 
         runtime = SparkRuntime({"spark.remote": sys.argv[1]})
         counted = Counter()

@@ -20,12 +20,12 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
 from penstock.errors import ConnectException, DataException, RetriableException
-from penstock.pipeline import roads
-from penstock.pipeline.batches import PipelineSpec, ProduceBatch, RecordError, SourceRecords, TransformStage
-from penstock.pipeline.roads import Why
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch import roads
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, SourceRecords, TransformStage
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.insert_field import InsertFieldValue
 from penstock.transforms.insert_header import InsertHeader
@@ -284,7 +284,7 @@ def test_what_cannot_be_sent_goes_in_the_worker_and_is_told_once(
         if transform is Locked:
             assert_same(one, here)
         assert told(one.errors).keys() == told(here.errors).keys()
-    warned = [one.getMessage() for one in caplog.records if one.name == "penstock.pipeline.spreading"]
+    warned = [one.getMessage() for one in caplog.records if one.name == "penstock.pipeline.batch.spreading"]
     if refused is None:
         assert not warned
         assert counted[Why.STATELESS]

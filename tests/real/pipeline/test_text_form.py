@@ -13,10 +13,10 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json_quotes import is_plain
 from penstock.converters.json_texts import MatchJsonText
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import SinkPipeline
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
+from penstock.pipeline.batch.sink import SinkPipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
 

@@ -16,7 +16,7 @@ from penstock.api import BaseTransformation, Predicate, SourceFrame, SourceRecor
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, Schema, SchemaBuilder, Struct
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
@@ -25,9 +25,9 @@ from penstock.pipeline.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed
 from penstock.transforms.insert_field import InsertFieldValue
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches

@@ -14,11 +14,11 @@ from penstock.config import ConfigDef
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline import objects
-from penstock.pipeline.batches import PipelineSpec, TransformStage
-from penstock.pipeline.records import from_arrow, to_arrow
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.columns.records import from_arrow, to_arrow
+from penstock.pipeline.plan import objects
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import Chain, configured, put, record, sent, stages
 from penstock.transforms.cast import CastValue
 from penstock.transforms.filter import Filter

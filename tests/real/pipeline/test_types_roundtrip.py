@@ -25,10 +25,10 @@ from penstock.data import (
     Timestamp,
     Type,
 )
-from penstock.pipeline.header_columns import headers_column, headers_of_column
-from penstock.pipeline.records import from_arrow, to_arrow
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.types import Form, collectable, physical_of_spark, spark_type
+from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
+from penstock.pipeline.columns.records import from_arrow, to_arrow
+from penstock.pipeline.columns.types import Form, collectable, physical_of_spark, spark_type
+from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

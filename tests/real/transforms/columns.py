@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from penstock.api import ConnectRecord, SinkRecord, Transformation
-from penstock.pipeline.batches import Stage
-from penstock.pipeline.chain import Staged
-from penstock.pipeline.grouping import RecordGroup, group_records
-from penstock.pipeline.jobs import Group, SparkJobs
-from penstock.pipeline.rebuild import attributes_of, columns_of, rebuilt_rows
-from penstock.pipeline.roads import why_rows
-from penstock.pipeline.segments import Failures, class_name
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.step import ColumnTransform, SideName, Step
+from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.grouping import RecordGroup, group_records
+from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_rows
+from penstock.pipeline.batch.roads import why_rows
+from penstock.pipeline.batch.segments import Failures, class_name
+from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.testing.vectors.adapter import encode_record
 from penstock.testing.vectors.codec import equal_values

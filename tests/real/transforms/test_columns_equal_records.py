@@ -21,9 +21,9 @@ from tests.real.transforms.columns import PLUGINS, Case, ensure_columns_equal_re
 from penstock.api import Converter, SinkRecord
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema
 from penstock.errors import ConfigException
-from penstock.pipeline import objects
-from penstock.pipeline.nesting import make_room
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.plan import objects
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind
 from penstock.plugins.stock import STOCK
 from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter

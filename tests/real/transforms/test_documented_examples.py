@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.testing.reference.examples import (
     ConverterExample,

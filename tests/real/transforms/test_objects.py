@@ -8,10 +8,10 @@ from tests.real.transforms.cases import SCALARS
 from penstock.api import ValueForm
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.pipeline import objects
-from penstock.pipeline.batches import PipelineSpec, SourceRecords
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.plan import objects
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import Chain, configured, record, sent, stages
 from penstock.transforms.cast import CastValue
 from penstock.transforms.insert_field import InsertFieldValue

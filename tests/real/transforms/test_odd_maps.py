@@ -10,7 +10,7 @@ from penstock.api import SinkRecord, SourceRecord, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef
 from penstock.data import Schema, Type
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.testing.chains import Chain, configured, put, sent, stages
 from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter

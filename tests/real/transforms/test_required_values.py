@@ -12,13 +12,13 @@ from penstock.api import BaseTransformation, SourceFrame
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, SchemaBuilder
-from penstock.pipeline import step
-from penstock.pipeline.batches import PipelineSpec
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.json_columns import JsonText
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import SourcePipeline
-from penstock.pipeline.types import default_physical
+from penstock.pipeline.batch.batches import PipelineSpec
+from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.columns.json_columns import JsonText
+from penstock.pipeline.columns.types import default_physical
+from penstock.pipeline.plan import step
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, stages
 from penstock.transforms.cast import CastValue
 from penstock.transforms.extract_field import ExtractFieldValue

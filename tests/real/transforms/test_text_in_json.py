@@ -11,10 +11,10 @@ from penstock.api import BaseTransformation
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import SchemaBuilder, Struct
-from penstock.pipeline.batches import PipelineSpec, SourceRecords
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import SourcePipeline
+from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, record, stages
 from penstock.transforms.cast import CastValue
 from penstock.transforms.extract_field import ExtractFieldValue

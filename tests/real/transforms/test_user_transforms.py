@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from penstock.api import FrameTransformation, Transformation
 from penstock.config import ConfigDef
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batches import TransformStage
+from penstock.pipeline.batch.batches import TransformStage
 from penstock.testing.chains import Chain, configured, put, record, sent, stages
 from penstock.transforms.hoist_field import HoistFieldValue
 from penstock.transforms.insert_field import InsertFieldValue

@@ -13,10 +13,10 @@ from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import Decimal
-from penstock.pipeline.batches import PipelineSpec, SourceRecords
-from penstock.pipeline.jobs import SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.source import SourcePipeline
+from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, record, stages
 from penstock.transforms.cast import CastValue
 from penstock.transforms.mask_field import MaskFieldValue

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.converters.json_envelope import NO_MESSAGE, Envelope, Envelopes, Refused
 from penstock.data import Schema, Type
-from penstock.pipeline.step import Sorted
+from penstock.pipeline.plan.step import Sorted
 
 INT: bytes = b'{"type":"int32","optional":false}'
 TEXT: bytes = b'{"type":"string","optional":true}'

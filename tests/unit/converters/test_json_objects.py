@@ -10,10 +10,10 @@ import pytest
 from penstock.converters import json_objects
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages
 from penstock.data import Type
-from penstock.pipeline import objects
-from penstock.pipeline.objects import members_of
-from penstock.pipeline.step import Sorted
-from penstock.pipeline.types import TextBound
+from penstock.pipeline.columns.types import TextBound
+from penstock.pipeline.plan import objects
+from penstock.pipeline.plan.objects import members_of
+from penstock.pipeline.plan.step import Sorted
 
 FIRST = b'{"n": 1, "real": 1.5, "text": "a", "yes": true, "in": {"b": 1}}'
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.converters.as_json import JsonConverter
-from penstock.pipeline import objects
+from penstock.pipeline.plan import objects
 
 SCHEMA = b'{"type":"struct","fields":[{"field":"a","type":"int64"}]}'
 

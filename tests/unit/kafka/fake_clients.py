@@ -12,7 +12,7 @@ from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.deliveries import FailedDelivery, Receipts
-from penstock.pipeline.batches import ProduceBatch
+from penstock.pipeline.batch.batches import ProduceBatch
 
 E = ck.KafkaError
 

@@ -21,7 +21,7 @@ from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException
 from penstock.kafka.fields import Api
-from penstock.pipeline.batches import ProduceBatch
+from penstock.pipeline.batch.batches import ProduceBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.scripted_broker import (
     GARBLED,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.kafka.compression import Compression
 from penstock.kafka.record_batches import EncodedBatch, encode
-from penstock.pipeline.batches import WIRE_HEADERS
+from penstock.pipeline.batch.batches import WIRE_HEADERS
 
 NOW: Final = 1_700_000_000_000
 NO_COMPRESSION: Final = Compression(0)

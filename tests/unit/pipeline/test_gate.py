@@ -5,7 +5,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.gate import Gate
+from penstock.pipeline.spark.gate import Gate
 
 
 def table(*numbers):

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from penstock.api import SourceFrame
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct, Type
-from penstock.pipeline.frame import columns_of_table
-from penstock.pipeline.grouping import side_column
+from penstock.pipeline.batch.frame import columns_of_table
+from penstock.pipeline.batch.grouping import side_column
 
 
 def test_structs_are_known_to_be_present_unless_one_is_null() -> None:

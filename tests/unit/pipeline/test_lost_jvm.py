@@ -1,6 +1,6 @@
 """What is said of a JVM that is gone, without asking it."""
 
-from penstock.pipeline.driver_jvm import brief
+from penstock.pipeline.spark.driver_jvm import brief
 
 
 class JavaError(Exception):

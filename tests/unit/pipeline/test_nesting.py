@@ -9,9 +9,9 @@ import pytest
 
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import DataException
-from penstock.pipeline.nesting import MAX_LEVELS, MAX_SCHEMA_LEVELS, exceeds, is_deep, make_room
-from penstock.pipeline.records import to_arrow
-from penstock.pipeline.variant import decode, encode
+from penstock.pipeline.columns.nesting import MAX_LEVELS, MAX_SCHEMA_LEVELS, exceeds, is_deep, make_room
+from penstock.pipeline.columns.records import to_arrow
+from penstock.pipeline.columns.variant import decode, encode
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ import pytest
 
 from penstock.api import ConnectRecord, SinkRecord, SourceRecord, TimestampType
 from penstock.data import STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
-from penstock.pipeline.grouping import group_records
-from penstock.pipeline.outcomes import Outcome
-from penstock.pipeline.parts import (
+from penstock.pipeline.batch.grouping import group_records
+from penstock.pipeline.batch.parts import (
     Part,
     Same,
     Structs,
@@ -28,7 +27,8 @@ from penstock.pipeline.parts import (
     parts_of_outcomes,
     with_parts,
 )
-from penstock.pipeline.step import NOTHING, Shape
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.step import NOTHING, Shape
 
 SCHEMA = SchemaBuilder.struct().field("a", STRING_SCHEMA).build()
 

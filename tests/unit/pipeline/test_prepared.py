@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.prepared import PreparedQueries, PreparedQuery
-from penstock.pipeline.row_places import RowArrays
+from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery
+from penstock.pipeline.spark.row_places import RowArrays
 
 
 class Query(PreparedQuery):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.chain import Staged
-from penstock.pipeline.jobs import Group
-from penstock.pipeline.outcomes import Outcome
-from penstock.pipeline.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
-from penstock.pipeline.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Step, StepPlan
+from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.jobs import Group
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
+from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Step, StepPlan
 
 SHAPE = Shape(NOTHING, SCHEMALESS_TEXT, sink=True)
 

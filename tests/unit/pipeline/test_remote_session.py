@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from penstock.errors import SparkUnavailableException
-from penstock.pipeline.driver_jvm import SessionRefusedException
-from penstock.pipeline.remote_session import RemoteSession
+from penstock.pipeline.spark.driver_jvm import SessionRefusedException
+from penstock.pipeline.spark.remote_session import RemoteSession
 
 
 @pytest.mark.parametrize("url", ["local[2]", "https://host:15002", "sc://", "sc://host:port/;token=secret"])

@@ -11,10 +11,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.converters.json_reading import ReadJson
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
-from penstock.pipeline.chain import Conditional, Staged
-from penstock.pipeline.nesting import PLAN_LEVELS
-from penstock.pipeline.objects import Member, object_member, object_side
-from penstock.pipeline.roads import (
+from penstock.pipeline.batch.roads import (
     HUGE_BYTES,
     MIN_SCHEMAS,
     ROWS_EACH,
@@ -25,7 +22,10 @@ from penstock.pipeline.roads import (
     why_batch_in_rows,
     why_rows,
 )
-from penstock.pipeline.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side, Step
+from penstock.pipeline.columns.nesting import PLAN_LEVELS
+from penstock.pipeline.plan.chain import Conditional, Staged
+from penstock.pipeline.plan.objects import Member, object_member, object_side
+from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side, Step
 from penstock.transforms.filter import DropAll
 from penstock.transforms.hoist_field import Hoist
 from penstock.transforms.insert_field import Insert, Insertion

@@ -10,9 +10,9 @@ from penstock.api import ConnectRecord, Converter, Predicate, SourceRecord, Tran
 from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
-from penstock.pipeline.batches import TransformStage
-from penstock.pipeline.row_road import OneSide, all_rows
-from penstock.pipeline.segments import Classic, Columns, Failures, Stateless, cut_transforms
+from penstock.pipeline.batch.batches import TransformStage
+from penstock.pipeline.batch.row_road import OneSide, all_rows
+from penstock.pipeline.batch.segments import Classic, Columns, Failures, Stateless, cut_transforms
 from penstock.transforms.insert_field import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 

@@ -3,9 +3,9 @@
 from typing import cast
 
 from penstock.data import Schema, Type
-from penstock.pipeline.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, Group, SparkJobs
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.step import NOTHING, Shape, Side
+from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, Group, SparkJobs
+from penstock.pipeline.plan.step import NOTHING, Shape, Side
+from penstock.pipeline.spark.session import SparkRuntime
 
 
 def group(name: str) -> Group:

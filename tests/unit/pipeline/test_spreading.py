@@ -11,13 +11,13 @@ import pytest
 from penstock.api import ConnectRecord, SourceRecord, Transformation
 from penstock.config import ConfigDef
 from penstock.errors import ConnectException, DataException, SparkUnavailableException
-from penstock.pipeline import roads
-from penstock.pipeline.driver_plan import Mapped
-from penstock.pipeline.parts import part_of_records
-from penstock.pipeline.python_workers import StatelessWork
-from penstock.pipeline.roads import Why
-from penstock.pipeline.segments import Classic, Failures, Stateless
-from penstock.pipeline.spreading import Spreader
+from penstock.pipeline.batch import roads
+from penstock.pipeline.batch.parts import part_of_records
+from penstock.pipeline.batch.python_workers import StatelessWork
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.segments import Classic, Failures, Stateless
+from penstock.pipeline.batch.spreading import Spreader
+from penstock.pipeline.spark.driver_plan import Mapped
 
 
 class Half(Transformation):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.temporal import (
+from penstock.pipeline.columns.temporal import (
     date_of_days,
     datetime_of_millis,
     days_of_date,

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.api import Predicate, Transformation
 from penstock.errors import PatternTimeoutException
-from penstock.pipeline.batches import TransformStage
-from penstock.pipeline.segments import Columns, cut_transforms
-from penstock.pipeline.topics import ConditionalRoute, TopicLookup, looked_up
+from penstock.pipeline.batch.batches import TransformStage
+from penstock.pipeline.batch.segments import Columns, cut_transforms
+from penstock.pipeline.plan.topics import ConditionalRoute, TopicLookup, looked_up
 from penstock.testing.chains import configured
 from penstock.transforms.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches

@@ -18,7 +18,7 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import DataException
-from penstock.pipeline.types import (
+from penstock.pipeline.columns.types import (
     DECIMAL,
     SCALAR,
     UNSCALED,

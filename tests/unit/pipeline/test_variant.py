@@ -10,8 +10,8 @@ from pyspark.sql.types import VariantVal
 
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
-from penstock.pipeline import variant
-from penstock.pipeline.variant import (
+from penstock.pipeline.columns import variant
+from penstock.pipeline.columns.variant import (
     DATE_TAG,
     DECIMAL_TAG,
     MAP_TAG,

@@ -8,7 +8,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import DataException
-from penstock.pipeline.step import Fault
+from penstock.pipeline.plan.step import Fault
 from penstock.transforms.cast import CastKey, CastValue
 from penstock.transforms.selection import Change, Pick, Selection
 

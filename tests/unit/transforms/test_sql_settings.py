@@ -5,7 +5,7 @@ import time
 import pytest
 
 from penstock.errors import ConfigException, SparkUnavailableException
-from penstock.pipeline import session
+from penstock.pipeline.spark import session
 from penstock.transforms.sql import Sql
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
-from penstock.pipeline.batches import CONSUMED_SCHEMA
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.testing.sink_doubles import row
 from penstock.worker.errant_records import DeliveredMessages
 from penstock.worker.sink_delivery import Delivery

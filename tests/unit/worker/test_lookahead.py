@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
-from penstock.pipeline.batches import ProduceBatch, SourceRecords, Submit
+from penstock.pipeline.batch.batches import ProduceBatch, SourceRecords, Submit
 from penstock.telemetry import BusyTimes
 from penstock.testing.source_doubles import WAIT_S, FakePipeline, record
 from penstock.worker.error_report import ErrorCounts

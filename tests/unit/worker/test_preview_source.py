@@ -16,7 +16,7 @@ from tests.unit.worker.counting_source import Counting
 from penstock.api import SourceFrame
 from penstock.connectors.file import FileStreamSourceConnector
 from penstock.model.preview import PreviewLimits
-from penstock.pipeline.frame import frame_to_records
+from penstock.pipeline.batch.frame import frame_to_records
 from penstock.testing.control_plane import await_true
 from penstock.worker.preview_server import NICENESS
 from penstock.worker.preview_source import FirstRecords, SourceReaders

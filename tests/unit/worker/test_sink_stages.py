@@ -11,7 +11,7 @@ import pytest
 
 from penstock.api import TopicPartition
 from penstock.kafka.consumer import FetchedChunk
-from penstock.pipeline.batches import SinkBatch
+from penstock.pipeline.batch.batches import SinkBatch
 from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages
 from penstock.worker.task_spec import BatchLimits

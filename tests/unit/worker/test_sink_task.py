@@ -9,7 +9,7 @@ import pytest
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, ToleranceExceededException
 from penstock.model import State
-from penstock.pipeline.batches import ConsumedBatch, SinkBatch
+from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from penstock.worker import sink_put, sink_stages

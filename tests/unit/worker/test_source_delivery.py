@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import SourceRecord, SourceTask
-from penstock.pipeline.batches import PRODUCE_SCHEMA, ProduceBatch, SourceRecords
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, SourceRecords
 from penstock.testing.source_doubles import MemoryOffsets, offset_committer
 from penstock.worker.source_convert import Outgoing
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery

@@ -12,7 +12,7 @@ import pytest
 from penstock.api import SourceFrame, SourceRecord
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.errors import OffsetStoreException
-from penstock.pipeline.batches import RecordError, SourceRecords
+from penstock.pipeline.batch.batches import RecordError, SourceRecords
 from penstock.settings.topics import parse_topic_creation
 from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_committer, produce_batch, record
 from penstock.worker.offset_commit import OffsetCommitter

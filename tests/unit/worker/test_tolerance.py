@@ -8,7 +8,7 @@ import pytest
 
 from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
 from penstock.errors import ConnectException, DataException, ToleranceExceededException
-from penstock.pipeline.batches import RecordError
+from penstock.pipeline.batch.batches import RecordError
 from penstock.testing.sink_doubles import ListReporter, failure
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, FailedRecord, LogReporter, exception_of
 from penstock.worker.tolerance import TASK_PUT, ErrorHandler, ErrorPolicy, Verdict, retry_delay_ms, verdict

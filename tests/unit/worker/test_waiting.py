@@ -17,7 +17,7 @@ from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.client import RegistryUnavailableException
 from penstock.errors import DataException
 from penstock.model import State
-from penstock.pipeline.batches import RecordError
+from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import Wait, waiting_for
 from penstock.testing.schema_registry import RegistryStandIn
 from penstock.worker.error_report import ErrorCounts

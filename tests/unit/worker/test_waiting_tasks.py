@@ -18,7 +18,7 @@ from penstock.kafka.client_settings import producer_settings
 from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.model import State
-from penstock.pipeline.session import SparkRuntime
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
 from penstock.worker.source_task import SourceTaskRunner

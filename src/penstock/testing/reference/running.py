@@ -15,10 +15,10 @@ from typing import Final
 from penstock.api import SinkRecord, SourceRecord
 from penstock.data import ConnectHeaders, Header
 from penstock.errors import ConnectException
-from penstock.pipeline.batches import PipelineSpec, RecordError, SinkBatch, SourceRecords
-from penstock.pipeline.session import SparkRuntime
-from penstock.pipeline.sink import build_sink_pipeline
-from penstock.pipeline.source import build_source_pipeline
+from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SinkBatch, SourceRecords
+from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, StandaloneSettings
 from penstock.settings.plugin_classes import InstalledPlugins

@@ -103,7 +103,7 @@ def _run(vectors: Sequence[Vector], options: argparse.Namespace, report: Report)
     rest = [one for one in vectors if one.kind not in PLAIN_KINDS]
     if not rest:
         return
-    from penstock.pipeline.session import SparkRuntime
+    from penstock.pipeline.spark.session import SparkRuntime
     from penstock.plugins import Plugins
     from penstock.testing.vectors.adapter import PipelineAdapter
 

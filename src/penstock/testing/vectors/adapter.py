@@ -25,7 +25,7 @@ from penstock.api import (
     Transformation,
 )
 from penstock.data import ConnectHeaders, Header, Schema
-from penstock.pipeline.batches import (
+from penstock.pipeline.batch.batches import (
     ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
@@ -40,7 +40,7 @@ from penstock.testing.vectors.ends import Capture, Empty, EmptyHeader, LookUp, L
 from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name
 
 if TYPE_CHECKING:
-    from penstock.pipeline.session import SparkRuntime
+    from penstock.pipeline.spark.session import SparkRuntime
 
 T = TypeVar("T")
 R = TypeVar("R", bound=ConnectRecord)
@@ -267,7 +267,7 @@ class PipelineAdapter:
         return made
 
     def _run_source(self, spec: PipelineSpec, records: Sequence[SourceRecord]) -> ProduceBatch | Failure:
-        from penstock.pipeline.source import build_source_pipeline
+        from penstock.pipeline.batch.source import build_source_pipeline
 
         def run() -> ProduceBatch:
             return build_source_pipeline(self._runtime, spec).run(SourceRecords(records))
@@ -275,7 +275,7 @@ class PipelineAdapter:
         return _guarded(run)
 
     def _run_sink(self, spec: PipelineSpec, batch: ConsumedBatch) -> SinkBatch | Failure:
-        from penstock.pipeline.sink import build_sink_pipeline
+        from penstock.pipeline.batch.sink import build_sink_pipeline
 
         def run() -> SinkBatch:
             return build_sink_pipeline(self._runtime, spec).run(batch)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, HeaderConverter, SinkRecord, SourceRecord, Transformation
 from penstock.data import ConnectHeaders, Header, Schema, SchemaAndValue
-from penstock.pipeline.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
 
 if TYPE_CHECKING:
     from penstock.config import ConfigDef

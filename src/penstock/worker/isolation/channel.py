@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import ConnectException
-from penstock.pipeline.crossing import CrossedError, described, rebuilt
+from penstock.pipeline.batch.crossing import CrossedError, described, rebuilt
 from penstock.worker.threads import OwnedThread, start_within
 
 log = logging.getLogger(__name__)

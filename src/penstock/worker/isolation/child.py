@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from penstock.api import FrameSinkTask, FrameSourceTask, SinkFrame, SourceFrame, SourceTask, Task
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
-from penstock.pipeline.crossing import table_bytes, table_of
+from penstock.pipeline.batch.crossing import table_bytes, table_of
 from penstock.worker.isolation.channel import Channel, ChannelClosed
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
 from penstock.worker.isolation.handed import Handed
@@ -178,7 +178,7 @@ class TaskHost:
     def _frame(self, polled: SourceFrame, keep: bool) -> Any:
         import pyarrow as pa
 
-        from penstock.pipeline.frame import in_arrow
+        from penstock.pipeline.batch.frame import in_arrow
 
         frame = in_arrow(polled)
         if not isinstance(frame.data, pa.Table):

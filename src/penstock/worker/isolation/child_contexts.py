@@ -175,7 +175,7 @@ class _Reporter(ErrantRecordReporter):
         self._reports: dict[int, Future[None]] = {}
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
-        from penstock.pipeline.crossing import described
+        from penstock.pipeline.batch.crossing import described
 
         number = next(self._numbers)
         future: Future[None] = Future()

@@ -36,7 +36,7 @@ from penstock.api import (
     TopicPartition,
 )
 from penstock.errors import ConnectException
-from penstock.pipeline.crossing import CrossedError, rebuilt, table_bytes, table_of
+from penstock.pipeline.batch.crossing import CrossedError, rebuilt, table_bytes, table_of
 from penstock.worker.isolation.handed import Handed
 from penstock.worker.isolation.process import TaskProcess
 

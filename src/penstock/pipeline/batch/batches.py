@@ -1,0 +1,224 @@
+"""What goes into and comes out of the pipeline: plain values that the worker and the pipeline share.
+
+Main types: ``SourceRecords`` and ``ProduceBatch`` (source path), ``ConsumedBatch`` and ``SinkBatch`` (sink path),
+``RecordError`` (a failed record is data, not an exception) and ``PipelineSpec`` (what a task's pipeline is made of).
+
+Owning thread: none; every value is immutable once built and may cross threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pyspark.sql import SparkSession
+
+    from penstock.api import (
+        BaseTransformation,
+        Converter,
+        HeaderConverter,
+        Predicate,
+        SinkFrame,
+        SinkRecord,
+        SourceRecord,
+        ValueForm,
+    )
+    from penstock.pipeline.batch.roads import Why
+
+#: Headers as they are on the wire: the schema is gone, the value is bytes.
+WIRE_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+#: The columns of ``ProduceBatch.table``.
+PRODUCE_SCHEMA: Final = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", WIRE_HEADERS),
+        ("dropped", pa.bool_()),
+    ]
+)
+
+#: The columns of ``ConsumedBatch.table``. ``timestamp_type`` is 0 (create time), 1 (append time) or -1 (none).
+CONSUMED_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("timestamp_type", pa.int8()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", WIRE_HEADERS),
+    ]
+)
+
+
+class Stage:
+    """Names of the error-handled stages as they stand in the dead letter queue's headers."""
+
+    TRANSFORMATION: Final = "TRANSFORMATION"
+    KEY_CONVERTER: Final = "KEY_CONVERTER"
+    VALUE_CONVERTER: Final = "VALUE_CONVERTER"
+    HEADER_CONVERTER: Final = "HEADER_CONVERTER"
+
+
+T = TypeVar("T")
+
+
+#: Told how many records of a batch took which road: as rows, for a reason, or under None as columns.
+Moved: TypeAlias = "Callable[[Mapping[Why | None, int]], None]"
+
+
+class Submit(Protocol):
+    """Starts a job, or puts it off; returns a function that waits for the result."""
+
+    def __call__(self, job: Callable[[], T], /) -> Callable[[], T]:
+        """The job's result, once it is called."""
+        ...
+
+
+def when_asked(job: Callable[[], T], /) -> Callable[[], T]:
+    """A `Submit` that runs a job when, and where, its result is asked for."""
+    return job
+
+
+@dataclass(frozen=True)
+class RecordError:
+    """Why one record failed.
+
+    Attributes:
+        seq: Position of the record in its batch.
+        stage: One of ``Stage``.
+        executing_class: The class that was running, by its Java name when it has one.
+        exception_class: Java name of the exception (or its Python path).
+        message: Text of the exception.
+        retriable: Whether the same record may pass when it is tried again.
+        exception: The exception itself where Python code raised it.
+    """
+
+    seq: int
+    stage: str
+    executing_class: str
+    exception_class: str
+    message: str | None
+    retriable: bool = False
+    exception: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class SourceRecords:
+    """The records of one or more polls of a record task, in order."""
+
+    records: Sequence[SourceRecord]
+
+
+@dataclass(frozen=True)
+class ProduceBatch:
+    """Converted records; row i of ``table`` is record i of the input, unless there are ``origins``.
+
+    Attributes:
+        table: Columns as in ``PRODUCE_SCHEMA``; a failed record's row holds nulls.
+        errors: Failed records by ``seq``.
+        topic: The topic, when all rows have the same one.
+        has_headers: Whether any row has a header.
+        has_dropped: Whether a transform dropped any row.
+        has_keys: Whether any row has a key.
+        has_partition: Whether any row names its partition.
+        timestamp: The timestamp, when all rows have the same one (and it is not null).
+        origins: For each row the record of the input it was made of, ascending: a transform made several rows, or none,
+            of one record. None = row i is record i.
+    """
+
+    table: pa.Table
+    errors: Mapping[int, RecordError]
+    topic: str | None
+    has_headers: bool
+    has_dropped: bool
+    has_keys: bool
+    has_partition: bool
+    timestamp: int | None
+    origins: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class ConsumedBatch:
+    """What a consumer fetched: columns as in ``CONSUMED_SCHEMA``."""
+
+    table: pa.Table
+
+
+@dataclass(frozen=True)
+class SinkBatch:
+    """What a sink task is given.
+
+    Attributes:
+        records: For record tasks, aligned with the consumed rows; None = dropped or failed.
+        frames: For frame tasks: runs of rows with equal schemas, in order.
+        errors: Failed records by row.
+        count_dropped: How many rows a transform dropped.
+        origins: For each of ``records`` the row it was made of, ascending: a transform made several records, or none,
+            of one row. None = record i is of row i.
+    """
+
+    records: Sequence[SinkRecord | None] | None
+    frames: Sequence[SinkFrame] | None
+    errors: Mapping[int, RecordError]
+    count_dropped: int
+    origins: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class TransformStage:
+    """One entry of ``transforms``: runs where ``predicate(record) xor negate``.
+
+    ``props`` and ``predicate_props`` are what the instances were configured with, where that is known.
+    """
+
+    alias: str
+    transformation: BaseTransformation
+    predicate: Predicate | None = None
+    negate: bool = False
+    props: Mapping[str, object] | None = None
+    predicate_props: Mapping[str, object] | None = None
+
+
+def _spend_nothing(alias: str, seconds: float) -> None:
+    """Does nothing: nobody asked for the time that transforms take."""
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """What one task's pipeline is made of: configured instances, and who it belongs to.
+
+    Attributes:
+        key_converter, value_converter, header_converter: Configured converters.
+        transforms: The chain, in order.
+        connector: Name of the connector.
+        task: Number of the task.
+        value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
+        nothing_beside_spark: Whether columns that no step reads go through Spark too.
+        without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
+            nobody's.
+        session: Gives the Spark session to a frame sink; None: the pipeline's runtime does.
+    """
+
+    key_converter: Converter
+    value_converter: Converter
+    header_converter: HeaderConverter
+    transforms: Sequence[TransformStage] = ()
+    connector: str = ""
+    task: int = 0
+    value_form: ValueForm | None = None
+    spent: Callable[[str, float], None] = _spend_nothing
+    nothing_beside_spark: bool = False
+    without_spark: bool = False
+    session: Callable[[], SparkSession] | None = None

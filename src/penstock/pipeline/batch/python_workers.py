@@ -1,0 +1,220 @@
+"""What runs in Spark's Python workers: a chain of stateless transforms over parts of a batch, record by record.
+
+A task of Spark takes rows of one column, each a part of a batch as bytes, and gives as many back. Nothing here knows
+Spark, and all that crosses is plain data; so whatever a transform takes and gives arrives as it is in the worker.
+
+Main types: ``Members`` (a chain as it is sent), ``StatelessWork`` (the function of a plan) and ``Done`` (what came of
+a part).
+
+Thread: the one thread of a Python worker, which serves one task of Spark at a time. It is used again by later tasks,
+and keeps the chains it has made.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import pickle
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, SinkRecord
+from penstock.pipeline.batch.crossing import CrossedError, described
+from penstock.pipeline.batch.grouping import group_records
+from penstock.pipeline.batch.parts import Part, can_be_part, part_of_group, part_of_records
+from penstock.pipeline.batch.segments import Classic
+
+_MOST_CHAINS: Final = 32
+_SETTLED_AFTER: Final = 4
+_tasks = 0
+#: The chains of this process, by the bytes they came as.
+_chains: dict[str, tuple[Classic, ...]] = {}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make an instance that cannot be pickled: its class, and what ``configure`` is given."""
+
+    cls: type
+    props: Mapping[str, object]
+
+    def make(self) -> Any:
+        """A new instance, configured."""
+        made = self.cls()
+        made.configure(dict(self.props))
+        return made
+
+
+@dataclass(frozen=True)
+class Member:
+    """A transform as it is sent: its instance, pickled, or a ``Recipe`` for it; the rest is as in ``Classic``."""
+
+    transformation: bytes
+    predicate: bytes | None
+    negate: bool
+    name: str
+    alias: str
+
+    def make(self) -> Classic:
+        """The transform, to be applied."""
+        predicate = None if self.predicate is None else _made(self.predicate)
+        return Classic(_made(self.transformation), predicate, self.negate, self.name, self.alias)
+
+
+def _made(sent: bytes) -> Any:
+    found = pickle.loads(sent)
+    return found.make() if isinstance(found, Recipe) else found
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked for some records.
+
+    Attributes:
+        parts: The records; none: only the chain is to be made.
+        columns: Whether they are to come back as columns, where they can be.
+    """
+
+    parts: Sequence[Part]
+    columns: bool = False
+
+
+@dataclass
+class Done:
+    """What came of an order.
+
+    Attributes:
+        parts: The records that are left.
+        whole: Records that are pickled as they are, because their class is somebody's own, and their rows.
+        errors: Of records that failed: row, number of the transform in the chain, error.
+        seconds: How long each transform of the chain took.
+        refused: Why nothing was done.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    whole: list[tuple[int, ConnectRecord]] = field(default_factory=list)
+    errors: list[tuple[int, int, CrossedError]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    refused: str | None = None
+
+
+class StatelessWork:
+    """The function of ``mapInArrow``.
+
+    Args:
+        members: The chain, pickled.
+        path: Where the sender's classes are imported from.
+    """
+
+    def __init__(self, members: bytes, path: Sequence[str]) -> None:
+        self._members = members
+        self._path = list(path)
+        self.column = "part"
+        self.schema = "part binary"
+        #: The same for the same chain, to whoever keeps plans.
+        self.digest: str = hashlib.sha256(members).hexdigest()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Answers each row, in order."""
+        _settle()
+        for batch in batches:
+            answers = [self.answer(one.as_buffer()) for one in batch.column(0)]
+            yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], [self.column])
+
+    def answer(self, sent: Any) -> bytes:
+        """What came of an order, pickled. Raises nothing that is an ``Exception``."""
+        # Records are in no cycles, and Spark has the collector run behind each task.
+        gc.disable()
+        try:
+            chain = self._chain()
+            return pickle.dumps(applied(chain, pickle.loads(sent)), 5)
+        except Exception as error:
+            return pickle.dumps(Done(refused=f"{type(error).__name__}: {error}"), 5)
+        finally:
+            gc.enable()
+
+    def _chain(self) -> tuple[Classic, ...]:
+        found = _chains.get(self.digest)
+        if found is None:
+            sys.path += [place for place in self._path if place not in sys.path]
+            members: Sequence[Member] = pickle.loads(self._members)
+            while len(_chains) >= _MOST_CHAINS:
+                del _chains[next(iter(_chains))]
+            found = _chains[self.digest] = tuple(one.make() for one in members)
+        return found
+
+
+def _settle() -> None:
+    """Keeps what was imported from being looked through by the collector.
+
+    Spark runs it behind each task, over all objects of the process: that takes as long as ten thousand records do. The
+    first tasks still bring modules of Spark's own.
+    """
+    global _tasks
+    _tasks += 1
+    if _tasks <= _SETTLED_AFTER:
+        gc.freeze()
+
+
+def applied(chain: Sequence[Classic], order: Order) -> Done:
+    """Records through a chain."""
+    done = Done(seconds=[0.0] * len(chain))
+    for part in order.parts:
+        live, rows = part.records(), part.rows.tolist()
+        for number, one in enumerate(chain):
+            started = time.perf_counter()
+            live, rows = _through(one.apply, number, live, rows, done)
+            done.seconds[number] += time.perf_counter() - started
+        _put(done, live, rows, columns=order.columns)
+    return done
+
+
+def _through(
+    apply: Any, number: int, live: list[ConnectRecord], rows: list[int], done: Done
+) -> tuple[list[ConnectRecord], list[int]]:
+    made: list[ConnectRecord] = []
+    kept: list[int] = []
+    for record, row in zip(live, rows, strict=True):
+        try:
+            result = apply(record)
+        except Exception as error:
+            done.errors.append((row, number, described(error)))
+            continue
+        if result is not None:
+            made.append(result)
+            kept.append(row)
+    return made, kept
+
+
+def _put(done: Done, live: list[ConnectRecord], rows: list[int], *, columns: bool) -> None:
+    """Adds records to what goes back."""
+    if columns and can_be_part(live):
+        live, rows = _laid_out(done, live, rows)
+    if can_be_part(live):
+        done.parts.append(part_of_records(live, rows))
+    else:
+        done.whole += zip(rows, live, strict=True)
+
+
+def _laid_out(done: Done, live: list[ConnectRecord], rows: list[int]) -> tuple[list[ConnectRecord], list[int]]:
+    """Adds records that can be columns, as such; returns the others."""
+    left = np.ones(len(live), dtype=bool)
+    found = group_records(
+        live, None, sink=isinstance(live[0], SinkRecord), on_bad=lambda row, side, error: None, mixed=False
+    )
+    numbers = np.asarray(rows, dtype=np.int64)
+    for group in found:
+        sides = (group.shape.key, group.shape.value)
+        if any(side.is_variant for side in sides):
+            continue
+        mine = live if group.rows is None else [live[place] for place in group.rows.tolist()]
+        done.parts.append(part_of_group(mine, numbers if group.rows is None else numbers[group.rows], group))
+        left[slice(None) if group.rows is None else group.rows] = False
+    places = np.flatnonzero(left).tolist()
+    return [live[place] for place in places], [rows[place] for place in places]

@@ -1,0 +1,228 @@
+"""Which road a part of a batch takes, columns or rows, and why: decisions without I/O.
+
+*Columns* are Spark's: one plan for all records of one shape. *Rows* are Python's: the methods that transforms and
+converters have for one record, which cost some ten microseconds each whatever the record holds (``row_road.py``).
+
+* A batch goes as rows where a plan would cost more than it saves. A plan has one schema, and Spark takes 100 ms and
+  more to analyse what a schema adds to a plan, for each mix of schemas anew: fifty tables with a few rows each are as
+  many schemas. A schema that is nested deeply takes seconds by itself (``nesting.py``). A value of a hundred megabytes
+  takes the whole heap of the JVM, in which the batches of all tasks are.
+* A group of records of one schema goes as rows where a step has no columns for it (``Step.takes``): schemaless values
+  are columns when all are of one kind, texts, numbers or maps that look alike.
+
+Main types: ``Why``, and ``Taken``, which counts. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and
+``why_messages_in_rows`` (a whole batch); each gives None for columns. ``spreads``: whether rows go to Spark's Python
+workers.
+
+Thread: pure functions; plans are remembered by shape.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.data import Struct
+from penstock.pipeline.columns.nesting import exceeds
+from penstock.pipeline.columns.types import holds_variant
+from penstock.pipeline.plan.step import Shape, Split
+
+if TYPE_CHECKING:
+    from penstock.api import ConnectRecord
+    from penstock.pipeline.plan.chain import Staged
+
+#: Fewer schemas are as quick in plans.
+MIN_SCHEMAS: Final = 6
+#: With more rows for each schema plans are quicker.
+ROWS_EACH: Final = 300
+#: Batches with more rows are not looked at.
+MAX_ROWS: Final = 10_000
+#: A plan holds a value about ten times: as it comes, in Spark's rows, which grow by doubling, and as it goes.
+HUGE_BYTES: Final = 16 * 1024 * 1024
+#: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
+_FEW: Final = 256
+#: Fewer records are through in the worker before others have begun.
+MIN_SPREAD_ROWS: Final = 5_000
+_LEVELS: Final = 3
+
+
+class Why(enum.Enum):
+    """Why records go as rows."""
+
+    MANY_SCHEMAS = "many schemas for few records"
+    DEEP_SCHEMA = "a deeply nested schema"
+    HUGE_VALUE = "a huge value"
+    MIXED_VALUES = "schemaless values of mixed kinds"
+    NO_COLUMNS = "a step that has no columns for such schemaless values"
+    NO_SPARK = "a look at a few records"
+    OWN_CLASS = "a class of your own, in the worker"
+    STATELESS = "a stateless class of your own, in Python workers of Spark"
+
+
+#: These say who has written a transform or converter; the others, why it is not columns.
+_OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
+
+
+class Taken:
+    """Which road the records of one batch have taken.
+
+    A record that has gone as rows anywhere on its way counts so, once: with the reason of a stock class, if there is
+    one, for a user's own class goes as rows whatever the records are.
+    """
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[Why, np.ndarray | None]] = []
+
+    def note(self, records: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes records that go as rows, by their numbers; None = all of the batch."""
+        self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
+
+    def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
+        """How many went as rows for each reason, and under None how many as columns.
+
+        Args:
+            records: How many there are in the batch.
+            origins: The record of each row, where rows are to be counted and a record may have become several, or none.
+        """
+        reasons = list(Why)
+        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
+        for why, some in sorted(self._notes, key=lambda note: note[0] not in _OF_USERS):
+            found[slice(None) if some is None else some] = reasons.index(why)
+        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
+        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
+
+
+def spreads(rows: int, cores: int) -> bool:
+    """Whether records that go as rows, through transforms without state, go to Spark's Python workers.
+
+    >>> spreads(50_000, 2), spreads(500, 2), spreads(50_000, 1)
+    (True, False, False)
+    """
+    return rows >= MIN_SPREAD_ROWS and cores > 1
+
+
+# ------------------------------------------------------------------------------------------------------------ a group
+def why_rows(steps: tuple[Staged, ...], shape: Shape, *, to_records: bool = False) -> Why | None:
+    """Why the records of a shape go as rows through some steps.
+
+    Args:
+        steps: The steps.
+        shape: What is known of the records. A step in front of others may still make them VARIANT; none takes that.
+        to_records: Whether records are made of what comes out: a VARIANT would only be read once more then.
+    """
+    if holds_variant(shape.key.physical) or holds_variant(shape.value.physical):
+        return Why.MIXED_VALUES
+    return _why_rows(steps, shape, to_records)
+
+
+@lru_cache(maxsize=1024)
+def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why | None:
+    for index, staged in enumerate(steps):
+        if not staged.step.takes(shape):
+            mixed = shape.key.is_variant or shape.value.is_variant
+            return Why.MIXED_VALUES if mixed else Why.NO_COLUMNS
+        try:
+            plan = staged.step.plan(shape)
+        except Exception:
+            return None  # each of these records fails here, whichever way it comes
+        if isinstance(plan, Split):
+            ways = [_behind(one.plan.shape, staged, one.plan.writes) for one in plan.branches]
+            found = [_why_rows(steps[index + 1 :], way, to_records) for way in ways]
+            return next((why for why in found if why is not None), None)
+        shape = _behind(plan.shape, staged, plan.writes)
+    return Why.MIXED_VALUES if to_records and shape.value.is_variant else None
+
+
+def _behind(shape: Shape, staged: Staged, writes: frozenset[str]) -> Shape:
+    return shape if staged.step.bounds_text else shape.without_bounds(writes)
+
+
+# ------------------------------------------------------------------------------------------------------------ a batch
+def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
+    """Why all records of a source's batch go as rows."""
+    if many_schemas(records):
+        return Why.MANY_SCHEMAS
+    if _deep_schemas(records):
+        return Why.DEEP_SCHEMA
+    return Why.HUGE_VALUE if _huge_values(records) else None
+
+
+def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool) -> Why | None:
+    """Why all messages of a sink's batch go as rows.
+
+    Args:
+        groups: How many kinds of messages there are.
+        table: The messages.
+        deep: Whether a schema of theirs is nested deeply.
+    """
+    if deep:
+        return Why.DEEP_SCHEMA
+    if are_many(groups, table.num_rows):
+        return Why.MANY_SCHEMAS
+    return Why.HUGE_VALUE if is_huge(table) else None
+
+
+def are_many(schemas: int, rows: int) -> bool:
+    """Whether so many schemas in so many rows are quicker record by record.
+
+    >>> are_many(50, 1_000), are_many(50, 50_000), are_many(2, 4)
+    (True, False, False)
+    """
+    return schemas >= MIN_SCHEMAS and rows <= min(MAX_ROWS, schemas * ROWS_EACH)
+
+
+def many_schemas(records: Sequence[ConnectRecord]) -> bool:
+    """Whether a batch has so many schemas that it is quicker record by record."""
+    rows = len(records)
+    if not MIN_SCHEMAS <= rows <= MAX_ROWS:
+        return False
+    sides = {(id(record.key_schema), id(record.value_schema)): record for record in records}
+    if len(sides) < MIN_SCHEMAS:
+        return False
+    schemas = {(record.key_schema, record.value_schema) for record in sides.values()}
+    return are_many(len(schemas), rows)
+
+
+def is_huge(table: pa.Table) -> bool:
+    """Whether a text or bytes of a table is too large for a plan."""
+    return table.nbytes > HUGE_BYTES and any(
+        (pc.max(pc.binary_length(column)).as_py() or 0) > HUGE_BYTES
+        for column in table.columns
+        if column.nbytes > HUGE_BYTES and _has_length(column.type)
+    )
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _huge_values(records: Sequence[ConnectRecord]) -> bool:
+    levels = _LEVELS if len(records) <= _FEW else 0
+    return any(_is_huge(record.value, levels) or _is_huge(record.key, levels) for record in records)
+
+
+def _is_huge(value: object, levels: int) -> bool:
+    if isinstance(value, (str, bytes)):
+        return len(value) > HUGE_BYTES
+    if not levels:
+        return False
+    if isinstance(value, Struct):
+        return any(_is_huge(value.get_without_default(field.name), levels - 1) for field in value.schema.fields)
+    if isinstance(value, dict):
+        return any(_is_huge(item, levels - 1) for item in value.values())
+    return isinstance(value, list) and any(_is_huge(item, levels - 1) for item in value[:_FEW])
+
+
+def _deep_schemas(records: Sequence[ConnectRecord]) -> bool:
+    found = {id(record.value_schema): record.value_schema for record in records}
+    found |= {id(record.key_schema): record.key_schema for record in records}
+    return any(map(exceeds, found.values()))

@@ -1,0 +1,126 @@
+"""The row road: records through transforms and converters one by one, by the methods that these have for one record.
+
+Some records of a batch may go so while others are columns (``roads.py`` decides). They are parted in front of a segment
+and meet again behind it, by the number of their row. The same instances serve both roads.
+
+Main functions: ``parted``, ``merged`` and ``transformed``. Main type: ``OneSide`` (a converter).
+
+Thread: a task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from operator import itemgetter
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, Converter, SinkRecord
+from penstock.errors import DataException
+from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.segments import Columns, Failures
+from penstock.pipeline.plan.step import SideName
+
+#: Records and their rows in the batch.
+Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
+
+
+def all_rows(live: list[ConnectRecord], positions: Sequence[int] | None) -> Rows:
+    """Records with their rows; positions None = 0, 1, 2, ..."""
+    return live, range(len(live)) if positions is None else positions
+
+
+def parted(rows: Rows, chosen: Set[int]) -> tuple[Rows, Rows]:
+    """The records whose rows are not among these, and those whose rows are."""
+    if not chosen:
+        return rows, ([], [])
+    pairs = list(zip(*rows, strict=True))
+    return _rows([one for one in pairs if one[1] not in chosen]), _rows([one for one in pairs if one[1] in chosen])
+
+
+def merged(one: Rows, other: Rows) -> Rows:
+    """The records of both, in the order of their rows."""
+    if not one[0] or not other[0]:
+        return other if other[0] else one
+    pairs = [*zip(*one, strict=True), *zip(*other, strict=True)]
+    return _rows(sorted(pairs, key=itemgetter(1)))
+
+
+def _rows(pairs: Sequence[tuple[ConnectRecord, int]]) -> Rows:
+    return [record for record, _ in pairs], [row for _, row in pairs]
+
+
+def transformed(segment: Columns, rows: Rows, failures: Failures) -> Rows:
+    """Records after the transforms of a segment, without failed and dropped ones."""
+    # What stock transforms return needs no look.
+    chain = [(one.transformation.apply if one.predicate is None else one.apply, one.name) for one in segment.alone]
+    if not chain:
+        return rows
+    live: list[ConnectRecord] = []
+    kept: list[int] = []
+    for record, row in zip(*rows, strict=True):
+        at = chain[0]
+        try:
+            for at in chain:
+                made = at[0](record)
+                if made is None:
+                    break
+                record = made
+            else:
+                live.append(record)
+                kept.append(row)
+        except Exception as error:
+            failures.raised(row, Stage.TRANSFORMATION, at[1], error)
+    return live, kept
+
+
+class OneSide:
+    """The converter of keys or of values, for single records.
+
+    Args:
+        side: Which.
+        converter: The converter.
+        stage: Its stage, for errors.
+        name: Its name, for errors.
+    """
+
+    def __init__(self, side: SideName, converter: Converter, stage: str, name: str) -> None:
+        self._side = side
+        self._converter = converter
+        self._stage = stage
+        self._name = name
+
+    def written(self, rows: Rows, failures: Failures) -> pa.Array:
+        """The bytes of some records, null where one has failed."""
+        data: list[bytes | None] = []
+        for record, row in zip(*rows, strict=True):
+            one: bytes | None = None
+            if failures.of_row(row) is None:
+                try:
+                    one = self._bytes_of(record)
+                except Exception as error:
+                    failures.raised(row, self._stage, self._name, error)
+            data.append(one)
+        return pa.array(data, pa.binary())
+
+    def _bytes_of(self, record: ConnectRecord) -> bytes | None:
+        of_keys = self._side == "key"
+        schema, value = (record.key_schema, record.key) if of_keys else (record.value_schema, record.value)
+        made: object = self._converter.from_connect_data(record.topic, schema, value, record.headers)
+        if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
+            raise DataException(f"{self._name} must return bytes or None, got {type(made).__name__}")
+        return made if made is None else bytes(made)
+
+    def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
+        """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""
+        try:
+            schema, value = self._converter.to_connect_data(record.topic, data, record.headers)
+        except Exception as error:
+            failures.raised(row, self._stage, self._name, error)
+            return False
+        if self._side == "key":
+            record.key_schema, record.key = schema, value
+        else:
+            record.value_schema, record.value = schema, value
+        return True

@@ -1,0 +1,332 @@
+"""Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
+
+Main types: ``Columns`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own, whose
+rows need not be as many as its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
+``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
+
+Thread: the segments of a task are used by its pipeline thread only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from penstock.api import (
+    ConnectRecord,
+    FrameTransformation,
+    Monitorable,
+    Predicate,
+    SinkRecord,
+    SourceRecord,
+    Transformation,
+)
+from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
+from penstock.pipeline.batch.batches import RecordError, Stage, TransformStage
+from penstock.pipeline.batch.roads import Taken, Why
+from penstock.pipeline.plan.chain import Conditional, Staged
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.step import ColumnPredicate, ColumnTransform, Step
+from penstock.pipeline.plan.topics import ConditionalRoute, TopicPredicate, TopicRoute
+
+
+@dataclass(frozen=True)
+class Classic:
+    """One transform that works on records, in Python."""
+
+    transformation: Transformation
+    predicate: Predicate | None
+    negate: bool
+    name: str
+    alias: str
+    props: Mapping[str, object] | None = None
+    predicate_props: Mapping[str, object] | None = None
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether its class says so, and that of its predicate, if it has one; stock classes are. Invariant 6.
+
+        One that adds metrics counts records, or might: a copy in another process would do so for nobody.
+        """
+        for one, stock in ((self.transformation, ColumnTransform), (self.predicate, ColumnPredicate)):
+            if one is not None and (isinstance(one, Monitorable) or not (isinstance(one, stock) or one.stateless)):
+                return False
+        return True
+
+    def apply(self, record: ConnectRecord) -> ConnectRecord | None:
+        """The record as it goes on; None = dropped.
+
+        Raises:
+            DataException: the transform returned something that is no record, or cannot be one for Kafka.
+        """
+        if self.predicate is not None and bool(self.predicate.test(record)) is self.negate:
+            return record
+        result: Any = self.transformation.apply(record)
+        if result is None:
+            return None
+        # The two classes there are, for nearly all records: asking an abstract class costs ten times as much.
+        kind = type(result)
+        if kind is not SourceRecord and kind is not SinkRecord and not isinstance(result, ConnectRecord):
+            raise DataException(f"{self.name} must return a record, or None to drop it, got {type(result).__name__}")
+        # Here it is the failure of this record; in a column it would be that of the whole batch.
+        if (what := malformed(result)) is not None:
+            raise DataException(f"{self.name} returned a record that cannot be sent: {what}")
+        made: ConnectRecord = result
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Stateless:
+    """Transforms of users in a row that keep nothing between records: any process may run them, in any order.
+
+    Attributes:
+        chain: The transforms.
+    """
+
+    chain: tuple[Classic, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Steps that are one Spark plan.
+
+    Attributes:
+        steps: The steps.
+        alone: The transforms among them, to be run record by record.
+    """
+
+    steps: tuple[Staged, ...]
+    alone: tuple[Classic, ...] = ()
+
+    def takes(self, step: Step) -> bool:
+        """Whether the plan can go on with a step.
+
+        What one is told of topics is found in front of the plan, so they must not hang on what the plan finds out.
+        """
+        known = all(isinstance(one.step, TopicRoute) or not one.step.changes_topic for one in self.steps)
+        return known or not step.asks_of_topic
+
+
+def malformed(record: ConnectRecord) -> str | None:
+    """Why a record's coordinates cannot be sent to Kafka, whatever its schema; None if they can."""
+    topic, partition, timestamp = record.topic, record.kafka_partition, record.timestamp
+    if (
+        type(topic) is str
+        and (partition is None or (type(partition) is int and 0 <= partition < 2**31))
+        and (timestamp is None or (type(timestamp) is int and 0 <= timestamp < 2**63))
+    ):
+        return None
+    fields: tuple[tuple[str, object, type, int], ...] = (
+        ("topic", topic, str, 0),
+        ("partition", partition, Integral, 31),
+        ("timestamp", timestamp, Real, 63),
+    )
+    for what, value, kind, bits in fields:
+        too_large = isinstance(value, int) and not -(2**bits) <= value < 2**bits
+        if too_large or not (value is None or isinstance(value, kind)):
+            return f"the {what} is {value!r}"
+    return None
+
+
+@dataclass(frozen=True)
+class Framed:
+    """One transform that works on whole frames."""
+
+    transformation: FrameTransformation
+    predicate: Predicate | None
+    negate: bool
+    name: str
+    alias: str
+
+    def takes(self, record: ConnectRecord) -> bool:
+        """Whether the transform gets a record: it may leave out tombstones, and its predicate may not hold."""
+        if record.value is None and not self.transformation.takes_tombstones:
+            return False
+        return self.predicate is None or self.predicate.test(record) is not self.negate
+
+
+Segment = Columns | Framed | Classic | Stateless
+
+
+def class_name(instance: object) -> str:
+    """What a class is called in errors: the Java name if the instance has one, else the Python path of its class."""
+    kind = type(instance)
+    java: str | None = getattr(instance, "java_name", None)
+    return java or f"{kind.__module__}.{kind.__qualname__}"
+
+
+def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
+    """The segments of a chain of transforms; neighbouring column steps become one plan, where one plan can do it."""
+    segments: list[Segment] = []
+    for stage in stages:
+        step = _column_step(stage)
+        name = class_name(stage.transformation)
+        if step is None:
+            _append(segments, _segment(stage, name))
+            continue
+        staged = Staged(step, Stage.TRANSFORMATION, name)
+        alone = _segment(stage, name)
+        if not isinstance(alone, Classic):
+            raise ConnectException(f"transforms.{stage.alias}: {name} is a ColumnTransform without apply(record)")
+        last = segments[-1] if segments else None
+        if isinstance(last, Columns) and last.takes(step):
+            segments[-1] = Columns((*last.steps, staged), (*last.alone, alone))
+        else:
+            segments.append(Columns((staged,), (alone,)))
+    return segments
+
+
+def _append(segments: list[Segment], segment: Segment) -> None:
+    """Adds what is no column step; stateless transforms in a row become one segment."""
+    if not (isinstance(segment, Classic) and segment.is_stateless):
+        segments.append(segment)
+    elif segments and isinstance(last := segments[-1], Stateless):
+        segments[-1] = Stateless((*last.chain, segment))
+    else:
+        segments.append(Stateless((segment,)))
+
+
+def _segment(stage: TransformStage, name: str) -> Framed | Classic:
+    transformation = stage.transformation
+    if isinstance(transformation, FrameTransformation):
+        return Framed(transformation, stage.predicate, stage.negate, name, stage.alias)
+    if isinstance(transformation, Transformation):
+        return Classic(
+            transformation, stage.predicate, stage.negate, name, stage.alias, stage.props, stage.predicate_props
+        )
+    raise ConnectException(f"transforms.{stage.alias}: {name} is neither a Transformation nor a FrameTransformation")
+
+
+def _column_step(stage: TransformStage) -> Step | None:
+    transformation = stage.transformation
+    if not isinstance(transformation, ColumnTransform):
+        return None
+    if stage.predicate is None:
+        return transformation.step()
+    predicate: object = stage.predicate
+    if not isinstance(predicate, ColumnPredicate):
+        return None
+    step = transformation.step()
+    if isinstance(step, TopicRoute) and isinstance(predicate, TopicPredicate):
+        return ConditionalRoute(step, predicate, stage.negate)
+    return Conditional(step, predicate, stage.negate)
+
+
+class Failures:
+    """The errors of one batch: the first one of each record. And which records were not columns, and why.
+
+    A record of the batch may have become several rows, or none (``spread``). What fails is a row; its error is that of
+    the record, whose other rows go no further.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[int, RecordError] = {}
+        #: For each row the record it is of; None = row i is record i.
+        self.origins: np.ndarray | None = None
+        self._roads = Taken()
+
+    def spread(self, origins: np.ndarray) -> None:
+        """Notes that rows have changed: ``origins`` names the former row of each."""
+        self.origins = origins if self.origins is None else self.origins[origins]
+
+    def went_as_rows(self, rows: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes rows that do not go as columns; None = all."""
+        if rows is not None and self.origins is not None:
+            rows = self.origins[np.asarray(rows, dtype=np.int64)]
+        self._roads.note(rows, why)
+
+    def roads(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
+        """How many went as rows for each reason, and under None how many as columns.
+
+        Args:
+            rows: How many rows there are.
+            consumed: Whether these are records as they came, of which transforms may have made several rows, or none.
+        """
+        if consumed or self.origins is None:
+            return self._roads.counts(rows)
+        return self._roads.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
+
+    def seq(self, row: int) -> int:
+        """The record of a row."""
+        return row if self.origins is None else int(self.origins[row])
+
+    def of_row(self, row: int) -> RecordError | None:
+        """The error of the record that a row is of."""
+        return self.errors.get(self.seq(row)) if self.errors else None
+
+    def failed(self, rows: int) -> np.ndarray:
+        """True for the rows of failed records."""
+        if self.origins is not None:
+            return np.isin(self.origins, list(self.errors))
+        failed = np.zeros(rows, dtype=bool)
+        failed[np.fromiter(self.errors, dtype=np.int64)] = True
+        return failed
+
+    def raised(self, row: int, stage: str, executing_class: str, error: BaseException) -> None:
+        """Notes what Python code raised for a row."""
+        retriable = isinstance(error, RetriableException)
+        name = java_class_name(error)
+        seq = self.seq(row)
+        # The record is kept out of what follows, so this is its only error.
+        self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
+
+    def failed_before_headers(self, row: int, *, source: bool) -> bool:
+        """Whether a record failed in a stage that comes before its headers are converted.
+
+        Kafka Connect converts headers after transforms and before key and value on the way to Kafka, and after key and
+        value and before transforms on the way from it; here that may happen in another order.
+        """
+        error = self.of_row(row)
+        if error is None:
+            return False
+        return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
+
+    def found(self, outcomes: Iterable[Outcome]) -> None:
+        """Notes what Spark jobs found."""
+        for outcome in outcomes:
+            self._found(outcome)
+
+    def _found(self, outcome: Outcome) -> None:
+        if outcome.error is None:
+            return
+        valid = np.flatnonzero(outcome.error.is_valid().to_numpy())
+        for index, error in zip(valid.tolist(), outcome.error.take(valid).to_pylist(), strict=True):
+            place = outcome.places[error["place"]]
+            seq = self.seq(index if outcome.rows is None else int(outcome.rows[index]))
+            message = error["message"]
+            before = self.errors.get(seq)
+            if before is not None and place.stage == Stage.TRANSFORMATION:
+                continue
+            told = message if place.advice is None else f"{str(message).rstrip()} {place.advice}"
+            self.errors[seq] = RecordError(
+                seq,
+                place.stage,
+                place.executing_class,
+                place.exception_class,
+                message,
+                exception=exception_of(place.exception_class, told),
+            )
+
+
+def _text(error: BaseException) -> str | None:
+    return str(error) if error.args else None
+
+
+def exception_of(java_name: str, message: str | None) -> Exception:
+    """The exception a step reports by its Java name; a plain ``ConnectException`` where no class has that name."""
+    kind = _BY_JAVA_NAME.get(java_name, ConnectException)
+    return kind(message) if message is not None else kind()
+
+
+def _all_below(kind: type[Exception]) -> list[type[Exception]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in _all_below(child))]
+
+
+_BY_JAVA_NAME: Mapping[str, type[Exception]] = {
+    kind.__dict__["java_name"]: kind for kind in _all_below(ConnectException) if "java_name" in kind.__dict__
+}

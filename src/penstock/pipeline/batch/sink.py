@@ -1,0 +1,488 @@
+"""The sink path: consumed messages become records, or frames, for a sink task.
+
+Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
+(the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
+transforms are Spark columns, except a user's own classes, and for what ``roads.py`` says: those run here record by
+record.
+
+Thread: one instance a task, used by the task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
+from penstock.data import ConnectHeaders
+from penstock.data.text import to_java_text
+from penstock.pipeline.batch.assembly import LazyColumns
+from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
+from penstock.pipeline.batch.framing import FrameRunner
+from penstock.pipeline.batch.grouping import group_records, rows_of_pairs
+from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
+from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
+from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
+from penstock.pipeline.batch.roads import Why, is_huge, why_messages_in_rows, why_rows
+from penstock.pipeline.batch.row_road import OneSide, Rows, parted, transformed
+from penstock.pipeline.batch.segments import (
+    Classic,
+    Columns,
+    Failures,
+    Framed,
+    Segment,
+    Stateless,
+    class_name,
+    cut_transforms,
+)
+from penstock.pipeline.batch.sink_frames import changed_columns, frames_of, with_wire_headers
+from penstock.pipeline.batch.sink_records import MessageReader, beside_of_messages
+from penstock.pipeline.batch.spreading import Spreader
+from penstock.pipeline.columns.header_columns import headers_column
+from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.java_text import AsText
+from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
+from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
+from penstock.pipeline.plan.variant_building import AsVariant
+
+if TYPE_CHECKING:
+    from penstock.pipeline.spark.session import SparkRuntime
+
+_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+_TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
+
+
+def build_sink_pipeline(
+    runtime: SparkRuntime,
+    spec: PipelineSpec,
+    jobs: SparkJobs | None = None,
+    moved: Moved = lambda roads: None,
+) -> SinkPipeline:
+    """Makes the pipeline of one sink task.
+
+    Args:
+        runtime: Owner of the Spark session.
+        spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        moved: Told of each batch how many records of it took which road.
+    """
+    return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
+
+
+class SinkPipeline:
+    """Turns batches of consumed messages into what one sink task takes. Thread: the task's pipeline thread."""
+
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        spec: PipelineSpec,
+        jobs: SparkJobs,
+        moved: Moved = lambda roads: None,
+    ) -> None:
+        make_room()
+        self._session = runtime.session if spec.session is None else spec.session
+        self._jobs = jobs
+        self._moved = moved
+        self._spent = spec.spent
+        self._whole = spec.nothing_beside_spark
+        self._without_spark = spec.without_spark
+        self._form = spec.value_form
+        self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
+        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
+        self._header_writer = HeaderWriter(spec.header_converter)
+        self._header_name = class_name(spec.header_converter)
+        alone = {
+            side: OneSide(side, converter, _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+        }
+        #: What is never columns.
+        self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        segments = cut_transforms(spec.transforms)
+        self._first = Columns(())
+        if not self._own and segments and isinstance(first := segments[0], Columns):
+            self._first = first
+            segments = segments[1:]
+        self._segments = segments
+        self._reader = MessageReader(alone, self._own, HeaderReader(spec.header_converter), self._first)
+        self._framer = FrameRunner(jobs)
+        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
+        self._last: tuple[Staged, ...] = ()
+        if self._form is not None:
+            last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
+            self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
+        # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
+        self._straight = self._form is not None and not segments and not self._own
+        # Values go from bytes to text in one step, where nothing has to see them in between.
+        self._text_at_once = self._straight and not self._first.steps and self._form is ValueForm.TEXT
+        self._tries = QuickTries()
+
+    def run(self, batch: ConsumedBatch) -> SinkBatch:
+        """Runs one batch. Blocks for the Spark job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        return self.begin(batch, when_asked)()
+
+    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+        """Begins one batch, up to its first Spark job.
+
+        Args:
+            batch: What was consumed.
+            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+
+        Returns:
+            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
+            were begun. Every call of a user's transform or converter is in it, but for that of a header converter whose
+            headers a column step reads.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        table = batch.table
+        return self._begin(self._jobs.through(table) if self._whole and table.num_rows else table, submit)
+
+    def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
+        if not table.num_rows:
+            return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
+        failures = Failures()
+        groups, alone, why = self._parted(table, failures)
+        read = self._begin_reading(groups, table, failures, submit)
+
+        def finish() -> SinkBatch:
+            made = self._finish(read(), alone, table, failures, why)
+            self._moved(failures.roads(table.num_rows, consumed=True))
+            return made
+
+        return finish
+
+    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None]:
+        """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
+        everything = np.arange(table.num_rows)
+        if self._without_spark:
+            return [], everything, Why.NO_SPARK
+        if self._own:
+            failures.went_as_rows(None, Why.OWN_CLASS)
+        if len(self._own) == len(_SIDES):
+            return [], everything, None
+        found, deep = self._sorted(table)
+        if not self._whole and self._form is None:
+            why = why_messages_in_rows(len(found), table, deep=deep)
+            if why is not None:
+                failures.went_as_rows(None, why)
+                return [], everything, why
+        to_records = self._form is None and not self._whole
+        groups: list[Group] = []
+        left = np.zeros(table.num_rows, dtype=bool)
+        for one in found:
+            why = why_rows(one.steps, one.shape, to_records=to_records)
+            if why is None:
+                groups.append(one)
+                continue
+            left[everything if one.rows is None else one.rows] = True
+            # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
+            failures.went_as_rows(one.rows if self._form is None else None, why)
+        if self._form is not None and left.any():
+            return [], everything, None
+        return groups, np.flatnonzero(left), None
+
+    def _finish(
+        self, outcomes: Sequence[Outcome], alone: np.ndarray, table: pa.Table, failures: Failures, why: Why | None
+    ) -> SinkBatch:
+        rows = table.num_rows
+        if self._straight and not len(alone):
+            return self._frames(outcomes, table, failures)
+        headers = self._reader.headers_before(outcomes, alone, table, failures)
+        live, positions = self._transformed(outcomes, alone, table, headers, failures, why)
+        consumed = rows
+        if failures.origins is not None:
+            rows = len(failures.origins)
+            table = table.take(pa.array(failures.origins))
+        if self._form is not None:
+            before = [headers[failures.seq(row)] for row in positions]
+            return self._frames(self._framed(live, positions, before, table, failures), table, failures)
+        aligned: list[SinkRecord | None] = [None] * rows
+        for seq, record in zip(positions, live, strict=True):
+            if isinstance(record, SinkRecord):
+                aligned[seq] = record
+        there = {failures.seq(seq) for seq in positions}
+        dropped = consumed - len(there | failures.errors.keys())
+        return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
+
+    # ------------------------------------------------------------------ reading
+    def _begin_reading(
+        self, groups: Sequence[Group], table: pa.Table, failures: Failures, submit: Submit
+    ) -> Callable[[], Sequence[Outcome]]:
+        rows = table.num_rows
+        makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
+            name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
+        }
+        makers["headers"] = partial(self._headers_column, table, failures)
+        shared = LazyColumns(makers)
+        if not groups and self._without_spark:
+            return list
+        if not groups:
+            # As bytes, messages go through one plan.
+            return submit(lambda: self._seen_by_spark(table))
+        steps = self._quick_steps(groups)
+        if steps is not None:
+            quickly = submit(lambda: self._quickly(groups[0], steps, shared, rows))
+            return lambda: self._finish_quickly(steps, *quickly(), rows, failures)
+        read = submit(lambda: self._jobs.run(groups, shared, rows, apart=True))
+
+        def finish() -> Sequence[Outcome]:
+            outcomes = read()
+            failures.found(outcomes)
+            return outcomes
+
+        return finish
+
+    def _seen_by_spark(self, table: pa.Table) -> list[Outcome]:
+        """Sends the messages of a batch that goes as rows through a plan that changes nothing."""
+        if not (self._whole or is_huge(table)):
+            self._jobs.through(table.select(_SIDES))
+        return []
+
+    def _quick_steps(self, groups: Sequence[Group]) -> tuple[Staged, ...] | None:
+        """Steps that do for most rows; None = not for these groups."""
+        if not self._straight or len(groups) != 1:
+            return None
+        return next((steps for steps in quick_steps(groups[0]) if self._tries.worth(steps)), None)
+
+    def _quickly(
+        self, group: Group, steps: tuple[Staged, ...], shared: LazyColumns, rows: int
+    ) -> tuple[Outcome, np.ndarray, Sequence[Outcome]]:
+        """Runs most rows through a quick plan, and the rows that it leaves through the full one."""
+        quick = self._jobs.run([replace(group, steps=steps)], shared, rows, apart=True)[0]
+        left = rows_left(group, quick)
+        rest = self._jobs.run([part_of(group, left)], shared, rows, apart=True) if len(left) else []
+        return quick, left, rest
+
+    def _finish_quickly(
+        self,
+        steps: tuple[Staged, ...],
+        quick: Outcome,
+        left: np.ndarray,
+        rest: Sequence[Outcome],
+        rows: int,
+        failures: Failures,
+    ) -> Sequence[Outcome]:
+        self._tries.note(steps, len(left), rows)
+        failures.found((quick, *rest))
+        return put_together(quick, left, rest) if rest else [quick]
+
+    def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
+        def on_bad(row: int, error: Exception) -> None:
+            failures.raised(row, Stage.HEADER_CONVERTER, self._header_name, error)
+
+        return headers_column(self._reader.headers_of(table, failures), on_bad)
+
+    def _sorted(self, table: pa.Table) -> tuple[list[Group], bool]:
+        """One group for each pair of hints, and whether a schema is among them that is too deep for a good plan."""
+        columns = {side: table.column(side) for side in _SIDES}
+        sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
+        found: dict[SideName, Sorted] = {}
+        for side in _SIDES:
+            converter = self._converters[side]
+            if isinstance(converter, ColumnConverter):
+                found[side] = (
+                    converter.sort(columns[side])
+                    if self._text_at_once
+                    else converter.sort_values(
+                        columns[side], transformed=bool(self._first.steps), beside_spark=not self._whole
+                    )
+                )
+                rewritten = found[side].column
+                columns[side] = columns[side] if rewritten is None else rewritten
+                if converter.reads_text and not sides[side].absent:
+                    sides[side], columns[side] = _as_text(columns[side])
+            else:
+                found[side] = Sorted(hints=(None,))
+        groups: list[Group] = []
+        for rows, codes in rows_of_pairs(found["key"], found["value"], table.num_rows):
+            steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
+            given = {side: found[side].read.get(codes[side], (sides[side], columns[side])) for side in _SIDES}
+            present: dict[str, pa.ChunkedArray] = {
+                name: column for name, (side, column) in given.items() if not side.absent
+            }
+            if rows is not None:
+                present = {side: column.take(pa.array(rows)) for side, column in present.items()}
+            groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
+        return groups, any(one.deep for one in found.values())
+
+    def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
+        short = self._short_cut(hints["value"])
+        steps = [
+            Staged(
+                short if side == "value" and short is not None else converter.reading(side, hints[side]),
+                _STAGES[side],
+                self._names[side],
+            )
+            for side, converter in self._converters.items()
+            if isinstance(converter, ColumnConverter)
+        ]
+        last = self._last if self._straight and short is None else ()
+        return (*steps, *self._first.steps, *last)
+
+    def _short_cut(self, hint: Hashable) -> Step | None:
+        """The step from bytes to text, if no transform has to see the values."""
+        converter = self._converters["value"]
+        if not self._text_at_once:
+            return None
+        return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
+
+    # ------------------------------------------------------------------ transforms that are not in the first plan
+    def _transformed(
+        self,
+        outcomes: Sequence[Outcome],
+        alone: np.ndarray,
+        table: pa.Table,
+        headers: Sequence[ConnectHeaders | None],
+        failures: Failures,
+        why: Why | None,
+    ) -> Rows:
+        """The records behind all transforms."""
+        segments, rows = self._segments, table.num_rows
+        parts: list[Part] = []
+        first = segments[0] if segments else None
+        leave = not self._own and self._spreader.takes(first, rows - len(alone))
+        if leave:
+            beside = beside_of_messages(table, headers)
+            parts = parts_of_outcomes(SinkRecord, outcomes, rows, beside, failures.failed(rows))
+            outcomes, segments = (), segments[1:]
+        records = self._reader.records(outcomes, alone, table, headers, failures)
+        ones = sorted(records)
+        given: Rows = [records[row] for row in ones], ones
+        if leave and isinstance(first, Stateless):
+            if ones:
+                parts.append(part_of_records(*given))
+            _, given = self._spreader.run(first, parts, failures, columns=False)
+        return self._transform(given, segments, failures, rows, why)
+
+    def _transform(
+        self, given: Rows, segments: Sequence[Segment], failures: Failures, rows: int, why: Why | None
+    ) -> Rows:
+        live, positions = given
+        for segment in segments:
+            started = time.perf_counter()
+            if isinstance(segment, Stateless):
+                live, positions = self._stateless(segment, (live, positions), failures, why)
+                continue
+            if isinstance(segment, Classic):
+                failures.went_as_rows(positions, Why.OWN_CLASS)
+                live, kept = apply_classic(segment, live, positions, failures)
+                positions = positions if kept is None else kept
+                self._spent(segment.alias, time.perf_counter() - started)
+                continue
+            if isinstance(segment, Framed):
+                live, kept = self._framer.apply(segment, live, positions, failures, rows, sink=True)
+                rows = rows if failures.origins is None else len(failures.origins)
+                self._spent(segment.alias, time.perf_counter() - started)
+                positions = list(range(rows)) if kept is None else kept
+                continue
+            live, positions = self._apply_columns(segment, (live, positions), failures, rows, why)
+        return live, positions
+
+    def _stateless(self, segment: Stateless, given: Rows, failures: Failures, why: Why | None) -> Rows:
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(given[0])) or not can_be_part(given[0]):
+            return self._spreader.here(segment, given, failures)
+        return self._spreader.run(segment, [part_of_records(*given)], failures, columns=False)[1]
+
+    def _apply_columns(self, segment: Columns, given: Rows, failures: Failures, rows: int, why: Why | None) -> Rows:
+        """Runs column steps between transforms in Python, for those records that are columns."""
+        groups: list[Group] = []
+        for one in self._grouped(segment.steps, *given, failures, mixed=False) if why is None else ():
+            reason = why_rows(one.steps, one.shape)
+            if reason is None:
+                groups.append(one)
+            else:
+                failures.went_as_rows(one.rows, reason)
+        taken = {row for one in groups for row in (range(rows) if one.rows is None else one.rows.tolist())}
+        alone, (live, positions) = parted(given, taken)
+        made: list[list[tuple[int, ConnectRecord]]] = []
+        if groups:
+            by_position = dict(zip(positions, live, strict=True))
+            columns = columns_of(attributes_of(live), positions, rows, failures)
+            outcomes = self._jobs.run(groups, columns, rows, apart=True)
+            failures.found(outcomes)
+            made += [rebuilt_rows(outcome, by_position) for outcome in outcomes]
+        if alone[0]:
+            live, positions = transformed(segment, alone, failures)
+            made.append(list(zip(positions, live, strict=True)))
+        live, kept = in_order(made, rows, failures)
+        return live, list(range(rows)) if kept is None else kept
+
+    def _grouped(
+        self,
+        steps: tuple[Staged, ...],
+        live: Sequence[ConnectRecord],
+        positions: Sequence[int],
+        failures: Failures,
+        *,
+        mixed: bool,
+    ) -> list[Group]:
+        def on_bad(seq: int, side: SideName, error: Exception) -> None:
+            failures.raised(seq, _STAGES[side], self._names[side], error)
+
+        found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed)
+        return [Group(steps, one.shape, one.rows, one.columns) for one in found]
+
+    # ------------------------------------------------------------------ frames
+    def _framed(
+        self,
+        live: list[ConnectRecord],
+        positions: Sequence[int],
+        headers: Sequence[ConnectHeaders | None],
+        table: pa.Table,
+        failures: Failures,
+    ) -> list[Outcome]:
+        """Records as columns of frames; ``headers``: what they had before transforms in Python."""
+        if not live:
+            return []
+        steps = self._last
+        carry = changed_columns(live, headers, table.take(pa.array(positions)))
+        if self._form is ValueForm.TEXT:
+            steps = ()
+            live = [one if one.value is None else one.new_record(value_schema=None, value=_text(one)) for one in live]
+        groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
+        columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
+        outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
+        failures.found(outcomes)
+        return outcomes
+
+    def _frames(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
+        rows = table.num_rows
+        present = np.zeros(rows, dtype=bool)
+        for outcome in outcomes:
+            positions = np.arange(rows) if outcome.rows is None else outcome.rows
+            kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
+            present[positions] = kept
+        present[failures.failed(rows)] = False
+        outcomes = [with_wire_headers(outcome, table, present, self._header_writer, failures) for outcome in outcomes]
+        present[failures.failed(rows)] = False
+        frames = frames_of(outcomes, table, ~present, self._session)
+        dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
+        return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
+
+
+def _text(record: ConnectRecord) -> str:
+    """A value as Java's text, which is UTF-8."""
+    return to_java_text(record.value, record.value_schema).encode("utf-8", "replace").decode()
+
+
+def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:
+    """Messages as strings, if all of them are UTF-8."""
+    try:
+        return RAW_TEXT, column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return RAW, column

@@ -1,0 +1,12 @@
+"""How values lie in columns, and what Spark expressions make of them.
+
+Start from:
+
+- ``Physical`` and ``spark_type`` (``types``): the layout of a schema's values, in Arrow and in Spark.
+- ``to_arrow`` and ``from_arrow`` (``records``): Python's values to columns and back; ``frame_arrow``: the columns of a
+  frame cast to what a schema needs; ``variant``: schemaless values for frames.
+- ``json_columns``, ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
+- ``text_bounds``, ``nesting``, ``required``: what is known of values before they are looked at.
+
+Steps are made of these in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.
+"""

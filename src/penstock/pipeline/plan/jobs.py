@@ -1,0 +1,464 @@
+"""Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
+
+Main types: ``Group`` (records of one shape, as Arrow) and ``SparkJobs`` (keeps plans, runs jobs). What comes out of a
+job is in ``outcomes.py``.
+
+Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
+
+Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
+them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else; a plan that is used again is not
+planned again by Spark (``prepared.py``). Small groups share one job: one costs some milliseconds whatever it does, and
+its first run many more, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
+shared input, null in the rows of the others, and the output picks by the number of the group.
+
+A Spark DataFrame that a task returned is the exception: its job is the task's plan and the chain's behind it.
+
+Thread: any number of pipeline threads; the plan cache is guarded by a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock.pipeline.plan.chain import (
+    GROUP_COLUMN,
+    MAX_PLACES,
+    Compiled,
+    FaultPlace,
+    Staged,
+    compile_steps,
+    input_column,
+)
+from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
+from penstock.pipeline.plan.step import Shape
+from penstock.pipeline.plan.topics import TopicLookup, looked_up
+from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, arrow_of, driver_plan
+from penstock.pipeline.spark.prepared import PreparedQueries
+from penstock.pipeline.spark.release import release
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.pipeline.batch.frame import FrameColumns
+    from penstock.pipeline.spark.gate import Gate
+    from penstock.pipeline.spark.session import SparkRuntime
+
+    #: A Spark DataFrame, or what makes it on the session that is there now.
+    FrameData: TypeAlias = DataFrame | Callable[[SparkSession], DataFrame]
+
+T = TypeVar("T")
+
+MAX_PLANS: Final = 512
+#: Numbers of groups are given again after so many others: they grow with the schemas a worker has ever seen.
+MAX_NUMBERS: Final = 1_024
+#: A group of at least so many rows has a job to itself.
+LARGE_GROUP_ROWS: Final = 5_000
+#: At most so many groups share a job: the time to analyse a plan grows with its width.
+MAX_SHARED_GROUPS: Final = 64
+#: Below this many rows a second partition costs more than it gains.
+SPLIT_ROWS: Final = 4_000
+#: Rows a partition has at most: bounds the memory of a task.
+MAX_PARTITION_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one shape that take the same steps.
+
+    Attributes:
+        steps: The steps.
+        shape: The shape of the input.
+        rows: Their positions in the batch; None = the whole batch.
+        columns: The columns ``key`` and ``value``, as long as ``rows``, unless they are absent.
+        carry: Columns of the bag to return although no step changes them.
+    """
+
+    steps: tuple[Staged, ...]
+    shape: Shape
+    rows: np.ndarray | None
+    columns: Mapping[str, pa.ChunkedArray | pa.Array]
+    carry: frozenset[str] = frozenset()
+
+    def size(self, batch_rows: int) -> int:
+        """How many records these are."""
+        return batch_rows if self.rows is None else len(self.rows)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything a job needs but the data."""
+
+    layers: Sequence[Sequence[Column]]
+    final: Sequence[Column | str]
+    ends: Sequence[End]
+    apart: bool
+    reads: frozenset[str] = frozenset()
+    lookups: frozenset[TopicLookup] = frozenset()
+    places: Mapping[int, FaultPlace] = field(default_factory=dict)
+    # What Python workers make of the rows in the place of a projection.
+    mapped: Mapped | None = None
+    # By the schema of the input; None where PySpark's own way has to be taken.
+    driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
+
+    def projections(self) -> list[Sequence[Column | str]]:
+        """What is selected, one after the other."""
+        starred: list[Sequence[Column | str]] = [["*", *layer] for layer in self.layers]
+        return [*starred, self.final]
+
+    def outcomes(self, output: pa.Table, rows: np.ndarray | None) -> list[Outcome]:
+        """What came of its groups; ``rows``: the position in the batch of each row of the output."""
+        return outcomes_of(output, rows, self.ends, self.places, apart=self.apart)
+
+
+class SparkJobs:
+    """Runs groups on the worker's Spark session, with plans that are made once.
+
+    Args:
+        runtime: Owner of the session.
+        gate: Lets tasks with equal plans share jobs; None = each has its own.
+
+    Thread: any.
+    """
+
+    def __init__(self, runtime: SparkRuntime, gate: Gate | None = None) -> None:
+        self._runtime = runtime
+        self._gate = gate
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[Hashable, object] = OrderedDict()
+        self._numbers: OrderedDict[Hashable, int] = OrderedDict()
+        self._prepared = PreparedQueries()
+
+    def run(
+        self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
+    ) -> list[Outcome]:
+        """Runs the groups of one batch.
+
+        Args:
+            groups: The groups.
+            shared: The other columns of the bag, for the whole batch.
+            rows: Size of the batch.
+            apart: Whether outcomes of different shapes get columns of their own (sinks); otherwise all end as bytes.
+        """
+        large = [group for group in groups if group.size(rows) >= LARGE_GROUP_ROWS]
+        small = [group for group in groups if group.size(rows) < LARGE_GROUP_ROWS]
+        outcomes: list[Outcome] = []
+        for group in large:
+            outcomes += self._run_one(group, shared, rows, apart)
+        if len(small) == 1:
+            outcomes += self._run_one(small[0], shared, rows, apart)
+        elif small:
+            for start in range(0, len(small), MAX_SHARED_GROUPS):
+                outcomes += self._run_shared(small[start : start + MAX_SHARED_GROUPS], shared, rows, apart)
+        return outcomes
+
+    def through(self, table: pa.Table) -> pa.Table:
+        """Sends a table through a plan that changes nothing: for columns that no step reads."""
+
+        def job(session: SparkSession) -> pa.Table:
+            plan = self._kept((self._runtime.generation, "through"), lambda: _Plan((), ("*",), (), True))
+            return self._execute(session, ("through", table.schema), table, plan)
+
+        return self._runtime.run(job).cast(table.schema)
+
+    def collect(self, table: pa.Table, plan: Callable[[DataFrame], tuple[DataFrame, Shape]]) -> tuple[pa.Table, Shape]:
+        """Sends a table through a plan that is made for it; returns the rows and what the plan says of them.
+
+        Args:
+            table: The rows.
+            plan: Makes the output of the input; runs no job.
+        """
+
+        def job(session: SparkSession) -> tuple[pa.Table, Shape]:
+            given = session.createDataFrame(self._partitioned(table))
+            frame, shape = plan(given)
+            try:
+                return arrow_of(frame), shape
+            finally:
+                release([given, frame])
+
+        return self._runtime.run(job)
+
+    @property
+    def parallelism(self) -> int:
+        """How many parts of a batch are worked on at once."""
+        return self._runtime.parallelism
+
+    def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:
+        """Sends rows to Spark's Python workers, several at once; returns what came of each, in order.
+
+        Args:
+            mapped: What is done there; it gives a row for each.
+            digest: The same for functions that do the same: their plan is kept.
+            rows: What is sent; each is worked on by itself.
+        """
+        column = pa.chunked_array([pa.array([row], pa.binary()) for row in rows])
+        table = pa.table([column], [mapped.column])
+
+        def execute(sent: pa.Table) -> pa.Table:
+            return self._runtime.run(lambda session: job(session, sent))
+
+        def job(session: SparkSession, sent: pa.Table) -> pa.Table:
+            key = (self._runtime.generation, "mapped", digest)
+            plan = self._kept(key, lambda: _Plan((), ("*",), (), True, mapped=mapped))
+            return _executed(session, sent, plan, self._prepared)
+
+        # Its rows are not those of another batch: it shares a permit, not a job.
+        output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
+        made: list[bytes] = output.column(0).to_pylist()
+        return made
+
+    # ------------------------------------------------------------------ DataFrames of tasks
+    def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> Outcome:
+        """Runs the steps behind a task's own plan, inside of a job of `on_dataframe`; returns what came of the rows.
+
+        Args:
+            columns: The layout of the DataFrame.
+            steps: The steps.
+        """
+        assert columns.frame is not None, "the rows are a DataFrame"
+        group = Group(steps, columns.shape, None, {}, columns.carried)
+        plan = self._plan_of((group,), (None,), apart=False)
+        return plan.outcomes(_collected(columns.frame, plan, own=False), None)[0]
+
+    def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
+        """Runs a job over a DataFrame that a task returned, or makes.
+
+        One that is made when it is asked for is made, and the job run, again when the session is lost.
+
+        Raises:
+            SparkSessionLostException: The DataFrame was made before, on a session that is lost: it cannot run again.
+        """
+        if callable(data):
+            make = data
+            return self._runtime.run(lambda session: job(make(session)))
+        frame = data
+        return self._runtime.run_on(frame.sparkSession, lambda: job(frame))
+
+    # ------------------------------------------------------------------ one group
+    def _run_one(
+        self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
+    ) -> list[Outcome]:
+        def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
+            plan = self._plan_of((group,), (None,), apart)
+            table = _table(group, shared, plan, rows)
+            return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
+
+        output, plan = self._runtime.run(job)
+        return plan.outcomes(output, group.rows)
+
+    # ------------------------------------------------------------------ several groups
+    def _run_shared(
+        self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
+    ) -> list[Outcome]:
+        pairs = sorted(zip(self._slots(groups), groups, strict=True), key=lambda pair: pair[0])
+        slots = tuple(slot for slot, _ in pairs)
+        ordered = tuple(group for _, group in pairs)
+        positions = [np.arange(rows) if group.rows is None else group.rows for group in ordered]
+        order = np.concatenate(positions)
+
+        def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
+            plan = self._plan_of(ordered, slots, apart)
+            table = _shared_table(ordered, slots, order, shared, plan)
+            key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
+            return self._execute(session, key, table, plan), plan
+
+        output, plan = self._runtime.run(job)
+        return plan.outcomes(output, order)
+
+    def _slots(self, groups: Sequence[Group]) -> list[int]:
+        """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
+        seen: Counter[Hashable] = Counter()
+        slots: list[int] = []
+        with self._lock:
+            for group in groups:
+                kind = (group.steps, group.shape)
+                # Two groups of one shape may meet in a job: values that deny their schema count as schemaless.
+                key = (*kind, seen[kind])
+                seen[kind] += 1
+                number = self._numbers.get(key)
+                if number is None:
+                    # The groups of this job are the latest, so none of their numbers is taken away.
+                    number = len(self._numbers)
+                    if number >= MAX_NUMBERS:
+                        _, number = self._numbers.popitem(last=False)
+                    self._numbers[key] = number
+                self._numbers.move_to_end(key)
+                slots.append(number)
+        return slots
+
+    # ------------------------------------------------------------------ plans
+    def _plan_of(self, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool) -> _Plan:
+        generation = self._runtime.generation
+        key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
+        return self._kept(key, lambda: self._make_plan(generation, groups, slots, apart))
+
+    def _make_plan(
+        self, generation: int, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool
+    ) -> _Plan:
+        parts: list[tuple[int | None, Compiled]] = []
+        for group, slot in zip(groups, slots, strict=True):
+
+            def compiled(group: Group = group, slot: int | None = slot) -> Compiled:
+                return compile_steps(group.steps, group.shape, slot)
+
+            parts.append((slot, self._kept((generation, slot, group.steps, group.shape), compiled)))
+        return _assemble(parts, apart, frozenset().union(*(group.carry for group in groups)))
+
+    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                self._plans.move_to_end(key)
+                return found  # type: ignore[return-value]
+        made = make()
+        with self._lock:
+            self._plans[key] = made
+            while len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+        return made
+
+    def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
+        def execute(joined: pa.Table) -> pa.Table:
+            return _executed(session, self._partitioned(joined), plan, self._prepared)
+
+        return execute(table) if self._gate is None else self._gate.run(key, table, execute)
+
+    def _partitioned(self, table: pa.Table) -> pa.Table:
+        """The table in as many chunks as there shall be partitions: Spark makes one of each chunk."""
+        rows = table.num_rows
+        parts = 1 if rows < SPLIT_ROWS else self._runtime.parallelism
+        size = min(MAX_PARTITION_ROWS, -(-rows // parts)) if rows else 1
+        table = table.combine_chunks()
+        if size >= rows:
+            return table
+        # PySpark reads the offsets of a list as if it were not part of a longer one: nested parts are copies.
+        return pa.table(
+            {
+                name: pa.chunked_array([_own(column.chunk(0).slice(start, size)) for start in range(0, rows, size)])
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
+        )
+
+
+def _shared_table(
+    groups: Sequence[Group],
+    slots: Sequence[int],
+    order: np.ndarray,
+    shared: Mapping[str, pa.Array | pa.ChunkedArray],
+    plan: _Plan,
+) -> pa.Table:
+    """The input of a job of several groups: columns for each of them, null in the rows of the others."""
+    sizes = [len(order) if group.rows is None else len(group.rows) for group in groups]
+    columns: dict[str, object] = {}
+    start = 0
+    numbers: list[np.ndarray] = []
+    for group, slot, size in zip(groups, slots, sizes, strict=True):
+        numbers.append(np.full(size, slot, dtype=np.int32))
+        for name, column in group.columns.items():
+            before = _nulls(start, column.type)
+            after = _nulls(len(order) - start - size, column.type)
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            columns[f"{name}_{slot}"] = pa.chunked_array([before, *chunks, after], column.type)
+        start += size
+    columns[GROUP_COLUMN] = pa.array(np.concatenate(numbers))
+    columns |= _others(shared, order, plan)
+    return pa.table(columns)
+
+
+def _others(
+    shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: np.ndarray | None, plan: _Plan
+) -> Mapping[str, object]:
+    """The columns of some rows that a plan needs beside keys and values."""
+    columns = {name: shared[name] for name in shared.keys() & plan.reads}
+    if rows is not None:
+        columns = {name: column.take(pa.array(rows)) for name, column in columns.items()}
+    return columns | looked_up(plan.lookups, columns["topic"]) if plan.lookups else columns
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Nulls of a type. Where its fields must not be null (VARIANT) these hold nothing instead: Spark insists."""
+    if not pa.types.is_struct(kind):
+        return pa.nulls(rows, kind)
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    parts = [_nulls(rows, one.type) if one.nullable else pa.repeat(pa.scalar(b"", one.type), rows) for one in fields]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=pa.repeat(True, rows))
+
+
+def _own(part: pa.Array) -> pa.Array:
+    return pa.concat_arrays([part]) if pa.types.is_nested(part.type) else part
+
+
+def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
+    """The frame's rows after the plan; the JVM forgets them at once, and the frame too if it is our own."""
+    frames = _project(frame, plan)
+    try:
+        return arrow_of(frames[-1])
+    finally:
+        release([frame, *frames] if own else frames)
+
+
+def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: PreparedQueries) -> pa.Table:
+    """The rows of a batch after the plan."""
+    if table.schema not in plan.driver_plans:
+        plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared, plan.mapped)
+    ready = plan.driver_plans[table.schema]
+    if ready is not None:
+        return ready.collect(table)
+    return _collected(session.createDataFrame(table), plan, own=True)
+
+
+def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
+    """The frame after each projection of the plan; the last one is the result. Lazy."""
+    frames: list[DataFrame] = []
+    for columns in plan.projections():
+        frame = frame.select(*columns)
+        frames.append(frame)
+    if plan.mapped is not None:
+        frames.append(frame.mapInArrow(plan.mapped, plan.mapped.schema))
+    return frames
+
+
+def _table(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], plan: _Plan, rows: int) -> pa.Table:
+    columns: dict[str, object] = {input_column(name, ""): column for name, column in group.columns.items()}
+    columns |= _others(shared, group.rows, plan)
+    if not columns:
+        # Spark needs a column to count rows by.
+        columns[GROUP_COLUMN] = pa.array(np.zeros(group.size(rows), dtype=np.int32))
+    return pa.table(columns)
+
+
+def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: frozenset[str]) -> _Plan:
+    """Puts the compiled groups of a job side by side."""
+    depth = max(len(compiled.layers) for _, compiled in parts)
+    layers = [
+        [column for _, compiled in parts if level < len(compiled.layers) for column in compiled.layers[level]]
+        for level in range(depth)
+    ]
+    ends: list[End] = []
+    places: dict[int, FaultPlace] = {}
+    reads: set[str] = set()
+    lookups: set[TopicLookup] = set()
+    for slot, compiled in parts:
+        reads |= compiled.reads
+        lookups |= compiled.lookups
+        base = (slot or 0) * MAX_PLACES
+        places |= {base + index: place for index, place in enumerate(compiled.places)}
+        for leaf in compiled.leaves:
+            taken = leaf.guard
+            if len(parts) > 1:
+                mine = F.col(GROUP_COLUMN) == F.lit(slot)
+                taken = mine if taken is None else mine & taken
+            ends.append(End(taken, leaf, slot or 0))
+    if lookups:
+        reads |= {"topic"}
+    changed = {name for end in ends for name in end.leaf.changed if name in OTHERS} | carry
+    final = final_columns(ends, apart, changed)
+    return _Plan(layers, final, ends, apart, frozenset(reads | changed), frozenset(lookups), places)

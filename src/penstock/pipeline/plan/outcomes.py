@@ -1,0 +1,163 @@
+"""What comes out of a job: the columns that are selected last, and what their rows say of each group.
+
+Main types: ``Outcome`` (what came of a group) and ``End`` (where a record may end: a leaf of a group's chain). Main
+functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
+
+Thread: pure functions; columns are made while a session is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from penstock.pipeline.columns.types import Form, spark_type
+from penstock.pipeline.plan.chain import FaultPlace, Leaf
+from penstock.pipeline.plan.step import Shape, Side
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_SIDES: Final = ("key", "value")
+#: The columns of a bag that come back where a step changed them.
+OTHERS: Final = ("topic", "partition", "timestamp", "headers")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a group, or of a part of it that ended in another shape than the rest.
+
+    Attributes:
+        rows: Positions in the batch, in order; None = the whole batch.
+        shape: The shape of the output.
+        columns: What the job returned of the bag: keys and values unless absent, others where a step changed them.
+        error: ``struct<place, message>`` where a record failed, or None.
+        dropped: True where a record was filtered, or None.
+        places: What ``place`` refers to.
+    """
+
+    rows: np.ndarray | None
+    shape: Shape
+    columns: Mapping[str, pa.ChunkedArray]
+    error: pa.ChunkedArray | None
+    dropped: pa.ChunkedArray | None
+    places: Mapping[int, FaultPlace]
+
+
+@dataclass(frozen=True)
+class End:
+    """One leaf of one of the groups of a job: when it is taken and how its columns are called in the output."""
+
+    taken: Column | None
+    leaf: Leaf
+    slot: int
+
+
+def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[Column]:
+    """What is selected last: keys, values, what has changed beside, and what has become of the record."""
+    final: list[Column] = []
+    for name in _SIDES:
+        if apart:
+            final += [
+                collectable(getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)).alias(f"{name}_{index}")
+                for index, end in enumerate(ends)
+                if not getattr(end.leaf.shape, name).absent
+            ]
+        elif any(not getattr(end.leaf.shape, name).absent for end in ends):
+            written = [getattr(end.leaf.bag, name) for end in ends]
+            if len(ends) > 1:
+                written = [column.cast("binary") for column in written]
+            final.append(_choose(ends, written).alias(name))
+    final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
+    if apart and len(ends) > 1:
+        final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
+    if any(end.leaf.error is not None for end in ends):
+        final.append(_choose(ends, [_or_null(end.leaf.error) for end in ends]).alias("error"))
+    if any(end.leaf.dropped is not None for end in ends):
+        final.append(_choose(ends, [_or_null(end.leaf.dropped) for end in ends]).alias("dropped"))
+    return final or [F.lit(None).cast("boolean").alias("dropped")]
+
+
+def collectable(column: Column, side: Side) -> Column:
+    """A column that toArrow takes: built structs made optional at every depth, no VARIANT that is null."""
+    if side.is_variant:
+        return F.coalesce(column, F.parse_json(F.lit("null")))
+    if side.physical.form in (Form.SCALAR, Form.DECIMAL):
+        return column
+    return column.cast(spark_type(side.carrier, side.physical))
+
+
+def _or_null(column: Column | None) -> Column:
+    return F.lit(None) if column is None else column
+
+
+def _choose(ends: Sequence[End], columns: Sequence[Column]) -> Column:
+    if len(ends) == 1:
+        return columns[0]
+    chosen: Column | None = None
+    for end, column in zip(ends, columns, strict=True):
+        condition = F.lit(True) if end.taken is None else end.taken
+        chosen = F.when(condition, column) if chosen is None else chosen.when(condition, column)
+    assert chosen is not None
+    return chosen
+
+
+def outcomes_of(
+    output: pa.Table,
+    rows: np.ndarray | None,
+    ends: Sequence[End],
+    places: Mapping[int, FaultPlace],
+    *,
+    apart: bool,
+) -> list[Outcome]:
+    """What came of the groups of a job.
+
+    Args:
+        output: Its rows, with the columns of ``final_columns``.
+        rows: The position in the batch of each; None = all rows of the batch, in order.
+        ends: Where its records may end.
+        places: Where its faults arise.
+        apart: Whether ends of different shapes have columns of their own.
+    """
+    others = {name: output.column(name) for name in OTHERS if name in output.column_names}
+    error = output.column("error") if "error" in output.column_names else None
+    if error is not None and error.null_count == len(error):
+        error = None
+    dropped = output.column("dropped") if "dropped" in output.column_names else None
+    if dropped is not None and not pc.any(dropped).as_py():
+        dropped = None
+    if not apart:
+        sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
+        return [Outcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
+    if len(ends) == 1:
+        sides = _sides_of(output, 0)
+        return [Outcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
+    leaves = output.column("leaf").to_numpy()
+    found: list[Outcome] = []
+    for index, end in enumerate(ends):
+        mine = np.flatnonzero(leaves == index)
+        if not len(mine):
+            continue
+        pick = pa.array(mine)
+        sides = _sides_of(output, index)
+        columns = {name: column.take(pick) for name, column in (sides | others).items()}
+        positions = mine if rows is None else rows[mine]
+        own_error = None if error is None else error.take(pick)
+        own_dropped = None if dropped is None else dropped.take(pick)
+        found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, places))
+    return found
+
+
+def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.binary()) if pa.types.is_string(column.type) else column
+
+
+def _sides_of(output: pa.Table, index: int) -> dict[str, pa.ChunkedArray]:
+    names = set(output.column_names)
+    return {name: output.column(f"{name}_{index}") for name in _SIDES if f"{name}_{index}" in names}

@@ -1,0 +1,393 @@
+"""What a step of a pipeline is: a schema function on the driver and column functions over a bag of columns.
+
+Main types: ``Side`` and ``Shape`` (what is known of a group of records before any record is seen), ``Bag`` (the
+columns of the group), ``StepPlan`` (what a step makes of them), ``Split`` (a step whose output schema depends on the
+record), ``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (what stock transforms, converters and
+predicates are).
+
+The rules of a step:
+
+* Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
+  earlier step still passes through; what comes out of it is thrown away.
+* What can go wrong is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value
+  and error written in terms of each other would double the plan with each step. The chain keeps a record's first
+  fault.
+* A result that is used more than once is named with ``Keep``, which ends a projection; plans grow linearly this way.
+
+Thread: plans are immutable. They are made and used on a task's pipeline thread while a Spark session is up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+import numpy as np
+
+from penstock.data import Schema, Type
+from penstock.pipeline.columns.required import has_all_required
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.types import SCALAR, VARIANT, Form, Physical, default_physical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+    from penstock.pipeline.plan.topics import FoundByTopic, TopicPredicate, TopicRoute
+
+SideName = Literal["key", "value"]
+#: The columns of a bag that a step may read or replace.
+BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset", "headers")
+
+#: Names an expression, so that it is evaluated once however often the returned column is used.
+Keep = Callable[["Column"], "Column"]
+
+
+def unnamed(column: Column) -> Column:
+    """A ``Keep`` that names nothing: for what is used once, and where nothing can be named."""
+    return column
+
+
+_RAW_SCHEMA: Final = Schema(Type.BYTES, optional=True)
+_TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is known of the keys, or of the values, of one group of records.
+
+    Attributes:
+        schema: What Connect says of them; None = schemaless.
+        physical: How the column is laid out.
+        carrier: The schema the column is laid out by. It is ``schema``, except for schemaless values whose kind is
+            known all the same: all are strings, say, or maps that look alike.
+        absent: Every one is null and has no schema; there is no column.
+        present: None is null.
+        complete: No required value inside of one is null, at any depth, unless the record has failed. False where
+            nothing is known.
+    """
+
+    schema: Schema | None
+    physical: Physical
+    carrier: Schema | None
+    absent: bool = False
+    present: bool = False
+    complete: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        schema: Schema | None,
+        physical: Physical | None = None,
+        *,
+        present: bool = False,
+        complete: bool = False,
+    ) -> Side:
+        """Values of ``schema`` in the layout ``physical`` (None: the narrowest one)."""
+        layout = default_physical(schema) if physical is None else physical
+        carrier = None if layout.form is Form.VARIANT else schema
+        return cls(schema, layout, carrier, present=present, complete=complete)
+
+    def without_nulls(self, column: pa.Array | pa.ChunkedArray) -> Side:
+        """The same with ``present`` and ``complete`` where the column shows it, and where it makes a smaller plan.
+
+        No step has to tell the null of a struct apart, whose schema may stay another, or to refuse that of a required
+        value. Of other values nothing is said: their batches would get plans apart from each other.
+        """
+        schema = self.schema
+        worth = schema is not None and (schema.type is Type.STRUCT or not schema.optional)
+        complete = bool(self.physical.children) and has_all_required(schema, self.physical, column)
+        return replace(self, present=worth and column.null_count == 0, complete=complete)
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether the column is a VARIANT."""
+        return self.physical.form is Form.VARIANT and not self.absent
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the column holds schemaless maps as a struct; see ``penstock.pipeline.plan.objects``."""
+        return self.physical.form is Form.OBJECT and not self.absent
+
+
+#: Null without schema, in every record.
+NOTHING: Final = Side(None, SCALAR, None, absent=True)
+#: Bytes as they are on the wire.
+RAW: Final = Side(_RAW_SCHEMA, SCALAR, _RAW_SCHEMA)
+#: The same as a column of strings, all of them UTF-8. The worker takes their bytes, which Spark need not copy for that;
+#: what it reads, it has checked itself (a tenth of what that costs in the JVM).
+RAW_TEXT: Final = Side(_RAW_SCHEMA, SCALAR, _TEXT_SCHEMA)
+#: Schemaless values of any kind.
+SCHEMALESS: Final = Side(None, VARIANT, None)
+#: Schemaless values that are all strings.
+SCHEMALESS_TEXT: Final = Side(None, SCALAR, _TEXT_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a group of records before any of them is seen; plans are made and kept by it.
+
+    Attributes:
+        key, value: The two sides.
+        sink: Whether these are sink records (they have an offset).
+    """
+
+    key: Side
+    value: Side
+    sink: bool = False
+
+    def side(self, name: SideName) -> Side:
+        """The side of that name."""
+        return self.key if name == "key" else self.value
+
+    def without_bounds(self, names: Iterable[str]) -> Shape:
+        """This shape when nothing is known any more of what the sides among ``names`` hold."""
+        shape = self
+        for name in ("key", "value"):
+            side = self.side(name)
+            plain = replace(side, physical=unbounded(side.physical), complete=False)
+            if name in names and side != plain:
+                shape = shape.with_side(name, plain)
+        return shape
+
+    def with_side(self, name: SideName, side: Side) -> Shape:
+        """This shape with one side replaced."""
+        return replace(self, key=side) if name == "key" else replace(self, value=side)
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """The columns of a group. ``headers`` is ``array<struct<key, schema, value variant>>``.
+
+    ``by_topic`` gives what was found, in front of the plan, for the topics as they are here (``topics.py``).
+    """
+
+    key: Column
+    value: Column
+    topic: Column
+    partition: Column
+    timestamp: Column
+    offset: Column
+    headers: Column
+    by_topic: Callable[[TopicRoute | TopicPredicate], FoundByTopic]
+
+    def side(self, name: SideName) -> Column:
+        """The key or the value column."""
+        return self.key if name == "key" else self.value
+
+    def with_columns(self, columns: Mapping[str, Column]) -> Bag:
+        """The bag with other columns in the place of some."""
+        return replace(self, **columns)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that can go wrong in a step.
+
+    Attributes:
+        condition: True where it did; null counts as false. None: it goes wrong for every record.
+        message: Text of the exception, for these records.
+        exception: Its class, by the Java name.
+        advice: What to do about it; added where people read the error, not in Java's message.
+    """
+
+    condition: Column | None
+    message: Column | str
+    exception: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The expressions of a step.
+
+    Attributes:
+        columns: The columns of the bag that change, by name.
+        faults: What can go wrong, in order of precedence.
+        drops: True where the record ends here (it is filtered); None = nowhere.
+    """
+
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    faults: Sequence[Fault] = ()
+    drops: Column | None = None
+
+
+def _make_nothing(bag: Bag, keep: Keep) -> Made:
+    return Made()
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What a step does to the records of one shape.
+
+    Attributes:
+        shape: The shape of its output.
+        make: Builds the step's expressions over a bag; evaluates nothing.
+        reads: The columns of the bag that these use.
+        writes: Which columns of the bag change.
+    """
+
+    shape: Shape
+    make: Callable[[Bag, Keep], Made] = _make_nothing
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One way a step may go: taken where ``condition`` holds and none before did. None = everywhere else."""
+
+    condition: Callable[[Bag], Column] | None
+    plan: StepPlan
+    reads: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Split:
+    """A step whose output schema depends on the record: the steps after it are planned for each branch apart."""
+
+    branches: Sequence[Branch]
+
+
+class Step(ABC):
+    """One operation of a chain that is carried out by Spark columns."""
+
+    # Steps are values: equal steps give equal plans, which tasks share. Stock steps are frozen dataclasses.
+
+    #: Whether ``plan`` says of the output what is known of its text (``Physical.text``) and of its required values
+    #: (``Side.complete``). What is known of the input is forgotten otherwise, on the sides the step writes.
+    bounds_text: ClassVar[bool] = False
+    #: Whether ``plan`` writes topics.
+    changes_topic: ClassVar[bool] = False
+    #: Whether it uses ``Bag.by_topic``.
+    asks_of_topic: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        """Decides what to do with the records of one shape; called once for each shape.
+
+        Raises:
+            ConnectException: No record of this shape can pass; each of them fails with this error.
+        """
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether ``plan`` has columns for these records; otherwise they go record by record (``roads.py``).
+
+        Never for a VARIANT on the side that it works on, if it has one (``side``). A step that cannot do with all other
+        schemaless values says so, too.
+        """
+        side: SideName | None = getattr(self, "side", None)
+        return side is None or not shape.side(side).is_variant
+
+    def matching(self) -> Step | None:
+        """A step that does the same for most values of its side in a much smaller plan; None = there is none.
+
+        It ends in the same shape, has no faults, and gives null for the values that it leaves to this one. It may have
+        such a step itself: a slower one that leaves less.
+        """
+        return None
+
+
+class ColumnTransform(ABC):
+    """A transform that is carried out by Spark columns. Stock transforms are both this and ``Transformation``."""
+
+    @abstractmethod
+    def step(self) -> Step:
+        """What it does, as a value; asked once it is configured."""
+
+
+class ColumnPredicate(ABC):
+    """A predicate that is a Spark column. Two of one class and equal ``identity`` are equal, and share plans."""
+
+    #: The columns of the bag that ``condition`` uses.
+    reads: frozenset[str] = frozenset()
+    #: Whether it uses ``Bag.by_topic``.
+    asks_of_topic: ClassVar[bool] = False
+
+    def takes(self, shape: Shape) -> bool:
+        """Whether ``condition`` has an answer for these records, see ``Step.takes``."""
+        return True
+
+    @abstractmethod
+    def condition(self, bag: Bag, shape: Shape) -> Column:
+        """True where the predicate holds; must not be null."""
+
+    def faults(self, bag: Bag) -> Sequence[Fault]:
+        """What can go wrong when it is asked."""
+        return ()
+
+    @abstractmethod
+    def identity(self) -> Hashable:
+        """Its settings."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and type(self) is type(other) and self.identity() == other.identity()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.identity()))
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Wire bytes sorted by what they need, before any of them reaches Spark.
+
+    Attributes:
+        hints: What a converter needs to know of each group; each hint gives a plan of its own.
+        codes: For each row the index of its hint; None = all rows have the first one.
+        column: The bytes, perhaps brought into a normal form; None = as they came.
+        read: By the index of its hint what has been read already, in the rows of this hint: what is known of the
+            values, and a column for all rows.
+        deep: Whether a schema is among them that is nested more deeply than a plan should be.
+    """
+
+    hints: Sequence[Hashable]
+    codes: np.ndarray | None = None
+    column: pa.ChunkedArray | None = None
+    read: Mapping[int, tuple[Side, pa.ChunkedArray]] = field(default_factory=dict)
+    deep: bool = False
+
+    def with_hint(self, hint: Hashable, rows: np.ndarray, size: int) -> Sorted:
+        """The same with some of ``size`` rows, by number or as a mask, under one more hint."""
+        codes = np.zeros(size, dtype=np.int32) if self.codes is None else self.codes.copy()
+        codes[rows] = len(self.hints)
+        return replace(self, hints=(*self.hints, hint), codes=codes)
+
+
+class ColumnConverter(ABC):
+    """A converter that is carried out by Spark columns. Stock converters are both this and ``Converter``."""
+
+    #: Whether it writes a value that is not of its schema's type just as well.
+    ignores_schema: ClassVar[bool] = False
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether ``reading`` and ``reading_text`` gain by ``RAW_TEXT``, and take it; asked once it is configured."""
+        return False
+
+    @abstractmethod
+    def writing(self, side: SideName) -> Step:
+        """The step that turns the column of ``side`` into bytes."""
+
+    @abstractmethod
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        """The step that turns bytes into a column, for the rows ``sort`` gave ``hint``."""
+
+    def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
+        """The step that turns bytes straight into Java's text of each value; None = there is no short cut."""
+        return None
+
+    def sort(self, column: pa.ChunkedArray) -> Sorted:
+        """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""
+        return Sorted(hints=(None,))
+
+    def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
+        """The same where there is no ``reading_text``.
+
+        Args:
+            column: The bytes.
+            transformed: Whether steps follow that gain by schemaless values of one kind.
+            beside_spark: Whether a converter may read them here; its step then gets what it has read.
+        """
+        return self.sort(column)

@@ -1,0 +1,160 @@
+"""What steps make of topics, found here once for each topic of a batch; plans get it as columns.
+
+A regular expression that a user wrote must not run in the JVM, whose engine has no limit: one text could hold the job
+for ever. A batch has few topics, most of them in many records. So what depends on the topic alone is asked here, of
+``JavaPattern``, before the plan runs, and what it raises becomes the failure of the records of that topic.
+
+Main types: ``TopicRoute`` (a step that renames topics) and ``TopicPredicate``, both asked by topic; ``TopicLookup``
+(what a plan needs of one of them, as columns) and ``FoundByTopic`` (these columns in the plan). ``looked_up`` asks.
+
+Thread: immutable; asked on any thread that runs a job.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock.errors import PatternTimeoutException, java_class_name
+from penstock.pipeline.columns.frame_arrow import one_array
+from penstock.pipeline.plan.step import Bag, ColumnPredicate, Fault, Keep, Made, Shape, Step, StepPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+Raises: TypeAlias = tuple[type[Exception], ...]
+#: Which of the exceptions it was, by its place in ``raises``.
+_ERROR: Final = pa.struct([("kind", pa.int32()), ("message", pa.string())])
+
+
+@dataclass(frozen=True)
+class FoundByTopic:
+    """What was found for the topic of each record.
+
+    Attributes:
+        value: The topic's new name, or whether the predicate holds.
+        faults: Where it could not be found.
+    """
+
+    value: Column
+    faults: Sequence[Fault]
+
+
+class TopicRoute(Step):
+    """A step that renames topics and does nothing else, by the topic alone."""
+
+    changes_topic = True
+    asks_of_topic = True
+
+    @property
+    def raises(self) -> Raises:
+        """What ``of_topic`` may raise, subclasses first."""
+        return (PatternTimeoutException,)
+
+    @abstractmethod
+    def of_topic(self, topic: str) -> str:
+        """The topic's new name."""
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+        return StepPlan(shape, self._make, writes=frozenset({"topic"}))
+
+    def _make(self, bag: Bag, keep: Keep) -> Made:
+        found = bag.by_topic(self)
+        return Made({"topic": found.value}, found.faults)
+
+
+class TopicPredicate(ColumnPredicate):
+    """A predicate that depends on the topic alone; it does not hold for a record without one."""
+
+    asks_of_topic = True
+    raises: Raises = (PatternTimeoutException,)
+
+    @abstractmethod
+    def of_topic(self, topic: str) -> bool:
+        """Whether it holds for records of a topic."""
+
+    def condition(self, bag: Bag, shape: Shape) -> Column:
+        """See ``ColumnPredicate``. What ``of_topic`` says, as a column."""
+        return bag.by_topic(self).value
+
+    def faults(self, bag: Bag) -> Sequence[Fault]:
+        """See ``ColumnPredicate``. What ``of_topic`` raised, for the records of that topic."""
+        return bag.by_topic(self).faults
+
+
+@dataclass(frozen=True)
+class ConditionalRoute(TopicRoute):
+    """A route for the topics for which a predicate holds (or, negated, does not)."""
+
+    route: TopicRoute
+    predicate: TopicPredicate
+    negate: bool = False
+
+    @property
+    def raises(self) -> Raises:
+        """See ``TopicRoute``. What the predicate and the route may raise."""
+        return (*self.predicate.raises, *self.route.raises)
+
+    def of_topic(self, topic: str) -> str:
+        """See ``TopicRoute``. Other topics keep their names."""
+        return topic if self.predicate.of_topic(topic) is self.negate else self.route.of_topic(topic)
+
+
+@dataclass(frozen=True)
+class TopicLookup:
+    """Something to be found for each topic of a batch.
+
+    Attributes:
+        routes: What renames the batch's topics in front of it.
+        asked: Who is asked.
+    """
+
+    routes: tuple[TopicRoute, ...]
+    asked: TopicRoute | TopicPredicate
+
+    @property
+    def name(self) -> str:
+        """The name of its column: the same in all groups of a job, and in all batches of this process."""
+        return f"by_topic_{hash(self) & (2**64 - 1):x}"
+
+    def in_plan(self) -> FoundByTopic:
+        """Its columns; needs a live Spark session."""
+        error = F.col(f"{self.name}_error")
+        kinds = enumerate(self.asked.raises)
+        faults = [
+            Fault(error.getField("kind") == F.lit(kind), error.getField("message"), java_class_name(one()))
+            for kind, one in kinds
+        ]
+        return FoundByTopic(F.col(self.name), faults)
+
+    def columns(self, topics: pa.DictionaryArray) -> dict[str, pa.Array]:
+        """What its columns hold for the topics of some records."""
+        answers = [self._answer(topic) for topic in topics.dictionary.to_pylist()]
+        holds = isinstance(self.asked, TopicPredicate)
+        values = pa.array([value for value, _ in answers], pa.bool_() if holds else pa.string()).take(topics.indices)
+        errors = pa.array([error for _, error in answers], _ERROR).take(topics.indices)
+        return {self.name: values.fill_null(False) if holds else values, f"{self.name}_error": errors}
+
+    def _answer(self, topic: str) -> tuple[str | bool | None, dict[str, object] | None]:
+        for route in self.routes:
+            try:
+                topic = route.of_topic(topic)
+            except route.raises:
+                return None, None  # its records have failed there
+        try:
+            return self.asked.of_topic(topic), None
+        except self.asked.raises as error:
+            kind = next(kind for kind, one in enumerate(self.asked.raises) if isinstance(error, one))
+            return None, {"kind": kind, "message": str(error)}
+
+
+def looked_up(lookups: Iterable[TopicLookup], topics: pa.Array | pa.ChunkedArray) -> dict[str, pa.Array]:
+    """The columns of some lookups, for the topics of some records."""
+    encoded = one_array(topics).dictionary_encode()
+    return {name: column for one in lookups for name, column in one.columns(encoded).items()}

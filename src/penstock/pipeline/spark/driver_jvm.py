@@ -1,0 +1,365 @@
+"""The driver JVM of a classic Spark session: its process, settings, heartbeat and log.
+
+Main type: `DriverJvm`, owned by the session thread of `SparkRuntime`. PySpark keeps process-wide references to the
+JVM; `DriverJvm.close` clears them, which is what lets a new JVM start in the same Python process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import SparkUnavailableException
+from penstock.pipeline.spark.class_archive import archive_option
+from penstock.pipeline.spark.heartbeat import Heartbeat
+from penstock.pipeline.spark.memory_pool import HEAPS_VARIABLE, MOST_HEAPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+#: Settings a pipeline's results or latency depend on; a user's value for any but the last group wins.
+REQUIRED_SETTINGS: Mapping[str, str] = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Text in any of the JVM's character sets; what cannot be said in one becomes "?" or U+FFFD, as with Java's String.
+    "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.codingErrorAction": "true",
+}
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "spark.sql.execution.arrow.localRelationThreshold": "200k",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.shuffle.partitions": "2",
+    # Each array within another one takes the analyzer two rounds or more.
+    "spark.sql.analyzer.maxIterations": "1000",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.cache.maxEntries": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+}
+CLASSIC_SETTINGS: Mapping[str, str] = {
+    "spark.master": "local[*]",
+    "spark.app.name": "penstock",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "5",
+    "spark.ui.retainedStages": "5",
+    "spark.ui.retainedTasks": "50",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.driver.memory": "700m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.maxResultSize": "0",
+    "spark.task.maxDirectResultSize": "64m",
+    "spark.rpc.message.maxSize": "512",
+    "spark.cleaner.periodicGC.interval": "5min",
+    # PySpark would tell the JVM for every column which line of Python made it: four calls each, and a process has this
+    # or not by the thread that makes its first column.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+# Spark goes through nested data by recursion: this is several times what ``nesting.py`` lets through takes.
+STACK_OPTION = "-Xss16m"
+# What Spark compiles for a function over an array reads each element before it asks whether there is one. Arrow refuses
+# to read a number that is null, unless it is told not to look.
+NULL_OPTION = "-Darrow.enable_null_check_for_get=false"
+# An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
+JVM_OPTIONS = (
+    f"{STACK_OPTION} {NULL_OPTION} -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 "
+    # A long chain is one method of more than 8,000 bytes, which the JVM would only ever interpret.
+    "-XX:-DontCompileHugeMethods "
+    # A batch calls what it does with each record 100,000 times; Spark's planner reaches the JVM's own thresholds while
+    # it starts, and a core is busy for many seconds with compiling code that hardly runs.
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=1000000"
+)
+#: What PySpark asks the JVM for by name whenever it builds a column or a DataFrame. To find a class, Py4J tries each
+#: package that was imported, and each miss looks into all of Spark's jars: a fifth of a small batch's time in the JVM.
+KEPT_NAMES: Final = (
+    "System",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "functions",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+)
+ANSWER_WAIT_S = 1.0
+EXIT_GRACE_S = 2.0
+SCRATCH_PREFIX = "penstock-spark-"
+#: What ``spark-submit`` itself needs to know.
+_LAUNCH = (
+    *("spark.master", "spark.app.name", "spark.driver.", "spark.jars", "spark.files", "spark.archives"),
+    *("spark.submit.", "spark.local.dir", "spark.pyspark.", "spark.log."),
+)
+
+
+class JavaMissingException(SparkUnavailableException):
+    """No Java runtime was found; trying again does not help."""
+
+
+class SessionRefusedException(SparkUnavailableException):
+    """Spark itself said no, usually to a setting; trying again does not help."""
+
+
+class DriverJvm:
+    """The driver JVM of a classic session with its process, heartbeat and log. Owned by the session thread."""
+
+    def __init__(
+        self, conf: Mapping[str, str], on_launch: Callable[[subprocess.Popen[bytes]], None] = lambda process: None
+    ) -> None:
+        """Starts the JVM and its session; `on_launch` gets the process as soon as it is there."""
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        require_java()
+        _remove_stale_scratch()
+        self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
+        self._heartbeat = Heartbeat(self._ask)
+        settings = classic_settings(conf, self._scratch)
+        if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
+            settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        launch_conf = SparkConf(loadDefaults=False).setAll(list(launch_settings(settings).items()))
+        # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
+        os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+        # Arrow's memory in the JVM is from the C library, whose heaps for each few threads keep what these have freed.
+        os.environ.setdefault(HEAPS_VARIABLE, str(MOST_HEAPS))
+        gateway: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
+        reader, writer = os.pipe()
+        self._log = _LogTail(reader)
+        try:
+            launch: Any = launch_gateway
+            # Signals to the worker's process group are the worker's: it still needs the JVM to stop in order.
+            gateway = launch(launch_conf, {"stdout": writer, "stderr": writer, "process_group": 0})
+        except Exception as error:
+            os.close(writer)
+            self._log.join()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise SparkUnavailableException(f"the Spark JVM did not start: {self._log.text() or error}") from error
+        os.close(writer)
+        self._process = gateway.proc
+        self._gateway = gateway
+        on_launch(gateway.proc)
+        _ignore_sigterm(gateway.jvm)
+        try:
+            context = SparkContext(conf=spark_conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+            # It prints a trace when the JVM ends while Python workers are there.
+            vars(context._accumulatorServer)["handle_error"] = _ignore_request
+            self.session: SparkSession = SparkSession.builder.getOrCreate()
+            for name in KEPT_NAMES:
+                setattr(gateway.jvm, name, getattr(gateway.jvm, name))
+        except Exception as error:
+            cause = brief(error)  # a Java exception's text is fetched from the JVM, so before it is gone
+            self.close()
+            raise SessionRefusedException(f"Spark refused to start: {cause}") from None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the JVM; None before it was started."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the JVM has ended; None while it runs, and before it was started."""
+        return self._process.poll() if self._process is not None else None
+
+    def is_gone(self, grace_s: float) -> bool:
+        """Whether the process has ended, waiting up to `grace_s` for one that is about to."""
+        if self._process is None:
+            return False
+        try:
+            self._process.wait(grace_s) if grace_s else None
+        except subprocess.TimeoutExpired:
+            return False
+        return self._process.poll() is not None
+
+    def ended(self) -> str | None:
+        """How the process ended, if it has."""
+        return f"The Spark JVM ended with exit code {self.exit_code}" if self.is_gone(0.0) else None
+
+    def _ask(self) -> None:
+        self._gateway.jvm.System.currentTimeMillis()
+
+    def answers(self) -> bool:
+        """Whether the JVM has answered the latest question; asks the next one.
+
+        A frozen JVM blocks the thread of the question until the process is killed.
+        """
+        return self._heartbeat.answers(ANSWER_WAIT_S)
+
+    def lost_by(self, error: BaseException) -> bool:
+        """Whether a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
+        return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
+
+    def close(self) -> None:
+        """Kills the JVM and forgets PySpark's process-wide references to it, so that a new one can start."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        process = self._process
+        if process is not None:
+            # A clean stop of a healthy JVM has nothing to save, and of a frozen one never ends.
+            process.kill()
+            process.wait(10)
+            if process.stdin is not None:
+                process.stdin.close()
+        context = SparkContext._active_spark_context
+        if context is not None and getattr(context, "_accumulatorServer", None) is not None:
+            context._accumulatorServer.shutdown()
+        try:
+            self._gateway.shutdown()
+        except Exception as error:
+            log.debug("Closing the gateway of a dead JVM: %s", error)
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        self._log.join()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class _LogTail:
+    """Reads what the JVM prints, passes it on at debug level and keeps the last lines for an error message."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._lines: deque[str] = deque(maxlen=20)
+        self._stream = os.fdopen(descriptor, "rb")
+        self._thread = threading.Thread(target=self._read, name="spark-log", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._stream:
+            for raw in self._stream:
+                line = raw.decode(errors="replace").rstrip()
+                # The frames of a Java trace would push its first line, the reason, out.
+                if line.strip() and not line.lstrip().startswith("at "):
+                    self._lines.append(line)
+                log.debug("Spark: %s", line)
+
+    def join(self) -> None:
+        self._thread.join(2)
+
+    def text(self) -> str:
+        """What was printed from the first error on; all that is kept when nothing looks like one."""
+        lines = list(self._lines)
+        first = next((row for row, line in enumerate(lines) if "Exception" in line or "Error" in line), 0)
+        return " | ".join(lines[first:])
+
+
+def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
+    """The settings of a session: ours where `conf` says nothing else, and those that results depend on.
+
+    Args:
+        conf: The worker's ``spark.*`` settings.
+        scratch: Directory for what Spark writes on its own.
+    """
+    settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
+    settings["spark.local.dir"] = scratch
+    settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")
+    if conf.get("spark.master", settings["spark.master"]).partition("[")[0] == "local":
+        # Nobody but the JVM itself speaks to its ports; without that every user of the machine could.
+        settings["spark.authenticate"] = "true"
+    settings.update(conf)
+    settings.update(REQUIRED_SETTINGS)
+    executor_options = conf.get("spark.executor.extraJavaOptions", "")
+    settings["spark.executor.extraJavaOptions"] = f"{STACK_OPTION} {NULL_OPTION} {executor_options}".strip()
+    user_options = conf.get("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = (
+        f"{JVM_OPTIONS} -Duser.timezone=UTC -Djava.io.tmpdir={scratch} {user_options}".strip()
+    )
+    return settings
+
+
+def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that start the JVM: they stand on its command line, which everybody on the machine may read.
+
+    The others, which may have secrets, go to the session over the connection to the JVM.
+
+    >>> launch_settings({"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "s"})
+    {'spark.driver.memory': '1g'}
+    """
+    return {name: value for name, value in settings.items() if name.startswith(_LAUNCH)}
+
+
+def _ignore_request(request: object, address: object) -> None:
+    """Nothing is left to be done for a connection that has ended."""
+
+
+def _ignore_sigterm(jvm: Any) -> None:
+    """Lets the JVM go on when all processes of a service are told to end, as systemd does by default.
+
+    PySpark starts it with SIGINT ignored. It ends when its standard input does, which this process holds open.
+    """
+    try:
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
+    except Exception as error:
+        log.debug("The Spark JVM does not ignore SIGTERM: %s", brief(error))
+
+
+def _remove_stale_scratch() -> None:
+    """Removes what JVMs of killed processes left behind: they had no time to do it."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*-*"):
+        owner = path.name.removeprefix(SCRATCH_PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def require_java() -> None:
+    """Raises JavaMissingException when neither JAVA_HOME nor PATH has a Java runtime."""
+    home = os.environ.get("JAVA_HOME")
+    if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        return
+    if shutil.which("java") is None:
+        raise JavaMissingException(
+            "no Java runtime was found; install Java 17 or newer (on Debian: apt-get install default-jre-headless) "
+            "or set JAVA_HOME"
+        )
+
+
+def brief(error: BaseException) -> str:
+    """One line for a log: class and first line of the message."""
+    lines = _text_of(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+
+
+def _text_of(error: BaseException) -> str:
+    """Its message; empty where that would have to be asked of a JVM that is gone."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    """Whether an error, or one of its causes, is about the wire to the JVM rather than about the job."""
+    seen: BaseException | None = error
+    names = {"Py4JNetworkError", "Py4JError", "ArrowInvalid"}
+    while seen is not None:
+        if isinstance(seen, (OSError, EOFError)) or type(seen).__name__ in names:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _is_stopped_context(error: BaseException) -> bool:
+    text = _text_of(error)
+    return "stopped SparkContext" in text or "SparkContext was shut down" in text

@@ -1,0 +1,409 @@
+"""Owns the life of the one Spark session of a worker: boot, watch, replace.
+
+The JVM behind a classic session is a part that can die (killed, frozen, out of memory). `SparkRuntime` starts it in
+the background, watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow
+to Arrow, so a second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not
+ours to kill; a lost session is replaced the same way, and a server that was there before gets two minutes to come back.
+
+Main type: `SparkRuntime`; `coming_session` is for those who have none at hand, such as checks of configurations.
+Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from penstock.errors import SparkSessionLostException, SparkStoppedException, SparkUnavailableException
+from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
+from penstock.pipeline.spark.heartbeat import Silence
+from penstock.pipeline.spark.remote_session import RemoteSession
+from penstock.pipeline.spark.scarcity import Shortage, lacks_descriptor
+from penstock.telemetry import waiting_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+HEARTBEAT_INTERVAL_S = 1.0
+HEARTBEAT_TIMEOUT_S = 10.0
+#: What a round without an answer counts at most: one that takes longer was frozen itself, together with the JVM.
+MAX_ROUND_S = 3.0
+BOOT_ATTEMPTS = 3
+BOOT_PAUSE_S = 0.5
+MAX_BOOT_PAUSE_S = 5.0
+#: A Spark Connect server that was there before has so long to come back before its tasks fail.
+RETURN_TIME_S = 120.0
+MAX_LOSSES_PER_JOB = 3
+_LOST = "the Spark session was lost, and with it the DataFrame that was made on it"
+
+#: The runtime of this process that was started last and not stopped: PySpark has one session for a process, too.
+_started: SparkRuntime | None = None
+
+
+def coming_session(timeout_s: float) -> SparkSession | None:
+    """The session of this process's worker. Waits for one that is on its way; any thread.
+
+    Args:
+        timeout_s: How long after its start had begun.
+
+    Returns:
+        None where nobody has asked for a session, it cannot start, or it is not up in time.
+    """
+    runtime = _started
+    if runtime is None:
+        return None
+    began = runtime.boot_began
+    left_s = timeout_s if began is None else max(0.0, began + timeout_s - time.monotonic())
+    try:
+        return runtime.session(left_s)
+    except SparkUnavailableException:
+        return None
+
+
+class SparkRuntime:
+    """The worker's Spark session, replaced when it is lost.
+
+    Args:
+        conf: the worker's `spark.*` properties. `spark.remote` makes it a Spark Connect client.
+        heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
+        on_failure: called from the session thread with the cause when no session can be started. Who waits for one is
+            told by an exception; this is for those who wait for data and would find out with their next batch.
+
+    Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, str],
+        *,
+        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
+        on_failure: Callable[[SparkUnavailableException], None] = lambda _: None,
+    ) -> None:
+        self._conf = {key: value for key, value in conf.items() if key.startswith("spark.")}
+        self._remote = self._conf.get("spark.remote")
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._on_failure = on_failure
+        self._changed = threading.Condition()
+        self._session: SparkSession | None = None
+        self._failure: BaseException | None = None
+        self._boot_began: float | None = None
+        self._generation = 0
+        self._lost_generation = 0
+        # By what all sessions of a JVM, or of a connection, share.
+        self._generations: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._wanted = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._driver: DriverJvm | RemoteSession | None = None
+        self._booting: subprocess.Popen[bytes] | None = None
+
+    @property
+    def generation(self) -> int:
+        """Counts the sessions that came up; 0 before the first."""
+        return self._generation
+
+    @property
+    def up(self) -> bool:
+        """Whether a session is there now."""
+        return self._usable() is not None
+
+    @property
+    def boot_began(self) -> float | None:
+        """When the last start of a session began, by ``time.monotonic``; None before the first."""
+        return self._boot_began
+
+    @property
+    def parallelism(self) -> int:
+        """Cores that a local session uses; for a cluster or a remote session the cores of this machine."""
+        master = self._conf.get("spark.master", "local[*]")
+        count = master.removeprefix("local[").partition("]")[0].partition(",")[0]
+        return int(count) if master.startswith("local[") and count.isdigit() else os.cpu_count() or 1
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """Process id of the driver JVM; None without a classic session."""
+        driver = self._driver
+        return driver.pid if driver is not None else None
+
+    def start(self) -> None:
+        """Begins to boot in the background and returns at once."""
+        with self._changed:
+            if self._thread is not None:
+                return
+            global _started
+            _started = self
+            self._wanted = True
+            self._thread = threading.Thread(target=self._live, name="spark-session", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the session and its JVM; waits for the session thread."""
+        global _started
+        with self._changed:
+            if _started is self:
+                _started = None
+            self._stopping = True
+            self._changed.notify_all()
+            thread = self._thread
+            if self._booting is not None:
+                self._booting.kill()
+        if thread is not None:
+            thread.join(30)
+
+    def session(self, timeout_s: float | None = None) -> SparkSession:
+        """Waits for the session.
+
+        Args:
+            timeout_s: how long; None waits until it is up or has failed.
+
+        Raises:
+            SparkUnavailableException: it cannot start (with the cause), or is not up in time.
+        """
+        found = self.current(timeout_s)
+        if found is None:
+            raise SparkUnavailableException(f"the Spark session is not up after {timeout_s} s")
+        return found[0]
+
+    def current(self, timeout_s: float | None = None) -> tuple[SparkSession, int] | None:
+        """Waits for the session and its generation.
+
+        Args:
+            timeout_s: how long; None waits until it is up or has failed.
+
+        Returns:
+            None when it is neither up nor has failed in time.
+
+        Raises:
+            SparkUnavailableException: it cannot start (with the cause), or the worker is stopping.
+        """
+        self.want()
+        with self._changed:
+            settled = self._changed.wait_for(
+                lambda: self._stopping or self._failure is not None or self._usable() is not None, timeout_s
+            )
+            session = self._usable()
+            if session is not None:
+                return session, self._generation
+            if self._stopping:
+                raise SparkStoppedException("the worker is stopping")
+            if not settled:
+                return None
+            raise _cannot_start(self._failure)
+
+    @waiting_for("spark")
+    def run(self, job: Callable[[SparkSession], T]) -> T:
+        """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
+
+        Args:
+            job: a pure function of its captured Arrow data; it may be run more than once.
+
+        Raises:
+            SparkUnavailableException: no session can be started, or the job has brought down several.
+            ConnectException: the worker has had no file descriptor for the job for a minute.
+            Exception: what the job raised on a healthy session.
+        """
+        losses, shortage = 0, Shortage()
+        while True:
+            found = self.current()
+            assert found is not None, "it was waited for"
+            session, generation = found
+            try:
+                return job(session)
+            except Exception as error:
+                if lacks_descriptor(error):
+                    shortage.wait(error)
+                    continue
+                if not self.is_lost(generation, error):
+                    raise
+                losses += 1
+                log.warning("The Spark session was lost during a job, which runs again on a new one: %s", brief(error))
+                self._report_lost(generation)
+                if losses >= MAX_LOSSES_PER_JOB:
+                    raise SparkUnavailableException(
+                        f"a batch was tried on {losses} Spark sessions and each was lost; "
+                        "raise spark.driver.memory or lower batch.max.bytes"
+                    ) from error
+
+    @waiting_for("spark")
+    def run_on(self, session: SparkSession, job: Callable[[], T]) -> T:
+        """Runs a job over what somebody has made on a session: on another one it cannot run.
+
+        Args:
+            session: where it was made; that it is gone already counts as lost.
+            job: is run once.
+
+        Raises:
+            SparkSessionLostException: the session was lost before or meanwhile.
+            Exception: what the job raised on a healthy session.
+        """
+        with self._changed:
+            # A session of the task's own has none, and its end is the task's own matter.
+            generation = self._generations.get(self._root(session))
+            gone = generation is not None and self._lost_generation >= generation
+        if gone:
+            raise SparkSessionLostException(_LOST)
+        try:
+            return job()
+        except Exception as error:
+            if generation is None or not self.is_lost(generation, error):
+                raise
+            self._report_lost(generation)
+            raise SparkSessionLostException(_LOST) from error
+
+    def is_lost(self, generation: int, error: BaseException) -> bool:
+        """Whether the session of that generation is gone, as opposed to something that failed on a healthy one.
+
+        Args:
+            generation: of the session, see `current`.
+            error: what somebody got who used it. Where it is about the connection, a JVM that is about to end is
+                given a moment to do so.
+        """
+        with self._changed:
+            if self._lost_generation >= generation:
+                return True
+            driver = self._driver
+        return driver is None or driver.lost_by(error)
+
+    def want(self) -> None:
+        """Asks for a session, and returns at once: after a failed start it is tried again."""
+        self.start()
+        with self._changed:
+            if self._failure is not None and self._session is None:
+                # The earlier failure was told to those who waited then.
+                self._failure = None
+                self._wanted = True
+                self._changed.notify_all()
+
+    def _usable(self) -> SparkSession | None:
+        return self._session if self._generation > self._lost_generation else None
+
+    def _root(self, session: SparkSession) -> object:
+        """The part that dies together with all sessions that share it."""
+        return session.client if self._remote else session.sparkContext
+
+    def _report_lost(self, generation: int) -> None:
+        with self._changed:
+            if self._lost_generation < generation:
+                self._lost_generation = generation
+                self._changed.notify_all()
+
+    # ------------------------------------------------------------------ the session thread
+    def _live(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._wanted)
+                if self._stopping:
+                    break
+            if self._boot():
+                self._watch()
+            self._tear_down()
+
+    def _boot(self) -> bool:
+        """Starts a session; True when it is up. After the last failed attempt the cause goes to the waiters."""
+        cause: BaseException | None = None
+        self._boot_began = started = time.monotonic()
+        attempt = 0
+        while cause is None or self._tries_again(cause, attempt, time.monotonic() - started):
+            attempt += 1
+            began = time.monotonic()
+            try:
+                session = self._connect()
+            except Exception as error:
+                cause = error
+                if self._stopping:
+                    return False
+                log.error("Spark session start, attempt %d: %s", attempt, brief(error))
+                self._tear_down()
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._stopping, min(BOOT_PAUSE_S * attempt, MAX_BOOT_PAUSE_S)):
+                        return False
+                continue
+            with self._changed:
+                self._booting = None
+                self._session = session
+                self._generation += 1
+                self._generations[self._root(session)] = self._generation
+                self._failure = None
+                self._changed.notify_all()
+            log.info("Spark session %d is up after %.1f s", self._generation, time.monotonic() - began)
+            return True
+        with self._changed:
+            self._failure = cause
+            self._wanted = False
+            self._changed.notify_all()
+        self._on_failure(_cannot_start(cause))
+        return False
+
+    def _tries_again(self, cause: BaseException, attempts: int, elapsed_s: float) -> bool:
+        if isinstance(cause, (JavaMissingException, SessionRefusedException)):
+            return False
+        return attempts < BOOT_ATTEMPTS or bool(self._remote and self._generation and elapsed_s < RETURN_TIME_S)
+
+    def _connect(self) -> SparkSession:
+        driver = RemoteSession(self._remote, self._conf) if self._remote else DriverJvm(self._conf, self._launched)
+        self._driver = driver
+        session = driver.session
+        # PySpark and Py4J log what they also raise; the raised error is handled where it belongs.
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        logging.getLogger().addFilter(_not_by_py4j)
+        # The first query loads a few thousand classes; better here than in the first batch.
+        session.range(1).select("id").toArrow()
+        return session
+
+    def _launched(self, process: subprocess.Popen[bytes]) -> None:
+        """Notes the JVM of a session that is still starting, so that ``stop`` can end it."""
+        with self._changed:
+            self._booting = process
+            if self._stopping:
+                process.kill()
+
+    def _watch(self) -> None:
+        """Returns when the session is lost or the runtime stops."""
+        silence = Silence(MAX_ROUND_S)
+        generation = self._generation
+        driver = self._driver
+        assert driver is not None
+        while True:
+            with self._changed:
+                if self._changed.wait_for(
+                    lambda: self._stopping or self._lost_generation >= generation, HEARTBEAT_INTERVAL_S
+                ):
+                    return
+            end = driver.ended()
+            if end is not None:
+                log.error("%s", end)
+                return
+            if silence.after(answered=driver.answers()) > self._heartbeat_timeout_s:
+                log.error("Spark has not answered for %.0f s; its session is replaced", self._heartbeat_timeout_s)
+                return
+
+    def _tear_down(self) -> None:
+        with self._changed:
+            self._session = None
+            self._lost_generation = self._generation
+            driver, self._driver = self._driver, None
+            self._booting = None
+            self._changed.notify_all()
+        if driver is not None:
+            driver.close()
+
+
+def _cannot_start(cause: BaseException | None) -> SparkUnavailableException:
+    error = SparkUnavailableException(f"the Spark session cannot start: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _not_by_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs the end of a connection to the root logger, with a trace, whenever a JVM is ended or dies."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
