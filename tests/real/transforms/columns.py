@@ -24,7 +24,9 @@ from penstock.testing.vectors.model import Failure, Outcome, Success, simple_nam
 PLUGINS = Plugins.discover()
 CLASSES = "org.apache.kafka.connect.transforms"
 #: So many cases share a job: the time to plan one grows faster than they do.
-_AT_ONCE = 8
+_AT_ONCE = 3
+#: So many schemaless values that do not look alike get a plan each, at most.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def _groups(pairs: Sequence[tuple[Case, ConnectRecord]]) -> Iterator[Group]:
         at += len(records)
         sink = isinstance(records[0], SinkRecord)
         for group in group_records(records, rows, sink=sink, on_bad=_bad, mixed=False):
-            split = [group] if why_rows(steps, group.shape) is None else _one_by_one(group, records, rows, sink)
+            mixed = why_rows(steps, group.shape) is not None and len(records) <= _FEW
+            split = _one_by_one(group, records, rows, sink) if mixed else [group]
             for one in split:
                 if why_rows(steps, one.shape) is None:
                     yield Group(steps, one.shape, one.rows, one.columns)

@@ -206,11 +206,11 @@ def generated() -> Iterator[Case]:
 
 #: How many records are columns, at least, and which there are.
 TRIED: dict[str, tuple[int, Callable[[], Iterator[Case]]]] = {
-    "recorded": (200, cases.recorded),
-    "generated": (150, generated),
-    "odd values": (300, cases.odd_values),
+    "recorded": (100, cases.recorded),
+    "generated": (100, generated),
+    "odd values": (100, cases.odd_values),
     "moments": (50, cases.moments),
-    "decimals": (400, cases.decimals),
+    "decimals": (200, cases.decimals),
     "maps that look alike": (60, cases.alike),
 }
 
