@@ -32,7 +32,7 @@ from penstock.pipeline.columns.types import (
     logical_name,
     spark_type,
 )
-from penstock.pipeline.columns.variant import MAX_UNSCALED_BYTES
+from penstock.pipeline.columns.variant_format import MAX_UNSCALED_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -10,18 +10,10 @@ from pyspark.sql.types import VariantVal
 
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
-from penstock.pipeline.columns import variant
-from penstock.pipeline.columns.variant import (
-    DATE_TAG,
-    DECIMAL_TAG,
-    MAP_TAG,
-    TIMESTAMP_TAG,
-    decode,
-    decode_typed,
-    encode,
-    encode_typed,
-    sort_keys,
-)
+from penstock.pipeline.columns import variant, variant_format
+from penstock.pipeline.columns.variant import encode, encode_typed, sort_keys
+from penstock.pipeline.columns.variant_format import DATE_TAG, DECIMAL_TAG, MAP_TAG, TIMESTAMP_TAG
+from penstock.pipeline.columns.variant_reading import decode, decode_typed
 
 PERSON = (
     SchemaBuilder.struct().field("name", STRING_SCHEMA).field("ages", SchemaBuilder.array(INT32_SCHEMA).build()).build()
@@ -77,7 +69,7 @@ def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_pyspark_reads_what_we_write(value: object) -> None:
-    tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant.TAGS
+    tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant_format.TAGS
     assert tagged or VariantVal(*encode(value)).toPython() == value
 
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.data import ConnectHeaders, Header, Schema
-from penstock.pipeline.columns import variant
+from penstock.pipeline.columns import variant, variant_reading
 from penstock.pipeline.columns.types import HEADERS_ARROW, HEADERS_SPARK, VARIANT_ARROW
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class HeaderEntries:
         metadata = _variant_part(chosen.field("value"), "metadata").to_pylist()
         for key, number, one, names in zip(keys, numbers, data, metadata, strict=True):
             schema = HEADER_SCHEMAS.schema(number)
-            value = variant.decode_typed(one, names, schema) if one else None
+            value = variant_reading.decode_typed(one, names, schema) if one else None
             yield Header(key, value, schema), number == WIRE_HEADER
 
 

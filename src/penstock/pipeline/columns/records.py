@@ -52,6 +52,7 @@ from penstock.pipeline.columns.types import (
     logical_name,
     physical_of_arrow,
 )
+from penstock.pipeline.columns.variant_reading import decode, decode_typed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -357,9 +358,8 @@ def _read_variants(array: pa.Array, schema: Schema | None) -> list[object]:
         present = array.is_valid().to_pylist()
         data = [one if there else None for one, there in zip(data, present, strict=True)]
     if schema is None:
-        decode = variant.decode
         return [decode(one, key) if one else None for one, key in zip(data, keys, strict=True)]
-    return [variant.decode_typed(one, key, schema) if one else None for one, key in zip(data, keys, strict=True)]
+    return [decode_typed(one, key, schema) if one else None for one, key in zip(data, keys, strict=True)]
 
 
 _TEMPORAL: Final[dict[str, Callable[[int], object]]] = {

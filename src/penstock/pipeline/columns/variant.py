@@ -1,8 +1,8 @@
-"""Schemaless values in a column: Python value <-> the VARIANT binary format of Spark and Parquet.
+"""Schemaless values in a column: Python values into the VARIANT binary format of Spark and Parquet.
 
-Main functions: ``encode`` and ``decode`` (one value, its two binaries), ``encode_typed`` and ``decode_typed`` (a value
-whose schema is kept elsewhere: headers, small groups). A variant is a value binary and a metadata binary; the metadata
-is the dictionary of all object keys.
+Main functions: ``encode`` (one value, its two binaries) and ``encode_typed`` (a value whose schema is kept elsewhere:
+headers, small groups); ``variant_reading`` is the way back. A variant is a value binary and a metadata binary; the
+metadata is the dictionary of all object keys.
 
 What VARIANT cannot say is written as a *tagged object*: an object of one key, that key being one of ``TAGS``. A dict of
 the user's that looks like one is itself written as a tagged map, so a tag cannot clash:
@@ -33,23 +33,38 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final, cast
 
-from penstock.data import Date, Field, Schema, Struct, Time, Timestamp, Type
-from penstock.data.validate import map_key
+from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.nesting import MAX_LEVELS, is_deep, value_too_deep
-from penstock.pipeline.columns.temporal import EPOCH, date_of_days, datetime_of_millis, millis_of_time, time_of_millis
-
-MAP_TAG: Final = "\x00map"
-STRUCT_TAG: Final = "\x00struct"
-TIME_TAG: Final = "\x00time"
-#: Of any decimal. Java's JSON library reads no longer numbers, and Spark has to work wide ones out piece by piece.
-MAX_UNSCALED_DIGITS: Final = 1000
-#: What holds any number of as many digits.
-MAX_UNSCALED_BYTES: Final = 416
-DECIMAL_TAG: Final = "\x00decimal"
-DATE_TAG: Final = "\x00date"
-TIMESTAMP_TAG: Final = "\x00timestamp"
-TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG, DATE_TAG, TIMESTAMP_TAG))
+from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
+from penstock.pipeline.columns.variant_format import (
+    ARRAY,
+    BINARY,
+    DATE,
+    DATE_TAG,
+    DECIMAL4,
+    DECIMAL8,
+    DECIMAL16,
+    DECIMAL_TAG,
+    DOUBLE,
+    FALSE,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    MAP_TAG,
+    MAX_SHAPES,
+    MAX_UNSCALED_DIGITS,
+    OBJECT,
+    SHORT_STRING,
+    STRING,
+    STRUCT_TAG,
+    TAGS,
+    TIME_TAG,
+    TIMESTAMP,
+    TIMESTAMP_TAG,
+    TRUE,
+)
 
 NULL_VALUE: Final = b"\x00"
 NO_KEYS: Final = b"\x01\x00\x00"
@@ -60,26 +75,17 @@ MAX_BYTES: Final = 128 * 1024 * 1024
 
 #: A level takes four bytes at least, so most values need no look at how deeply they are nested.
 _SHALLOW_BYTES: Final = 4 * MAX_LEVELS
-_MAX_SHAPES: Final = 4096
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-_PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
-_NULL, _TRUE, _FALSE, _INT8, _INT16, _INT32, _INT64, _DOUBLE = range(8)
-_DECIMAL4, _DECIMAL8, _DECIMAL16, _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _FLOAT, _BINARY, _STRING = range(8, 17)
-
-_TRUE_BYTES: Final = bytes((_TRUE << 2,))
-_FALSE_BYTES: Final = bytes((_FALSE << 2,))
-_SHORT_HEADERS: Final = tuple(bytes((size << 2 | _SHORT_STRING,)) for size in range(64))
-_SMALL_INTS: Final = {number: struct.pack("<Bb", _INT8 << 2, number) for number in range(-128, 128)}
+_TRUE_BYTES: Final = bytes((TRUE << 2,))
+_FALSE_BYTES: Final = bytes((FALSE << 2,))
+_SHORT_HEADERS: Final = tuple(bytes((size << 2 | SHORT_STRING,)) for size in range(64))
+_SMALL_INTS: Final = {number: struct.pack("<Bb", INT8 << 2, number) for number in range(-128, 128)}
 _pack_int16: Final = struct.Struct("<Bh").pack
 _pack_int32: Final = struct.Struct("<Bi").pack
 _pack_int64: Final = struct.Struct("<Bq").pack
 _pack_double: Final = struct.Struct("<Bd").pack
-_unpack_int16: Final = struct.Struct("<h").unpack_from
-_unpack_int32: Final = struct.Struct("<i").unpack_from
-_unpack_int64: Final = struct.Struct("<q").unpack_from
-_unpack_double: Final = struct.Struct("<d").unpack_from
 _pack_size: Final = struct.Struct("<BI").pack
 
 Keys = dict[str, int]
@@ -159,7 +165,7 @@ _SHAPES: Final[dict[tuple[object, ...], _Shape]] = {}
 def _learn_shape(keys: tuple[object, ...]) -> _Shape | None:
     if not all(type(key) is str for key in keys) or (len(keys) == 1 and keys[0] in TAGS) or len(keys) > 1000:
         return None
-    if len(_SHAPES) >= _MAX_SHAPES:
+    if len(_SHAPES) >= MAX_SHAPES:
         _SHAPES.clear()
     shape = _Shape(cast("tuple[str, ...]", keys))
     _SHAPES[keys] = shape
@@ -185,7 +191,7 @@ def _text(value: str) -> bytes:
 def _write_string(value: str) -> bytes:
     data = _text(value)
     size = len(data)
-    return _SHORT_HEADERS[size] + data if size < 64 else _pack_size(_STRING << 2, size) + data
+    return _SHORT_HEADERS[size] + data if size < 64 else _pack_size(STRING << 2, size) + data
 
 
 def _write_int(value: int) -> bytes:
@@ -193,24 +199,24 @@ def _write_int(value: int) -> bytes:
     if small is not None:
         return small
     if -0x8000 <= value < 0x8000:
-        return _pack_int16(_INT16 << 2, value)
+        return _pack_int16(INT16 << 2, value)
     if -0x80000000 <= value < 0x80000000:
-        return _pack_int32(_INT32 << 2, value)
+        return _pack_int32(INT32 << 2, value)
     if -(1 << 63) <= value < 1 << 63:
-        return _pack_int64(_INT64 << 2, value)
+        return _pack_int64(INT64 << 2, value)
     raise DataException(f"Schemaless integers are int64: {value} is out of range")
 
 
 def _write_bytes(value: bytes | bytearray) -> bytes:
-    return _pack_size(_BINARY << 2, len(value)) + value
+    return _pack_size(BINARY << 2, len(value)) + value
 
 
 def _write_date(value: date) -> bytes:
-    return _pack_int32(_DATE << 2, value.toordinal() - _EPOCH_DAY)
+    return _pack_int32(DATE << 2, value.toordinal() - _EPOCH_DAY)
 
 
 def _write_datetime(value: datetime) -> bytes:
-    return _pack_int64(_TIMESTAMP << 2, _micros(value))
+    return _pack_int64(TIMESTAMP << 2, _micros(value))
 
 
 def _micros(value: datetime) -> int:
@@ -221,7 +227,7 @@ def _micros(value: datetime) -> int:
 _SCALARS: Final[Mapping[type, Callable[..., bytes]]] = {
     str: _write_string,
     int: _write_int,
-    float: lambda value: _pack_double(_DOUBLE << 2, value),
+    float: lambda value: _pack_double(DOUBLE << 2, value),
     bool: lambda value: _TRUE_BYTES if value else _FALSE_BYTES,
     type(None): lambda _: NULL_VALUE,
     bytes: _write_bytes,
@@ -365,7 +371,7 @@ def _write_array(parts: list[bytes]) -> bytes:
     body = b"".join(parts)
     size = _width(len(body))
     large = len(parts) > 0xFF
-    head = bytes((large << 4 | (size - 1) << 2 | _ARRAY,)) + len(parts).to_bytes(4 if large else 1, "little")
+    head = bytes((large << 4 | (size - 1) << 2 | ARRAY,)) + len(parts).to_bytes(4 if large else 1, "little")
     return head + _integers(accumulate(map(len, parts), initial=0), size) + body
 
 
@@ -374,10 +380,10 @@ def _write_decimal(value: decimal.Decimal, keys: Keys) -> bytes:
     digits = len(str(abs(unscaled)))
     if not 0 <= scale <= 38 or digits > 38:
         return _write_tagged(DECIMAL_TAG, [unscaled_bytes(unscaled), scale], keys)
-    for kind, width, limit in ((_DECIMAL4, 4, 9), (_DECIMAL8, 8, 18)):
+    for kind, width, limit in ((DECIMAL4, 4, 9), (DECIMAL8, 8, 18)):
         if digits <= limit and scale <= limit:
             return bytes((kind << 2, scale)) + unscaled.to_bytes(width, "little", signed=True)
-    return bytes((_DECIMAL16 << 2, scale)) + unscaled.to_bytes(16, "little", signed=True)
+    return bytes((DECIMAL16 << 2, scale)) + unscaled.to_bytes(16, "little", signed=True)
 
 
 def unscale(value: decimal.Decimal) -> tuple[int, int]:
@@ -422,229 +428,17 @@ def _integers(numbers: Iterable[int], size: int) -> bytes:
 def _object_head(ids: list[int], offset_size: int) -> bytes:
     large = len(ids) > 0xFF
     id_size = _width(max(ids, default=0))
-    header = large << 6 | (id_size - 1) << 4 | (offset_size - 1) << 2 | _OBJECT
+    header = large << 6 | (id_size - 1) << 4 | (offset_size - 1) << 2 | OBJECT
     return bytes((header,)) + len(ids).to_bytes(4 if large else 1, "little") + _integers(ids, id_size)
 
 
-@lru_cache(maxsize=_MAX_SHAPES)
+@lru_cache(maxsize=MAX_SHAPES)
 def _metadata(keys: tuple[str, ...]) -> bytes:
     texts = [_text(key) for key in keys]
     body = b"".join(texts)
     size = _width(max(len(body), len(texts)))
     head = bytes((1 | (size - 1) << 6,)) + len(texts).to_bytes(size, "little")
     return head + _integers(accumulate(map(len, texts), initial=0), size) + body
-
-
-# --------------------------------------------------------------------------------------------------------- reading
-def decode(value: bytes, metadata: bytes) -> object:
-    """Return the Python value of a variant's two binaries; the keys of an object come in the order of their data.
-
-    Raises:
-        DataException: the bytes are no variant.
-    """
-    try:
-        return _read(value, 0, metadata)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise DataException("Malformed variant") from error
-
-
-def decode_typed(value: bytes, metadata: bytes, schema: Schema | None) -> object:
-    """Return the value written by ``encode_typed`` (or computed by Spark) for a schema.
-
-    Raises:
-        DataException: the bytes are no variant, or no value of the schema.
-    """
-    plain = decode(value, metadata)
-    return plain if schema is None else _raise(plain, schema)
-
-
-def _raise(value: object, schema: Schema | None) -> object:
-    """Undo ``_lower``: objects become Structs, raw integers of temporal types become dates and times where they fit."""
-    if value is None or schema is None:
-        return value
-    match schema.type:
-        case Type.STRUCT if isinstance(value, dict):
-            return Struct.unchecked(schema, [_raise(value.get(field.name), field.schema) for field in schema.fields])
-        case Type.ARRAY if isinstance(value, list):
-            return [_raise(item, schema.value_schema) for item in value]
-        case Type.MAP if isinstance(value, dict):
-            return {key: _raise(item, schema.value_schema) for key, item in value.items()}
-        case Type.FLOAT32 | Type.FLOAT64 if isinstance(value, (int, decimal.Decimal)):
-            return float(value)
-        case Type.INT64 if schema.name == Timestamp.LOGICAL_NAME and type(value) is int:
-            return datetime_of_millis(value)
-        case Type.INT32 if schema.name == Time.LOGICAL_NAME and type(value) is int:
-            return time_of_millis(value)
-        case Type.INT32 if schema.name == Date.LOGICAL_NAME and type(value) is int:
-            return date_of_days(value)
-        case _:
-            return value
-
-
-def _read(data: bytes, at: int, metadata: bytes) -> object:
-    header = data[at]
-    basic = header & 3
-    if basic == _SHORT_STRING:
-        return _read_text(data[at + 1 : at + 1 + (header >> 2)])
-    if basic == _PRIMITIVE:
-        reader = _READERS.get(header >> 2)
-        if reader is None:
-            raise DataException(f"Unknown type {header >> 2} in a variant")
-        return reader(data, at + 1)
-    if basic == _ARRAY:
-        return _read_array(data, at, metadata)
-    return _read_object(data, at, metadata)
-
-
-def _read_text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "surrogatepass")
-
-
-def _read_array(data: bytes, at: int, metadata: bytes) -> list[object]:
-    header = data[at]
-    offset_size = (header >> 2 & 3) + 1
-    width = 4 if header >> 4 & 1 else 1
-    start = at + 1 + width
-    count = int.from_bytes(data[at + 1 : start], "little")
-    base = start + (count + 1) * offset_size
-    offsets = _read_integers(data, start, count, offset_size)
-    items = []
-    for offset in offsets:  # as in ``_write``
-        items.append(_read(data, base + offset, metadata))
-    return items
-
-
-def _read_object(data: bytes, at: int, metadata: bytes) -> object:
-    header = data[at]
-    ids_at = at + (5 if header & 0x40 else 2)
-    count = int.from_bytes(data[at + 1 : ids_at], "little")
-    offsets_at = ids_at + count * ((header >> 4 & 3) + 1)
-    shape = (metadata, data[at:offsets_at])
-    fields = _FIELDS.get(shape) or _learn_fields(shape, count)
-    offset_size = (header >> 2 & 3) + 1
-    base = offsets_at + (count + 1) * offset_size
-    offsets = data[offsets_at:base] if offset_size == 1 else _read_integers(data, offsets_at, count, offset_size)
-    result: dict[str, object] = {}
-    last, ordered = -1, True
-    for name, index in fields:
-        offset = offsets[index]
-        ordered = ordered and offset > last
-        last = offset
-        start = base + offset
-        kind = data[start]
-        if kind & 3 == _SHORT_STRING:
-            result[name] = _read_text(data[start + 1 : start + 1 + (kind >> 2)])
-        elif kind & 3 == _PRIMITIVE and kind in _BY_HEADER:
-            result[name] = _BY_HEADER[kind](data, start + 1)
-        else:
-            result[name] = _read(data, start, metadata)
-    if not ordered:
-        in_order = sorted((offsets[index], name) for name, index in fields)
-        result = {name: result[name] for _, name in in_order}
-    if count == 1 and fields[0][0] in TAGS:
-        return _read_tagged(fields[0][0], result[fields[0][0]])
-    return result
-
-
-_Fields = tuple[tuple[str, int], ...]
-_FIELDS: Final[dict[tuple[bytes, bytes], _Fields]] = {}
-"""(metadata, head of an object) -> its names, each with its position among the offsets, in the order of the ids (mostly
-that of the data)."""
-
-
-def _learn_fields(shape: tuple[bytes, bytes], count: int) -> _Fields:
-    metadata, head = shape
-    names = _names(metadata)
-    id_size = (head[0] >> 4 & 3) + 1
-    ids = _read_integers(head, len(head) - count * id_size, count, id_size)
-    by_id = sorted((key, index) for index, key in enumerate(ids))
-    fields = tuple((names[key], index) for key, index in by_id)
-    if len(_FIELDS) >= _MAX_SHAPES:
-        _FIELDS.clear()
-    _FIELDS[shape] = fields
-    return fields
-
-
-@lru_cache(maxsize=_MAX_SHAPES)
-def _names(metadata: bytes) -> tuple[str, ...]:
-    size = (metadata[0] >> 6 & 3) + 1
-    count = int.from_bytes(metadata[1 : 1 + size], "little")
-    offsets = _read_integers(metadata, 1 + size, count + 1, size)
-    base = 1 + (count + 2) * size
-    return tuple(_read_text(metadata[base + offsets[i] : base + offsets[i + 1]]) for i in range(count))
-
-
-def _read_integers(data: bytes, at: int, count: int, size: int) -> bytes | tuple[int, ...]:
-    end = at + count * size
-    if size == 1:
-        return data[at:end]
-    if size == 3:
-        return tuple(int.from_bytes(data[index : index + 3], "little") for index in range(at, end, 3))
-    return struct.unpack_from(f"<{count}{'H' if size == 2 else 'I'}", data, at)
-
-
-def _read_sized(data: bytes, at: int) -> bytes:
-    size = int.from_bytes(data[at : at + 4], "little")
-    return data[at + 4 : at + 4 + size]
-
-
-def _read_decimal(data: bytes, at: int, width: int) -> decimal.Decimal:
-    return rescaled(int.from_bytes(data[at + 1 : at + 1 + width], "little", signed=True), data[at])
-
-
-def _read_micros(data: bytes, at: int) -> object:
-    return _datetime_of_micros(struct.unpack_from("<q", data, at)[0])
-
-
-def _datetime_of_micros(micros: int) -> object:
-    try:
-        return EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return micros // 1000
-
-
-_READERS: Final[Mapping[int, Callable[[bytes, int], object]]] = {
-    _NULL: lambda _data, _at: None,
-    _TRUE: lambda _data, _at: True,
-    _FALSE: lambda _data, _at: False,
-    _INT8: lambda data, at: (data[at] ^ 0x80) - 0x80,
-    _INT16: lambda data, at: _unpack_int16(data, at)[0],
-    _INT32: lambda data, at: _unpack_int32(data, at)[0],
-    _INT64: lambda data, at: _unpack_int64(data, at)[0],
-    _DOUBLE: lambda data, at: _unpack_double(data, at)[0],
-    _DECIMAL4: lambda data, at: _read_decimal(data, at, 4),
-    _DECIMAL8: lambda data, at: _read_decimal(data, at, 8),
-    _DECIMAL16: lambda data, at: _read_decimal(data, at, 16),
-    _DATE: lambda data, at: date_of_days(struct.unpack_from("<i", data, at)[0]),
-    _TIMESTAMP: _read_micros,
-    _TIMESTAMP_NTZ: _read_micros,
-    _FLOAT: lambda data, at: struct.unpack_from("<f", data, at)[0],
-    _BINARY: _read_sized,
-    _STRING: lambda data, at: _read_text(_read_sized(data, at)),
-}
-
-
-_BY_HEADER: Final = {kind << 2: reader for kind, reader in _READERS.items()}
-
-
-def _read_tagged(tag: str, content: object) -> object:
-    if tag == TIME_TAG:
-        return time_of_millis(cast("int", content))
-    if tag == DATE_TAG:
-        return date_of_days(cast("int", content))
-    if tag == TIMESTAMP_TAG:
-        return _datetime_of_micros(cast("int", content))
-    parts = cast("list[object]", content)
-    if tag == MAP_TAG:
-        return {map_key(key): value for key, value in cast("list[tuple[object, object]]", parts)}
-    if tag == DECIMAL_TAG:
-        unscaled = int.from_bytes(cast("bytes", parts[0]), "big", signed=True)
-        return rescaled(unscaled, cast("int", parts[1]))
-    schema = _unpack_schema(cast("dict[str, object]", parts[0]))
-    return Struct.unchecked(schema, cast("list[object]", parts[1]))
 
 
 # ------------------------------------------------------------------------------------- schemas inside schemaless data
@@ -659,23 +453,3 @@ def _pack_schema(schema: Schema) -> dict[str, object]:
     if schema.type in (Type.MAP, Type.ARRAY):
         packed["values"] = None if schema.value_schema is None else _pack_schema(schema.value_schema)
     return packed
-
-
-def _unpack_schema(packed: dict[str, object]) -> Schema:
-    def child(name: str) -> Schema | None:
-        inner = packed.get(name)
-        return None if inner is None else _unpack_schema(cast("dict[str, object]", inner))
-
-    fields = cast("list[tuple[str, dict[str, object]]]", packed.get("fields") or [])
-    return Schema(
-        Type(packed["type"]),
-        optional=bool(packed["optional"]),
-        default=packed["default"],
-        name=cast("str | None", packed["name"]),
-        version=cast("int | None", packed["version"]),
-        doc=cast("str | None", packed["doc"]),
-        parameters=cast("dict[str, str] | None", packed["parameters"]),
-        key_schema=child("keys"),
-        value_schema=child("values"),
-        fields=[Field(name, index, _unpack_schema(inner)) for index, (name, inner) in enumerate(fields)],
-    )
