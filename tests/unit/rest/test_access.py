@@ -159,8 +159,9 @@ def test_clients_need_a_certificate_when_that_is_required() -> None:
     ],
 )
 def test_javas_key_stores_serve_https_with_certificates_of_clients(
-    key_store: Mapping[str, str], trust_store: Mapping[str, str]
+    key_store: Mapping[str, str], trust_store: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tls = {
         "ssl.keystore.type": key_store.get("type", "JKS"),
         "ssl.keystore.location": pem(key_store["location"]),
@@ -172,14 +173,13 @@ def test_javas_key_stores_serve_https_with_certificates_of_clients(
     }
     if "key" in key_store:
         tls["ssl.key.password"] = key_store["key"]
-    files_before = set(Path(tempfile.gettempdir()).glob("penstock-*"))
     with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, _, (port,)):
         url = f"https://127.0.0.1:{port}/connectors"
         with httpx.Client(verify=trusting("client.pem")) as client:
             assert client.get(url).json() == []
         with httpx.Client(verify=trusting()) as client, pytest.raises(httpx.TransportError):
             client.get(url)
-    assert set(Path(tempfile.gettempdir()).glob("penstock-*")) <= files_before
+    assert list(tmp_path.iterdir()) == [], "keys must not be left in files"
 
 
 def test_a_server_sends_the_whole_chain_of_its_certificate() -> None:
