@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from uuid import uuid4
 
 import pytest
@@ -143,18 +144,19 @@ def test_a_member_that_joins_again_alone_has_its_round_at_once(worker: Mapping[s
 
 def test_a_wish_that_comes_during_a_round_gets_a_round_of_its_own(worker: Mapping[str, str]) -> None:
     wished = threading.Event()
-    running: list[GroupMember] = []
+    # The first round may come before the test has the member.
+    running = SimpleQueue[GroupMember]()
 
     def wish(protocol: str, members: Mapping[str, bytes], generation: int, last: int) -> Mapping[str, bytes]:
         if not wished.is_set():
             wished.set()
             owner.says = "later"
-            running[0].rejoin("something has changed meanwhile")
+            running.get(timeout=30).rejoin("something has changed meanwhile")
         return say_back(protocol, members, generation, last)
 
     owner = GroupOwner("first", assign=wish)
     with run_member(worker, owner) as member:
-        running.append(member)
+        running.put(member)
         assert owner.wait_joined("first of 1").about.generation == 1
         assert owner.wait_joined("later of 1").about.generation == 2
 
