@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from penstock.converters.json_parsing import Numbers
 from penstock.data import Schema, Type
+from penstock.pipeline.columns.nesting import anywhere
 from penstock.pipeline.columns.types import (
     SCALAR,
     UNSCALED,
@@ -103,20 +104,4 @@ def lenient_numbers(schema: Schema | None) -> Numbers:
     """How numbers have to be parsed for a schema: decimals need their text, scale and all."""
     if schema is None:
         return "schemaless"
-    return "text" if _holds_decimal(schema) else "typed"
-
-
-def _holds_decimal(schema: Schema | None) -> bool:
-    if schema is None:
-        return False
-    if is_decimal(schema):
-        return True
-    match schema.type:
-        case Type.ARRAY:
-            return _holds_decimal(schema.value_schema)
-        case Type.MAP:
-            return _holds_decimal(schema.key_schema) or _holds_decimal(schema.value_schema)
-        case Type.STRUCT:
-            return any(_holds_decimal(field.schema) for field in schema.fields)
-        case _:
-            return False
+    return "text" if anywhere(schema, is_decimal) else "typed"

@@ -33,6 +33,7 @@ from penstock.data import (
 )
 from penstock.data.validate import map_key
 from penstock.errors import DataException
+from penstock.pipeline.columns.nesting import anywhere
 
 Convert = Callable[[Any], Any]
 
@@ -51,13 +52,7 @@ _NUMBERS: Final = (int, float, decimal.Decimal)
 
 def has_decimals(schema: Schema | None) -> bool:
     """Whether numbers of a schema must be read exactly."""
-    if schema is None or schema.name == Decimal.LOGICAL_NAME:
-        return schema is not None
-    if schema.type is Type.STRUCT:
-        return any(has_decimals(field.schema) for field in schema.fields)
-    if schema.type is Type.MAP:
-        return has_decimals(schema.key_schema) or has_decimals(schema.value_schema)
-    return schema.type is Type.ARRAY and has_decimals(schema.value_schema)
+    return anywhere(schema, lambda one: one.name == Decimal.LOGICAL_NAME)
 
 
 def decode(data: bytes | memoryview, *, exact: bool) -> Any:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from penstock.data import Schema, Struct, Time, Type
 from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.pipeline.columns.nesting import anywhere
 from penstock.pipeline.columns.types import (
     Form,
     Physical,
@@ -419,15 +420,4 @@ def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
 
 def has_struct_default(schema: Schema | None) -> bool:
     """Whether a struct schema with a default is anywhere in a schema; Java cannot write such a schema."""
-    if schema is None:
-        return False
-    match schema.type:
-        case Type.ARRAY:
-            return has_struct_default(schema.value_schema)
-        case Type.MAP:
-            return has_struct_default(schema.key_schema) or has_struct_default(schema.value_schema)
-        case Type.STRUCT:
-            fields = schema.fields
-            return isinstance(schema.default, Struct) or any(has_struct_default(field.schema) for field in fields)
-        case _:
-            return False
+    return anywhere(schema, lambda one: one.type is Type.STRUCT and isinstance(one.default, Struct))

@@ -14,6 +14,7 @@ Thread: any.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -38,6 +39,28 @@ def make_room() -> None:
     """Lets Python's functions recurse as deeply as values may be nested."""
     if sys.getrecursionlimit() < _MAX_CALLS:
         sys.setrecursionlimit(_MAX_CALLS)
+
+
+def anywhere(schema: Schema | None, holds: Callable[[Schema], bool]) -> bool:
+    """Whether something holds for a schema, or for one inside it.
+
+    >>> inner = Schema(Type.INT8)
+    >>> anywhere(Schema(Type.ARRAY, value_schema=inner), inner.__eq__), anywhere(None, inner.__eq__)
+    (True, False)
+    """
+    if schema is None:
+        return False
+    if holds(schema):
+        return True
+    match schema.type:
+        case Type.ARRAY:
+            return anywhere(schema.value_schema, holds)
+        case Type.MAP:
+            return anywhere(schema.key_schema, holds) or anywhere(schema.value_schema, holds)
+        case Type.STRUCT:
+            return any(anywhere(field.schema, holds) for field in schema.fields)
+        case _:
+            return False
 
 
 def is_deep(value: object, most: int = MAX_LEVELS) -> bool:
