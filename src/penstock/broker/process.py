@@ -142,13 +142,13 @@ class EmbeddedBroker:
         properties = storage.node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
         properties = storage.with_listeners(properties, _HOST, self._ports, self._listeners)
         configuration = storage.write_configuration(data_dir, properties, self._log_level)
+        shared = sharing(kafka_archive(java, self._cache))
         cluster_id = storage.stored_cluster_id(properties)
         if cluster_id is None:
-            options = sharing(kafka_archive(java, self._cache))
-            cluster_id = storage.format_storage(java, class_path, configuration, options)
+            cluster_id = storage.format_storage(java, class_path, configuration, shared)
         if not is_free(self._port, _HOST):
             raise BrokerException(f"The broker cannot listen on {self.bootstrap_servers}: the port is in use")
-        self._launch(java, class_path, configuration)
+        self._launch(java, [*shared, *self._jvm_options], class_path, configuration)
         try:
             self._await_serving(cluster_id, timeout_s)
         except BaseException:
@@ -196,12 +196,11 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
-    def _launch(self, java: Path, class_path: str, configuration: Path) -> None:
+    def _launch(self, java: Path, options: Sequence[str], class_path: str, configuration: Path) -> None:
         command = [
             *(str(java), f"-Xmx{self._heap}", "-Xms64m", "-XX:+ExitOnOutOfMemoryError"),
             *os.environ.get(_PERFORMANCE, "-XX:+UseSerialGC").split(),
-            *sharing(kafka_archive(java, self._cache)),
-            *self._jvm_options,
+            *options,
             *("-Djava.awt.headless=true", storage.logging_option(self.data_dir.absolute())),
             *("-cp", class_path, "kafka.Kafka", str(configuration)),
         ]

@@ -1,7 +1,8 @@
 """What a producer tells of the rows it was given, whichever way it sends them.
 
-Main types: `Receipts` (who is told), `FailedDelivery` (a row that Kafka will not store), `Deliveries` (what of a task's
-rows is under way, the part that both producers have) and the exceptions of sending.
+Main types: `Receipts` (who is told; `EachRow` tells of one row at a time), `FailedDelivery` (a row that Kafka will not
+store), `Deliveries` (what of a task's rows is under way, the part that both producers have) and the exceptions of
+sending.
 
 Thread: see `Deliveries`; the others are values. `Receipts` are called on a producer's own thread.
 """
@@ -9,7 +10,7 @@ Thread: see `Deliveries`; the others are values. `Receipts` are called on a prod
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -71,6 +72,30 @@ class Receipts(Protocol):
             metadata: where each delivered row is, by position; None unless each row is reported.
         """
         ...
+
+
+class EachRow:
+    """`Receipts` that tell what became of each row by itself.
+
+    Args:
+        tell: Told a row, why it failed, and where it is; the last only where a producer reports each row.
+    """
+
+    def __init__(self, tell: Callable[[int, KafkaException | None, RecordMetadata | None], None]) -> None:
+        self._tell = tell
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        """See `Receipts`."""
+        failed = {one.row: one.error for one in failures}
+        places = metadata or {}
+        for row in range(first, end):
+            self._tell(row, failed.get(row), places.get(row))
 
 
 class SentTogether(Protocol):

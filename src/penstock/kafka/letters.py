@@ -17,15 +17,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.column_producer import RECORD_OVERHEAD_BYTES, ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException
+from penstock.kafka.deliveries import EachRow, ProducerClosedException
 from penstock.kafka.producer_records import ProducerRecord, batch_of
 
 logger = logging.getLogger(__name__)
@@ -169,7 +170,8 @@ class LetterProducer:
                 letters = [letter for letter in letters if self._is_wanted(letter)]
                 if letters:
                     self._renew(letters)
-                    self._producer.send(batch_of([letter.record for letter in letters]), _Answers(letters, self._done))
+                    batch = batch_of([letter.record for letter in letters])
+                    self._producer.send(batch, EachRow(partial(self._answered, letters)))
             except ProducerClosedException as error:
                 # Of a producer that is being closed, `close` answers what is left.
                 if not self._ending:
@@ -215,6 +217,11 @@ class LetterProducer:
         for letter in letters:
             self._done(letter, error)
 
+    def _answered(
+        self, letters: Sequence[_Letter], row: int, error: Exception | None, place: RecordMetadata | None
+    ) -> None:
+        self._done(letters[row], error, place)
+
     def _done(self, letter: _Letter, error: Exception | None, place: RecordMetadata | None = None) -> None:
         with self._changed:
             if letter not in self._open:
@@ -227,22 +234,3 @@ class LetterProducer:
             logger.exception("%s: an answer to a sent record failed", self._name)
         with self._changed:
             self._changed.notify_all()
-
-
-class _Answers:
-    """Tells each letter of a batch."""
-
-    def __init__(self, letters: Sequence[_Letter], done: Callable[..., None]) -> None:
-        self._letters = letters
-        self._done = done
-
-    def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        failed = {one.row: one.error for one in failures}
-        for row in range(first, end):
-            self._done(self._letters[row], failed.get(row), (metadata or {}).get(row))

@@ -24,6 +24,7 @@ from penstock.errors import (
     TransactionAbortableException,
 )
 from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.deliveries import EachRow
 from penstock.kafka.log_writer import Acknowledged, Entry
 from penstock.kafka.producer_records import ProducerRecord, batch_of
 from penstock.kafka.transactional_producer import TransactionalProducer
@@ -107,7 +108,7 @@ class TransactionalWriter:
             answers = Acknowledged(self._topic, entries)
             batch = batch_of([ProducerRecord(self._topic, key, value) for key, value in entries])
             try:
-                self._producer.send(batch, answers, within_s=self._left(deadline))
+                self._producer.send(batch, EachRow(answers.take), within_s=self._left(deadline))
                 self._producer.commit(self._left(deadline))
             except TransactionAbortableException as error:
                 self._abort(deadline)

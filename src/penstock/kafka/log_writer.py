@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery, RecordTooLargeException
+from penstock.kafka.deliveries import RecordTooLargeException
 from penstock.kafka.letters import LetterProducer
 from penstock.kafka.producer_records import ProducerRecord
 
@@ -40,7 +40,7 @@ def write_error(topic: str, key: bytes, error: Exception) -> KafkaException:
 
 
 class Acknowledged:
-    """The answers to some records; ``Receipts`` of a producer that sends them as one batch.
+    """The answers to some records.
 
     Args:
         topic: Where they go, for messages.
@@ -67,18 +67,6 @@ class Acknowledged:
             elif place is not None:
                 self.reached[place.partition] = max(self.reached.get(place.partition, 0), place.offset + 1)
             self._changed.notify_all()
-
-    def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        """See ``Receipts``."""
-        failed = {one.row: one.error for one in failures}
-        for row in range(first, end):
-            self.take(row, failed.get(row), (metadata or {}).get(row))
 
     def is_awaited(self) -> bool:
         """Whether anybody still waits for the answers."""
