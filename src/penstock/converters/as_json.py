@@ -19,11 +19,9 @@ from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json_payloads import PlainPayloads
-from penstock.converters.json_quotes import Layout
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import read_schema, schema_text
 from penstock.converters.json_schemaless import read_schemaless, write_schemaless
-from penstock.converters.json_texts import Guess, ReadEnvelopeText, ReadJsonText, guess
 from penstock.converters.json_tree import MISSING, first_json, is_blank, parse_json
 from penstock.converters.json_value_reading import read_value
 from penstock.converters.json_value_writing import write_value
@@ -37,8 +35,6 @@ from penstock.pipeline.plan.step import ColumnConverter, SideName, Sorted, Step
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: After so many different first messages no more guesses are made.
-MAX_GUESSES: Final = 16
 _SCHEMAS: Final = "Schemas"
 _SERIALIZATION: Final = "Serialization"
 
@@ -107,7 +103,6 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._defaults = True
         self._content: Schema | None = None
         self._envelopes = Envelopes(1000, defaults=True)
-        self._guesses: set[tuple[Guess, Layout | None]] = set()
         self._alike = AlikeObjects()
         self._payloads = PlainPayloads(defaults=True)
 
@@ -154,50 +149,20 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             return ReadObjects(side, hint)
         if isinstance(hint, Envelope) and exceeds(hint.schema, MAX_SCHEMA_LEVELS):
             hint = _REFUSED_SCHEMA
-        known = None if isinstance(hint, Guess) else hint
-        return ReadJson(side, cast("Any", known), self._content, self._defaults)
+        return ReadJson(side, cast("Any", hint), self._content, self._defaults)
 
-    def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
-        """See ``ColumnConverter``. None for messages that are refused, or whose schema is nested too deeply."""
-        if isinstance(hint, Refused):
-            return None
+    def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
+        """See ``ColumnConverter``. Messages that look alike are read as typed columns; too deep ones are refused."""
+        return _sorted_but_deep(column, lambda shallow: self._sort(shallow, worked_on, beside_spark))
+
+    def _sort(self, column: pa.ChunkedArray, worked_on: bool, beside_spark: bool) -> Sorted:
         if not self._schemas:
-            return ReadJsonText(side, hint if isinstance(hint, Guess) else None)
-        if not isinstance(hint, Envelope) or hint.schema is None or exceeds(hint.schema, MAX_SCHEMA_LEVELS):
-            return None
-        # A struct has no text of its own order here, so only what it is read as matters: see ``AsText``.
-        return ReadEnvelopeText(side, hint, self._defaults)
-
-    def sort(self, column: pa.ChunkedArray) -> Sorted:
-        """See ``ColumnConverter``. Messages that are nested too deeply are sorted out and refused."""
-        return _sorted_but_deep(column, self._sort)
-
-    def _sort(self, column: pa.ChunkedArray) -> Sorted:
-        if self._schemas:
-            content = self._content
-            return self._envelopes.sort(column) if content is None else Sorted(hints=(None,), deep=exceeds(content))
-        return Sorted(hints=(self._guessed(column),))
-
-    def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
-        """See ``ColumnConverter``. Messages that look alike are read as typed columns."""
-        return _sorted_but_deep(column, lambda shallow: self._sort_values(shallow, transformed, beside_spark))
-
-    def _sort_values(self, column: pa.ChunkedArray, transformed: bool, beside_spark: bool) -> Sorted:
-        if self._schemas:
-            found = self._sort(column)
-            payloads = column if found.column is None else found.column
-            quick = beside_spark and not found.deep
-            return self._payloads.read(found, payloads, self._content) if quick else found
-        return self._alike.sort(column, read=beside_spark) if transformed else Sorted(hints=(None,))
-
-    def _guessed(self, column: pa.ChunkedArray) -> Guess | None:
-        """What the messages of a batch may look like; None after many different guesses: each costs a plan."""
-        if len(self._guesses) > MAX_GUESSES:
-            return None
-        found = guess(column)
-        if found is not None:
-            self._guesses.add((found, found.layout))
-        return found
+            return self._alike.sort(column, read=beside_spark) if worked_on else Sorted(hints=(None,))
+        content = self._content
+        found = self._envelopes.sort(column) if content is None else Sorted(hints=(None,), deep=exceeds(content))
+        if found.deep or not beside_spark:
+            return found
+        return self._payloads.read(found, column if found.column is None else found.column, content)
 
     # ------------------------------------------------------------------ one value
     def from_connect_data(

@@ -1,8 +1,8 @@
 """Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.plan.objects``).
 
 A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
-by Arrow, before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may
-be objects of another kind, and what is left goes record by record.
+before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may be objects
+of another kind, and what is left goes record by record.
 
 A small batch is read so if a large one was before.
 
@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from penstock.converters.json_patterns import PLAIN_NAME
 from penstock.converters.json_structs import (
     BOOLEAN,
+    PLAIN_NAME,
     REAL,
     STRING,
+    ObjectTexts,
+    ReadTexts,
+    Tries,
     bound_of,
-    matches,
-    object_pattern,
-    read_structs,
     whole,
 )
 from penstock.data import Type
@@ -58,8 +57,6 @@ _MAX_TOGETHER: Final = 4
 _MAX_KINDS: Final = 16
 #: Fewer messages of a kind than one in so many are not worth a plan.
 _WORTH: Final = 8
-#: So many large batches are not looked through after one in which nothing was found.
-_PAUSE: Final = 50
 
 
 @dataclass(frozen=True)
@@ -76,11 +73,6 @@ class ObjectMessages:
     def as_read(self) -> Side:
         """The side as the step gets it: a struct that does not count as objects yet."""
         return replace(self.side, physical=as_struct(self.side.physical))
-
-    def read(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The objects of such messages; null for null."""
-        kind = arrow_type(self.side.carrier, self.side.physical)
-        return pa.chunked_array([read_structs(texts, cast("pa.StructType", kind))])
 
 
 @dataclass(frozen=True)
@@ -111,7 +103,7 @@ class AlikeObjects:
 
     def __init__(self) -> None:
         self._layouts: dict[_Kinds, _Layout] = {}
-        self._pause = 0
+        self._tries = Tries(1)
 
     def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
         """Sorts messages: a hint for each kind of objects (``ObjectMessages``), None for all other messages.
@@ -121,14 +113,12 @@ class AlikeObjects:
             read: Whether to read the objects, too.
         """
         few = len(column) < objects.MIN_ROWS
-        if few and not self._layouts:
-            return Sorted(hints=(None,))
-        if not few and self._pause:
-            self._pause -= 1
+        if not (self._layouts if few else self._tries.worth(None)):
             return Sorted(hints=(None,))
         found = self._find(column, few=few, read=read)
         if not few:
-            self._pause = 0 if found.hints[0] is not None else _PAUSE
+            nothing = found.hints[0] is None
+            self._tries.note(None, 2 if nothing else 0, 1)
         return found
 
     def _find(self, column: pa.ChunkedArray, *, few: bool, read: bool) -> Sorted:
@@ -145,15 +135,18 @@ class AlikeObjects:
             layout = self._layout_of(column, left, few=few)
             if layout is None:
                 break
+            made = layout.read(texts, left) if read else None
+            mine = left & layout.texts.matches(texts) if made is None else made.rows
             # A message that is null belongs to whatever is there.
-            mine = left & matches(texts, layout.pattern).fill_null(True).to_numpy().astype(bool)
-            if int(mine.sum()) < enough:
+            nulls = left & texts.is_null().to_numpy()
+            if int(mine.sum() + nulls.sum()) < enough:
                 break
             self._layouts[layout.kinds] = layout
-            alone = texts if mine.all() else pc.if_else(pa.array(mine), texts, pa.scalar(None, pa.string()))
-            messages = layout.messages(bound_of(alone), present=alone.null_count == len(mine) - int(mine.sum()))
-            if read:
-                done[len(hints)] = (messages.as_read, messages.read(alone))
+            bound = bound_of(texts) if made is None else made.bound
+            messages = layout.messages(bound, present=not nulls.any())
+            if made is not None:
+                done[len(hints)] = (messages.as_read, pa.chunked_array([made.structs]))
+            mine = mine | nulls
             codes[mine] = len(hints)
             hints.append(messages)
         if left.any() or not hints:
@@ -181,7 +174,7 @@ class AlikeObjects:
                 return layout
         if few or len(self._layouts) >= _MAX_KINDS:
             return None
-        made = _object_pattern(kinds)
+        made = _object_texts(kinds)
         return None if made is None else _Layout(kinds, *made)
 
 
@@ -207,13 +200,18 @@ class _Layout:
 
     Attributes:
         kinds: The members.
-        pattern: Of the messages.
+        texts: The messages.
         member: The objects.
     """
 
     kinds: _Kinds
-    pattern: str
+    texts: ObjectTexts
     member: Member
+
+    def read(self, texts: pa.ChunkedArray, wanted: np.ndarray) -> ReadTexts:
+        """Reads those messages that are of this layout."""
+        kind = arrow_type(self.member.schema, self.member.physical)
+        return self.texts.read(texts, wanted, cast("pa.StructType", kind))
 
     def messages(self, bound: TextBound, *, present: bool) -> ObjectMessages:
         """Messages of this layout, with what is known of their strings; ``present``: none is null."""
@@ -269,17 +267,18 @@ def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
     return tuple(both)
 
 
-def _object_pattern(kinds: _Kinds) -> tuple[str, Member] | None:
-    """The pattern of such objects, and what they are; None = of a member there are only nulls."""
+def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member] | None:
+    """The texts of such objects, and what they are; None = of a member there are only nulls."""
     members: dict[str, Member] = {}
-    parts: list[tuple[str, str]] = []
+    parts: list[tuple[str, str | ObjectTexts]] = []
     for name, kind in kinds:
+        found: tuple[str | ObjectTexts, Member] | None
         if isinstance(kind, tuple):
-            found = _object_pattern(kind)
+            found = _object_texts(kind)
         else:
             found = None if kind is None else (f"null|{_PATTERNS[kind]}", Member.of(kind))
         if found is None:
             return None
-        pattern, members[name] = found
-        parts.append((name, pattern))
-    return object_pattern(parts), object_member(members, optional=False)
+        texts, members[name] = found
+        parts.append((name, texts))
+    return ObjectTexts.of(parts), object_member(members, optional=False)

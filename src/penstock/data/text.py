@@ -16,6 +16,7 @@ import struct as binary
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.data.schema import Schema, Type
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Float32",
+    "hash_map_order",
     "in_order",
     "java_decimal",
     "java_double",
@@ -162,8 +164,8 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
         value: The value.
         schema: Its schema, when it has one: tells a FLOAT32 from a FLOAT64 and raw temporal numbers from integers.
 
-    >>> to_java_text({"a": [1, None, True]}), to_java_text(b"a")
-    ('{a=[1, null, true]}', '[B@e8b7be43')
+    >>> to_java_text({"source": 1, "line": [1, None, True]}), to_java_text(b"a")
+    ('{line=[1, null, true], source=1}', '[B@e8b7be43')
     """
     match value:
         case None:
@@ -188,7 +190,7 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
         case dict():
             keys = schema._key_schema if schema is not None else None
             values = schema._value_schema if schema is not None else None
-            pairs = value.items() if schema is not None else in_order(value)
+            pairs = value.items() if schema is not None or not _has_text_keys(value) else _hash_map(value)
             return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in pairs) + "}"
         case datetime() | date() | time():
             return _date_text(value)
@@ -198,9 +200,43 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
 
 def in_order(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
     """The pairs of a map without a schema, in the order of its keys if these are texts: it has no order of its own."""
-    if all(isinstance(key, str) for key in value):
-        return sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
-    return value.items()
+    return sorted(value.items(), key=lambda pair: _utf16(str(pair[0]))) if _has_text_keys(value) else value.items()
+
+
+def _has_text_keys(value: dict[Any, object]) -> bool:
+    return all(isinstance(key, str) for key in value)
+
+
+def _hash_map(value: dict[str, object]) -> Iterator[tuple[str, object]]:
+    return ((name, value[name]) for name in hash_map_order(tuple(value)))
+
+
+@lru_cache(maxsize=1024)
+def hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Texts in the order in which a ``java.util.HashMap`` prints them as keys: maps without a schema are such maps.
+
+    Keys in one place of its table stand in the order in which they were put there, which nobody knows here any more:
+    they come in the order of their characters.
+
+    >>> hash_map_order(("source", "line"))
+    ('line', 'source')
+    """
+    size = 16
+    while len(names) > size * 3 // 4:
+        size *= 2
+    return tuple(sorted(names, key=lambda name: (_place(name, size), _utf16(name))))
+
+
+def _place(name: str, size: int) -> int:
+    units = _utf16(name)
+    number = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        number = (31 * number + (high << 8) + low) & 0xFFFFFFFF
+    return (number ^ (number >> 16)) & (size - 1)
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _other_text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Text for sinks that write text: short cuts give what the long way gives, for any message."""
+"""Text for sinks that write text: the same for any message, whichever road it takes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from penstock.api import ValueForm
 from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.json_quotes import is_plain
-from penstock.converters.json_texts import MatchJsonText
+from penstock.data.text import to_java_text
+from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink import SinkPipeline
+from penstock.pipeline.plan import objects
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -100,57 +101,60 @@ def texts_of(batch: SinkBatch, rows: int) -> list[object]:
     return found
 
 
-def texts(
-    spark_runtime: SparkRuntime,
-    values: Sequence[bytes | None],
-    *,
-    schemas: bool,
-    short: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> list[object]:
-    with monkeypatch.context() as patch:
-        if not short:
-            patch.setattr(JsonConverter, "reading_text", lambda self, side, hint: None)
-        batch = pipeline_of(spark_runtime, schemas=schemas).run(consumed(values))
-    return texts_of(batch, len(values))
+def one_by_one(values: Sequence[bytes | None], *, schemas: bool) -> list[object]:
+    """What each message becomes by the methods of the converter for one value."""
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": str(schemas).lower(), "converter.type": "value"})
+    found: list[object] = []
+    for value in values:
+        try:
+            schema, read = converter.to_connect_data("t", value)
+        except DataException as error:
+            found.append(error.java_name)
+        else:
+            found.append(None if read is None else to_java_text(read, schema))
+    return found
 
 
 @pytest.mark.parametrize("schemas", [False, True])
-@pytest.mark.parametrize("escapes", [False, True])
-def test_a_short_cut_gives_the_text_that_parsing_gives(
-    spark_runtime: SparkRuntime, schemas: bool, escapes: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("utf8", [False, True])
+def test_each_message_is_the_text_that_it_is_by_itself(
+    spark_runtime: SparkRuntime, schemas: bool, many: bool, utf8: bool
 ) -> None:
-    given = [one for one in PLAIN if escapes or one is None or is_plain(pa.chunked_array([[one]]))]
-    values = in_envelopes(given) if schemas else given
-    quick = texts(spark_runtime, values, schemas=schemas, short=True, monkeypatch=monkeypatch)
-    slow = texts(spark_runtime, values, schemas=schemas, short=False, monkeypatch=monkeypatch)
-    assert quick == slow
-    expected = "Struct{a=one,b=1,c=true}" if schemas else "{a=one, b=1, c=true}"
-    assert quick[0] == expected
+    given = [one for one in PLAIN if one is None or not utf8 or _is_utf8(one)]
+    values: list[bytes | None] = in_envelopes(given) if schemas else list(given)
+    if many:
+        alike = [b'{"a":"%d","b":%d,"c":true}' % (number, number) for number in range(objects.MIN_ROWS)]
+        values += in_envelopes(alike) if schemas else alike
+
+    pipeline = pipeline_of(spark_runtime, schemas=schemas)
+    expected = one_by_one(values, schemas=schemas)
+
+    assert texts_of(pipeline.run(consumed(values)), len(values)) == expected
+    assert texts_of(pipeline.run(consumed(values)), len(values)) == expected
+    assert expected[0] == ("Struct{a=one,b=1,c=true}" if schemas else "{a=one, b=1, c=true}")
 
 
-def test_a_batch_without_a_common_form_is_read_all_the_same(
-    spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = [b"[1,2]", *PLAIN]
-    assert texts(spark_runtime, values, schemas=False, short=True, monkeypatch=monkeypatch) == texts(
-        spark_runtime, values, schemas=False, short=False, monkeypatch=monkeypatch
-    )
+def test_maps_have_the_order_of_a_hash_map_however_they_are_read(spark_runtime: SparkRuntime) -> None:
+    alike = [b'{"source":"%d","line":"x"}' % number for number in range(objects.MIN_ROWS)]
+    odd = b'{"source":"s","line":[1.50]}'
+    pipeline = pipeline_of(spark_runtime, schemas=False)
+
+    for values in ([odd], [*alike, odd], alike[:3]):
+        found = texts_of(pipeline.run(consumed(values)), len(values))
+        assert found == one_by_one(values, schemas=False)
+        assert all(str(text).startswith("{line=") for text in found)
 
 
-@pytest.mark.parametrize("schemas", [False, True])
-@pytest.mark.parametrize("short", [False, True])
-def test_a_message_that_is_not_utf8_changes_nothing_for_the_others(
-    spark_runtime: SparkRuntime, schemas: bool, short: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    utf8 = [value for value in PLAIN if value is None or _is_utf8(value)]
-    values, broken = list(utf8), [*utf8, b'{"a":"\xff","b":1,"c":true}']
-    if schemas:
-        values, broken = in_envelopes(values), in_envelopes(broken)
-    alone = texts(spark_runtime, values, schemas=schemas, short=short, monkeypatch=monkeypatch)
-    beside = texts(spark_runtime, broken, schemas=schemas, short=short, monkeypatch=monkeypatch)
-    assert beside[:-1] == alone
-    assert beside[-1] == "org.apache.kafka.connect.errors.DataException"
+def test_texts_made_in_both_ways_are_one_frame(spark_runtime: SparkRuntime) -> None:
+    values = [b'{"a":"%d"}' % number if number % 3 else b"[%d]" % number for number in range(2 * objects.MIN_ROWS)]
+
+    made = pipeline_of(spark_runtime, schemas=False).run(consumed(values))
+
+    assert made.frames is not None
+    assert [frame.num_rows for frame in made.frames] == [len(values)]
+    assert texts_of(made, len(values)) == one_by_one(values, schemas=False)
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -159,19 +163,3 @@ def _is_utf8(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def test_two_ways_to_write_an_object_are_read_by_the_pattern(spark_runtime: SparkRuntime) -> None:
-    values = [b'{"a":"one","b":%d}' % n if n % 2 else b'{"a": "one", "b": %d}' % n for n in range(40)]
-    expected = [f"{{a=one, b={n}}}" for n in range(40)]
-    pipeline = pipeline_of(spark_runtime, schemas=False)
-
-    forms = []
-    for _ in range(2):
-        groups, _ = pipeline._sorted(consumed(values).table)
-        steps = pipeline._quick_steps(groups)
-        assert steps is not None
-        forms.append(steps[-1].step)
-        assert texts_of(pipeline.run(consumed(values)), len(values)) == expected
-
-    assert [isinstance(form, MatchJsonText) and form.layout is None for form in forms] == [False, True]

@@ -66,7 +66,9 @@ def test_deep_messages_are_sorted_apart_from_their_neighbours(enable: str) -> No
     converter.configure({"schemas.enable": enable}, False)
     good = b'{"schema":{"type":"string"},"payload":"x"}'
 
-    found = converter.sort(pa.chunked_array([[good, DEEP, good, UNFINISHED]], pa.binary()))
+    found = converter.sort(
+        pa.chunked_array([[good, DEEP, good, UNFINISHED]], pa.binary()), worked_on=False, beside_spark=True
+    )
 
     assert found.codes is not None
     hints = [found.hints[code] for code in found.codes.tolist()]

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from penstock.converters import json_objects
+from penstock.converters import json_objects, json_structs
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages
 from penstock.data import Type
 from penstock.pipeline.columns.types import TextBound
@@ -189,7 +189,7 @@ def test_odd_messages_that_come_in_turn_do_not_stand_for_all(turn: int) -> None:
 
 def test_so_many_kinds_are_laid_out_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_objects, "_MAX_KINDS", 2)
-    monkeypatch.setattr(json_objects, "_PAUSE", 0)
+    monkeypatch.setattr(json_structs, "_PAUSE", 0)
     alike = AlikeObjects()
 
     made = [

@@ -17,6 +17,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord
+from penstock.data import Schema
+from penstock.data.text import to_java_text
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.segments import Columns, Failures
@@ -24,6 +26,11 @@ from penstock.pipeline.plan.step import SideName
 
 #: Records and their rows in the batch.
 Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
+
+
+def java_text_of(value: object, schema: Schema | None) -> str:
+    """A value as Java's text, which is UTF-8."""
+    return to_java_text(value, schema).encode("utf-8", "replace").decode()
 
 
 def all_rows(live: list[ConnectRecord], positions: Sequence[int] | None) -> Rows:
@@ -111,6 +118,21 @@ class OneSide:
         if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
             raise DataException(f"{self._name} must return bytes or None, got {type(made).__name__}")
         return made if made is None else bytes(made)
+
+    def texts(
+        self, topics: Sequence[str], data: Sequence[bytes | None], rows: Sequence[int], failures: Failures
+    ) -> pa.Array:
+        """Java's text of what some messages are; null for null, and where one has failed."""
+        found: list[str | None] = []
+        for topic, one, row in zip(topics, data, rows, strict=True):
+            text: str | None = None
+            try:
+                schema, value = self._converter.to_connect_data(topic, one, None)
+                text = None if value is None else java_text_of(value, schema)
+            except Exception as error:
+                failures.raised(row, self._stage, self._name, error)
+            found.append(text)
+        return pa.array(found, pa.string())
 
     def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
         """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
 from penstock.data import ConnectHeaders
-from penstock.data.text import to_java_text
 from penstock.pipeline.batch.assembly import LazyColumns
 from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.batch.framing import FrameRunner
@@ -30,7 +29,7 @@ from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.batch.roads import Why, is_huge, why_messages_in_rows, why_rows
-from penstock.pipeline.batch.row_road import OneSide, Rows, parted, transformed
+from penstock.pipeline.batch.row_road import OneSide, Rows, java_text_of, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
     Columns,
@@ -50,8 +49,17 @@ from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.java_text import AsText
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome
-from penstock.pipeline.plan.quick_steps import QuickTries, part_of, put_together, quick_steps, rows_left
-from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, ColumnConverter, Shape, Side, SideName, Sorted, Step
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    RAW,
+    RAW_TEXT,
+    SCHEMALESS_TEXT,
+    ColumnConverter,
+    Shape,
+    Side,
+    SideName,
+    Sorted,
+)
 from penstock.pipeline.plan.variant_building import AsVariant
 
 if TYPE_CHECKING:
@@ -101,7 +109,7 @@ class SinkPipeline:
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._header_writer = HeaderWriter(spec.header_converter)
         self._header_name = class_name(spec.header_converter)
-        alone = {
+        self._alone = {
             side: OneSide(side, converter, _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
         }
@@ -113,7 +121,7 @@ class SinkPipeline:
             self._first = first
             segments = segments[1:]
         self._segments = segments
-        self._reader = MessageReader(alone, self._own, HeaderReader(spec.header_converter), self._first)
+        self._reader = MessageReader(self._alone, self._own, HeaderReader(spec.header_converter), self._first)
         self._framer = FrameRunner(jobs)
         self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
@@ -122,9 +130,8 @@ class SinkPipeline:
             self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
-        # Values go from bytes to text in one step, where nothing has to see them in between.
-        self._text_at_once = self._straight and not self._first.steps and self._form is ValueForm.TEXT
-        self._tries = QuickTries()
+        # Texts look the same in a frame, however they were made.
+        self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -189,12 +196,26 @@ class SinkPipeline:
             if why is None:
                 groups.append(one)
                 continue
+            if self._texts_alone:
+                failures.went_as_rows(one.rows, why)
+                groups.append(self._as_texts(one, table, failures))
+                continue
             left[everything if one.rows is None else one.rows] = True
             # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
             failures.went_as_rows(one.rows if self._form is None else None, why)
         if self._form is not None and left.any():
             return [], everything, None
         return groups, np.flatnonzero(left), None
+
+    def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
+        """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
+        rows = np.arange(table.num_rows) if group.rows is None else group.rows
+        mine = table.select(["topic", "value"]).take(pa.array(rows))
+        topics, values = (column.to_pylist() for column in mine.columns)
+        texts = self._alone["value"].texts(topics, values, rows.tolist(), failures)
+        steps = tuple(one for one in group.steps if getattr(one.step, "side", None) == "key")
+        columns = {**group.columns, "value": texts}
+        return replace(group, steps=steps, shape=group.shape.with_side("value", SCHEMALESS_TEXT), columns=columns)
 
     def _finish(
         self, outcomes: Sequence[Outcome], alone: np.ndarray, table: pa.Table, failures: Failures, why: Why | None
@@ -234,10 +255,6 @@ class SinkPipeline:
         if not groups:
             # As bytes, messages go through one plan.
             return submit(lambda: self._seen_by_spark(table))
-        steps = self._quick_steps(groups)
-        if steps is not None:
-            quickly = submit(lambda: self._quickly(groups[0], steps, shared, rows))
-            return lambda: self._finish_quickly(steps, *quickly(), rows, failures)
         read = submit(lambda: self._jobs.run(groups, shared, rows, apart=True))
 
         def finish() -> Sequence[Outcome]:
@@ -253,34 +270,6 @@ class SinkPipeline:
             self._jobs.through(table.select(_SIDES))
         return []
 
-    def _quick_steps(self, groups: Sequence[Group]) -> tuple[Staged, ...] | None:
-        """Steps that do for most rows; None = not for these groups."""
-        if not self._straight or len(groups) != 1:
-            return None
-        return next((steps for steps in quick_steps(groups[0]) if self._tries.worth(steps)), None)
-
-    def _quickly(
-        self, group: Group, steps: tuple[Staged, ...], shared: LazyColumns, rows: int
-    ) -> tuple[Outcome, np.ndarray, Sequence[Outcome]]:
-        """Runs most rows through a quick plan, and the rows that it leaves through the full one."""
-        quick = self._jobs.run([replace(group, steps=steps)], shared, rows, apart=True)[0]
-        left = rows_left(group, quick)
-        rest = self._jobs.run([part_of(group, left)], shared, rows, apart=True) if len(left) else []
-        return quick, left, rest
-
-    def _finish_quickly(
-        self,
-        steps: tuple[Staged, ...],
-        quick: Outcome,
-        left: np.ndarray,
-        rest: Sequence[Outcome],
-        rows: int,
-        failures: Failures,
-    ) -> Sequence[Outcome]:
-        self._tries.note(steps, len(left), rows)
-        failures.found((quick, *rest))
-        return put_together(quick, left, rest) if rest else [quick]
-
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
         def on_bad(row: int, error: Exception) -> None:
             failures.raised(row, Stage.HEADER_CONVERTER, self._header_name, error)
@@ -295,13 +284,8 @@ class SinkPipeline:
         for side in _SIDES:
             converter = self._converters[side]
             if isinstance(converter, ColumnConverter):
-                found[side] = (
-                    converter.sort(columns[side])
-                    if self._text_at_once
-                    else converter.sort_values(
-                        columns[side], transformed=bool(self._first.steps), beside_spark=not self._whole
-                    )
-                )
+                worked_on = bool(self._first.steps) or (side == "value" and self._form is ValueForm.TEXT)
+                found[side] = converter.sort(columns[side], worked_on=worked_on, beside_spark=not self._whole)
                 rewritten = found[side].column
                 columns[side] = columns[side] if rewritten is None else rewritten
                 if converter.reads_text and not sides[side].absent:
@@ -321,25 +305,12 @@ class SinkPipeline:
         return groups, any(one.deep for one in found.values())
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
-        short = self._short_cut(hints["value"])
         steps = [
-            Staged(
-                short if side == "value" and short is not None else converter.reading(side, hints[side]),
-                _STAGES[side],
-                self._names[side],
-            )
+            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
             if isinstance(converter, ColumnConverter)
         ]
-        last = self._last if self._straight and short is None else ()
-        return (*steps, *self._first.steps, *last)
-
-    def _short_cut(self, hint: Hashable) -> Step | None:
-        """The step from bytes to text, if no transform has to see the values."""
-        converter = self._converters["value"]
-        if not self._text_at_once:
-            return None
-        return converter.reading_text("value", hint) if isinstance(converter, ColumnConverter) else None
+        return (*steps, *self._first.steps, *(self._last if self._straight else ()))
 
     # ------------------------------------------------------------------ transforms that are not in the first plan
     def _transformed(
@@ -453,7 +424,12 @@ class SinkPipeline:
         carry = changed_columns(live, headers, table.take(pa.array(positions)))
         if self._form is ValueForm.TEXT:
             steps = ()
-            live = [one if one.value is None else one.new_record(value_schema=None, value=_text(one)) for one in live]
+            live = [
+                one
+                if one.value is None
+                else one.new_record(value_schema=None, value=java_text_of(one.value, one.value_schema))
+                for one in live
+            ]
         groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
         columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
@@ -473,11 +449,6 @@ class SinkPipeline:
         frames = frames_of(outcomes, table, ~present, self._session)
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
-
-
-def _text(record: ConnectRecord) -> str:
-    """A value as Java's text, which is UTF-8."""
-    return to_java_text(record.value, record.value_schema).encode("utf-8", "replace").decode()
 
 
 def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:

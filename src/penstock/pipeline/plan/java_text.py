@@ -2,8 +2,8 @@
 
 Main function: ``java_text``. Main type: ``AsText`` (the last step of a pipeline whose task asks for text).
 
-What cannot be had: the order of a Java ``HashMap`` (maps print in the order they were read, or that of their keys),
-and what ``byte[]`` prints (its address); bytes print as ``[B@`` and the CRC-32 of the content.
+What cannot be had: the order of a ``HashMap`` with a schema (it prints in the order it was read), and what ``byte[]``
+prints (its address); bytes print as ``[B@`` and the CRC-32 of the content.
 
 Thread: builds expressions, on a pipeline thread.
 Source: java.lang.Object.toString of the classes Connect uses.
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.data.temporal_text import MILLIS_PER_DAY
+from penstock.data.text import hash_map_order
 from penstock.pipeline.columns import decimal_columns as decimals
 from penstock.pipeline.columns.expressions import rare
 from penstock.pipeline.columns.java_dates import compile_pattern, print_column
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
 
 #: The year without zeros in front, as in ``Date.toString``.
 _FAR: Final = compile_pattern("EEE MMM dd HH:mm:ss 'UTC' y")
-
-_OPEN: Final = "\x01"
-_CLOSE: Final = "\x02"
-_BACKSLASH: Final = "\x03"
-_QUOTE: Final = "\x04"
-# Greedy, not possessive: Java runs through a greedy class in one loop, at three times the speed.
-_TOKENS: Final = '(?s)"[^"]*"|[^",:]+|.'
 
 
 def java_text(column: Column, schema: Schema | None, physical: Physical) -> Column:
@@ -58,9 +52,13 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
         case Form.OBJECT:
             # One copy of each byte: no member's text is null.
             texts: list[Column | str] = ["{"]
-            for index, (field, child) in enumerate(zip(schema.fields, physical.children, strict=True)):
-                texts.append(f"{', ' if index else ''}{field.name}=")
-                texts.append(_inner(column.getField(field.name), field.schema, child))
+            members = {
+                field.name: (field, child) for field, child in zip(schema.fields, physical.children, strict=True)
+            }
+            for index, name in enumerate(hash_map_order(tuple(members))):
+                field, child = members[name]
+                texts.append(f"{', ' if index else ''}{name}=")
+                texts.append(_inner(column.getField(name), field.schema, child))
             return F.when(column.isNotNull(), joined([*texts, "}"]))
         case Form.STRUCT:
             parts = []
@@ -110,44 +108,6 @@ def _date_text(millis: Column) -> Column:
 
 def _bytes_text(column: Column) -> Column:
     return F.concat(F.lit("[B@"), F.lower(F.hex(F.crc32(column))))
-
-
-def text_of_json(value: Column) -> Column:
-    """The text of parsed JSON; the VARIANT is used several times: name it first."""
-    # Strings and nulls need nothing else; a nested value is worked out from its JSON text.
-    plain = F.schema_of_variant(value).isin("STRING", "BIGINT", "BOOLEAN", "VOID")
-    return F.when(plain, F.try_variant_get(value, "$", "string")).otherwise(java_of_json(to_json(value)))
-
-
-def java_of_json(json: Column) -> Column:
-    """Java's text of a value, from its JSON text as Spark prints it. ``json`` may be costly: it is evaluated once."""
-    return rare(json, lambda x: F.when(x.contains("\\") | x.contains("["), _nested_text(x)).otherwise(flat_text(x)))
-
-
-def flat_text(json: Column) -> Column:
-    """Java's text of objects without arrays and escapes. Strings are marked, so the rest can be rewritten."""
-    marked = F.regexp_replace(json, '"([^"]*)"', f"{_OPEN}$1{_CLOSE}")
-    keys = F.replace(marked, F.lit(f"{_CLOSE}:"), F.lit("="))
-    commas = F.replace(keys, F.lit(f",{_OPEN}"), F.lit(", "))
-    return F.translate(commas, f"{_OPEN}{_CLOSE}", "")
-
-
-def _nested_text(json: Column) -> Column:
-    masked = F.replace(F.replace(json, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
-
-    def token(part: Column) -> Column:
-        escaped = part.rlike(f"[\\\\{_BACKSLASH}{_QUOTE}]")
-        unmasked = F.replace(F.replace(part, F.lit(_QUOTE), F.lit('\\"')), F.lit(_BACKSLASH), F.lit("\\\\"))
-        plain = F.substr(part, F.lit(2), F.length(part) - F.lit(2))
-        text = F.when(escaped, F.try_variant_get(F.try_parse_json(unmasked), "$", "string")).otherwise(plain)
-        return (
-            F.when(part.startswith('"'), text)
-            .when(part == ":", F.lit("="))
-            .when(part == ",", F.lit(", "))
-            .otherwise(part)
-        )
-
-    return F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,7 @@ class SparkJobs:
         table = table.combine_chunks()
         if size >= rows:
             return table
-        # PySpark reads the offsets of a list as if it were not part of a longer one: nested parts are copies.
+        # PySpark reads the offsets of a list as if it were not part of a longer one: parts with lists are copies.
         return pa.table(
             {
                 name: pa.chunked_array([_own(column.chunk(0).slice(start, size)) for start in range(0, rows, size)])
@@ -393,7 +393,13 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def _own(part: pa.Array) -> pa.Array:
-    return pa.concat_arrays([part]) if pa.types.is_nested(part.type) else part
+    return pa.concat_arrays([part]) if _holds_lists(part.type) else part
+
+
+def _holds_lists(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_lists(one.type) for one in kind)
+    return bool(pa.types.is_nested(kind))
 
 
 def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:

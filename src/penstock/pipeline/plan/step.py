@@ -281,14 +281,6 @@ class Step(ABC):
         side: SideName | None = getattr(self, "side", None)
         return side is None or not shape.side(side).is_variant
 
-    def matching(self) -> Step | None:
-        """A step that does the same for most values of its side in a much smaller plan; None = there is none.
-
-        It ends in the same shape, has no faults, and gives null for the values that it leaves to this one. It may have
-        such a step itself: a slower one that leaves less.
-        """
-        return None
-
 
 class ColumnTransform(ABC):
     """A transform that is carried out by Spark columns. Stock transforms are both this and ``Transformation``."""
@@ -363,7 +355,7 @@ class ColumnConverter(ABC):
 
     @property
     def reads_text(self) -> bool:
-        """Whether ``reading`` and ``reading_text`` gain by ``RAW_TEXT``, and take it; asked once it is configured."""
+        """Whether ``reading`` gains by ``RAW_TEXT``, and takes it; asked once it is configured."""
         return False
 
     @abstractmethod
@@ -374,20 +366,12 @@ class ColumnConverter(ABC):
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """The step that turns bytes into a column, for the rows ``sort`` gave ``hint``."""
 
-    def reading_text(self, side: SideName, hint: Hashable) -> Step | None:
-        """The step that turns bytes straight into Java's text of each value; None = there is no short cut."""
-        return None
-
-    def sort(self, column: pa.ChunkedArray) -> Sorted:
-        """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work."""
-        return Sorted(hints=(None,))
-
-    def sort_values(self, column: pa.ChunkedArray, *, transformed: bool, beside_spark: bool) -> Sorted:
-        """The same where there is no ``reading_text``.
+    def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
+        """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work.
 
         Args:
             column: The bytes.
-            transformed: Whether steps follow that gain by schemaless values of one kind.
+            worked_on: Whether steps follow that gain by schemaless values of one kind.
             beside_spark: Whether a converter may read them here; its step then gets what it has read.
         """
-        return self.sort(column)
+        return Sorted(hints=(None,))
