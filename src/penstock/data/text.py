@@ -14,7 +14,7 @@ import math
 import re
 import struct as binary
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -40,6 +40,9 @@ __all__ = [
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
+#: Numbers from here up to there are printed without an exponent.
+_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
+_TEXT: Final = frozenset((str,))
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
@@ -88,7 +91,8 @@ def java_double(value: float) -> str:
     >>> java_double(1.0), java_double(1e7), java_double(0.0001), java_double(-0.0), java_double(5e-324)
     ('1.0', '1.0E7', '1.0E-4', '-0.0', '4.9E-324')
     """
-    return _java_number(value, repr(value))
+    # Without an exponent both print the shortest digits in the same way.
+    return repr(value) if _PLAIN_FROM <= abs(value) < _PLAIN_TO else _java_number(value, repr(value))
 
 
 def java_float(value: float) -> str:
@@ -117,7 +121,7 @@ def _java_number(value: float, shortest: str) -> str:
     if len(digits) == 1:
         # Java prints two digits anyway, so these are the nearest two.
         digits, point = _digits_and_point(f"{value:.1e}")
-    if 1e-3 <= abs(value) < 1e7:
+    if _PLAIN_FROM <= abs(value) < _PLAIN_TO:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
         return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
@@ -167,6 +171,8 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
     >>> to_java_text({"source": 1, "line": [1, None, True]}), to_java_text(b"a")
     ('{line=[1, null, true], source=1}', '[B@e8b7be43')
     """
+    if schema is None and (text := _TEXTS.get(value.__class__)) is not None:
+        return text(value)
     match value:
         case None:
             return "null"
@@ -185,13 +191,12 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
             # Java prints an address, which Python's bytes do not have.
             return f"[B@{zlib.crc32(value):x}"
         case list() | tuple():
-            items = schema._value_schema if schema is not None else None
-            return "[" + ", ".join(to_java_text(item, items) for item in value) + "]"
+            return _list_text(value, None if schema is None else schema._value_schema)
         case dict():
-            keys = schema._key_schema if schema is not None else None
-            values = schema._value_schema if schema is not None else None
-            pairs = value.items() if schema is not None or not _has_text_keys(value) else _hash_map(value)
-            return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in pairs) + "}"
+            if schema is None:
+                return _map_text(value)
+            keys, values = schema._key_schema, schema._value_schema
+            return "{" + ", ".join(f"{to_java_text(k, keys)}={to_java_text(v, values)}" for k, v in value.items()) + "}"
         case datetime() | date() | time():
             return _date_text(value)
         case _:
@@ -204,11 +209,21 @@ def in_order(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
 
 
 def _has_text_keys(value: dict[Any, object]) -> bool:
-    return all(isinstance(key, str) for key in value)
+    return {*map(type, value)} <= _TEXT or all(isinstance(key, str) for key in value)
 
 
-def _hash_map(value: dict[str, object]) -> Iterator[tuple[str, object]]:
+def _hash_map(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
+    if not _has_text_keys(value):
+        return value.items()
     return ((name, value[name]) for name in hash_map_order(tuple(value)))
+
+
+def _map_text(value: dict[Any, object]) -> str:
+    return "{" + ", ".join([f"{to_java_text(key)}={to_java_text(item)}" for key, item in _hash_map(value)]) + "}"
+
+
+def _list_text(value: Sequence[object], items: Schema | None = None) -> str:
+    return "[" + ", ".join([to_java_text(item, items) for item in value]) + "]"
 
 
 @lru_cache(maxsize=1024)
@@ -271,3 +286,15 @@ def _date_text(value: datetime | date | time) -> str:
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
     return java_date((moment - _EPOCH) // timedelta(milliseconds=1))
+
+
+#: The values that most schemaless data is made of, by their exact class.
+_TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: str,
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    float: java_double,
+    dict: _map_text,
+    list: _list_text,
+    type(None): lambda value: "null",
+}
