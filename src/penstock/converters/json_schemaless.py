@@ -19,6 +19,7 @@ from penstock.converters.json_value_reading import read_value
 from penstock.converters.json_value_writing import write_value
 
 _MAX: Final = 2**63
+_TEXT: Final = frozenset((str,))
 #: Bytes of characters beyond U+FFFF, and escapes with digits, which Java writes as capitals.
 _OTHERWISE: Final = re.compile(rb"[\xf0-\xff]|\\u")
 #: What both write without an exponent.
@@ -70,7 +71,7 @@ def _is_plain(value: Any) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+        return {*map(type, value)} <= _TEXT and all(map(_is_plain, value.values()))
     if kind is list:
         return all(map(_is_plain, value))
     if kind is int:

@@ -27,6 +27,7 @@ __all__ = [
     "with_string_keys",
 ]
 
+_TEXT: Final = frozenset((str,))
 _ODD_KEY: Final = "A map in schemaless data has a key that is no string"
 
 
@@ -86,6 +87,6 @@ def with_string_keys(value: dict[object, object]) -> dict[str, object]:
     Raises:
         ClassCastError: A key is none.
     """
-    if not all(isinstance(key, str) for key in value):
+    if not ({*map(type, value)} <= _TEXT or all(isinstance(key, str) for key in value)):
         raise ClassCastError(_ODD_KEY)
     return cast("dict[str, object]", value)
