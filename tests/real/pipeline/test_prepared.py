@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -15,12 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.spark import row_places
-from penstock.pipeline.spark.driver_calls import call, element
+from penstock.pipeline.spark.driver_calls import element
 from penstock.pipeline.spark.driver_plan import FEW_BATCHES, SMALL_BYTES, driver_plan
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery
-from penstock.pipeline.spark.row_places import RowArrays, RowBlocks, places_of
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
@@ -57,26 +54,6 @@ def numbers(first: int, count: int, parts: int = 1) -> pa.Table:
     )
 
 
-def collecting_large(
-    session: SparkSession, prepared: PreparedQueries
-) -> tuple[Callable[[pa.Table], pa.Table], RowBlocks]:
-    """What collects batches of two parts unchanged, and where the rows of its query are."""
-    collect = collecting(session, prepared, "*")
-    collect(numbers(0, LARGE // 8, parts=2))
-    return collect, blocks_of(prepared)
-
-
-def blocks_of(prepared: PreparedQueries) -> RowBlocks:
-    [(_, query)] = prepared._idle
-    assert isinstance(query.places, RowBlocks)
-    return query.places
-
-
-def stored(session: SparkSession) -> set[int]:
-    """The RDDs that Spark keeps."""
-    return set(session._sc._jsc.getPersistentRDDs().keySet())
-
-
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("count", [3, LARGE // 8])
 def test_every_batch_has_its_own_rows(session: SparkSession, prepared: PreparedQueries, count: int, parts: int) -> None:
@@ -94,65 +71,6 @@ def test_every_batch_has_its_own_rows(session: SparkSession, prepared: PreparedQ
     assert len(queries) == 1
 
 
-@pytest.mark.parametrize("level", ["MEMORY_AND_DISK", "DISK_ONLY"])
-def test_rows_that_memory_has_no_room_for_are_on_disk(
-    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
-    collect, places = collecting_large(session, prepared)
-    jvm: Any = session._jvm
-    chosen = getattr(jvm.org.apache.spark.api.java.StorageLevels, level)
-    monkeypatch.setattr(places, "_store", replace(places._store, level=chosen))
-
-    for first in (7, 70):
-        table = numbers(first, LARGE // 8, parts=2)
-        assert collect(table).equals(table)
-
-    assert blocks_of(prepared) is places
-
-
-@pytest.mark.parametrize("room", ["none", "failing"])
-def test_a_batch_that_cannot_be_stored_is_sent_with_its_tasks(
-    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch, room: str
-) -> None:
-    collect, places = collecting_large(session, prepared)
-    if room == "none":
-        monkeypatch.setattr(places, "_put", lambda block, messages: False)
-    else:
-        # Java raises: a block has to have a level.
-        monkeypatch.setattr(places, "_store", replace(places._store, level=None))
-
-    table = numbers(5, LARGE // 8, parts=2)
-    assert collect(table).equals(table)
-
-    assert len(prepared) == 0
-
-
-def test_where_tasks_run_elsewhere_rows_go_with_them(
-    session: SparkSession, prepared: PreparedQueries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def elsewhere(target: Any, method: str, *args: Any) -> Any:
-        return False if method == "isLocal" else call(target, method, *args)
-
-    monkeypatch.setattr(row_places, "call", elsewhere)
-    collect = collecting(session, prepared, "*")
-
-    for first in (7, 70):
-        table = numbers(first, LARGE // 8, parts=2)
-        assert collect(table).equals(table)
-
-    [(_, query)] = prepared._idle
-    assert isinstance(query.places, RowArrays)
-    assert [element(array, 0) for array in query.places.arrays] == [None, None]
-
-
-def test_where_the_driver_was_given_nothing_there_are_no_blocks(session: SparkSession) -> None:
-    rdd = session._jsparkSession.emptyDataFrame().queryExecution().toRdd()
-
-    places = places_of(session, rdd, large=True)
-
-    assert isinstance(places, RowArrays)
-
-
 def test_small_and_large_batches_take_turns(session: SparkSession, prepared: PreparedQueries) -> None:
     collect = collecting(session, prepared, "*")
 
@@ -162,20 +80,14 @@ def test_small_and_large_batches_take_turns(session: SparkSession, prepared: Pre
 
 
 def test_no_rows_of_a_large_batch_stay_in_the_jvm(session: SparkSession, prepared: PreparedQueries) -> None:
-    _, places = collecting_large(session, prepared)
+    collect = collecting(session, prepared, "*")
 
-    assert [call(places._store.manager, "getStatus", block).isEmpty() for block in places._blocks] == [True, True]
+    for first in (7, 70):
+        table = numbers(first, LARGE // 8, parts=2)
+        assert collect(table).equals(table)
 
-
-def test_a_query_that_is_forgotten_leaves_no_rows(session: SparkSession, prepared: PreparedQueries) -> None:
-    bad = F.when(F.col("n") == 7, F.raise_error(F.lit("seven"))).otherwise(F.col("n")).alias("n")
-    collect = collecting(session, prepared, bad)
-    before = stored(session)
-
-    with pytest.raises(Exception, match="seven"):
-        collect(numbers(0, LARGE // 8))
-
-    assert stored(session) <= before
+    [(_, query)] = prepared._idle
+    assert [element(array, 0) for array in query.arrays] == [None, None]
 
 
 def test_batches_at_the_same_time_have_a_query_each(session: SparkSession, prepared: PreparedQueries) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery
-from penstock.pipeline.spark.row_places import RowArrays
 
 
 class Query(PreparedQuery):
     """One without a JVM."""
 
     def __init__(self) -> None:
-        super().__init__(None, RowArrays(()))
+        super().__init__(None, ())
 
     forgotten = False
 

@@ -6,7 +6,7 @@ Start from:
 - ``DriverJvm`` (``driver_jvm``): the JVM as a process of its own, with ``heartbeat``, ``memory_pool`` and ``scratch``;
   ``RemoteSession`` (``remote_session``): a session on a Spark Connect server; ``class_archive``: quicker starts.
 - ``DriverPlan`` (``driver_plan``) and ``PreparedQuery`` (``prepared``): plans with fewer calls to the JVM than PySpark
-  makes (``driver_calls``); ``RowPlaces`` (``row_places``) puts rows where a plan finds them.
+  makes (``driver_calls``).
 - ``Gate`` (``gate``): lets tasks share a job.
 
 What a plan says is in ``penstock.pipeline.plan``. Nothing here knows a record.

@@ -24,7 +24,6 @@ import pyarrow as pa
 from penstock.pipeline.spark.driver_calls import call, rows_of
 from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery, prepare
 from penstock.pipeline.spark.release import forget
-from penstock.pipeline.spark.row_places import RowArrays, RowPlaces
 from penstock.pipeline.spark.scratch import scratch_file
 
 if TYPE_CHECKING:
@@ -179,13 +178,13 @@ class DriverPlan:
         """A query for so many partitions that nobody else uses now."""
         if not self._can_be_prepared or not parts:
             return None
-        query = self._prepared.take((self, parts, large))
+        query = self._prepared.take((self, parts))
         if query is not None:
             return query
         if not large and self._small_batches < FEW_BATCHES:
             self._small_batches += 1
             return None
-        query = prepare(self._session, self._given, parts, self._select, large=large)
+        query = prepare(self._session, self._given, parts, self._select)
         self._can_be_prepared = query is not None
         return query
 
@@ -193,29 +192,23 @@ class DriverPlan:
         self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch], *, large: bool
     ) -> list[pa.RecordBatch]:
         try:
-            rows = rows_of(query.java) if self._fill(query.places, table, parts, large=large) else None
+            if large:
+                sent = self._sent(table)
+                try:
+                    query.fill(sent)
+                finally:
+                    forget([sent])
+            else:
+                query.assign([part.serialize().to_pybytes() for part in parts])
+            rows = rows_of(query.java)
             # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
-            if rows is not None and large:
-                query.places.empty()
+            if large:
+                query.empty()
         except BaseException:
             query.forget()
             raise
-        if rows is None:
-            query.forget()
-            return self._collect_once(table)
-        self._prepared.put((self, len(parts), large), query)
+        self._prepared.put((self, len(parts)), query)
         return rows
-
-    def _fill(self, places: RowPlaces, table: pa.Table, parts: Sequence[pa.RecordBatch], *, large: bool) -> bool:
-        """Puts the rows where the query finds them; whether there is room for them."""
-        if not large and isinstance(places, RowArrays):
-            places.assign([part.serialize().to_pybytes() for part in parts])
-            return True
-        sent = self._sent(table)
-        try:
-            return places.fill(sent)
-        finally:
-            forget([sent])
 
     # ------------------------------------------------------------------ rows to the JVM
     def _sent(self, table: pa.Table) -> Any:
