@@ -1,7 +1,7 @@
 """AvroConverter: Avro with its schemas in a schema registry. Class ``AvroConverter``.
 
-Schemas are converted by ``avro_schema_writing`` and ``avro_schema_reading``, values by ``avro_value_writing`` and
-``avro_value_reading``; fastavro makes the bytes of a value and reads them. It is a converter record by record: Spark
+Schemas are converted by ``avro_schema_writing`` and ``avro_reading``, values by ``avro_value_writing`` and
+``avro_reading``; fastavro makes the bytes of a value and reads them. It is a converter record by record: Spark
 reads and writes Avro only with a jar that it does not come with, and a message says by an id what its schema is. All
 that depends on the schema alone is done once for it.
 
@@ -15,11 +15,10 @@ import io
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from penstock.converters.registry.avro_names import AvroOptions
-from penstock.converters.registry.avro_schema_reading import connect_schema
+from penstock.converters.registry.avro_forms import AvroOptions
+from penstock.converters.registry.avro_reading import Convert, connect_schema, reader
 from penstock.converters.registry.avro_schema_writing import avro_text
 from penstock.converters.registry.avro_types import WIDE, AvroType, plain, read_avro
-from penstock.converters.registry.avro_value_reading import Convert, reader
 from penstock.converters.registry.avro_value_writing import writer
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText

@@ -1,28 +1,97 @@
-"""The forms that parts of Connect take in Avro: maps of other keys, parts of unions, logical types.
+"""What Confluent's AvroData makes of what Avro has no place for: names and properties, forms, defaults.
 
-Main functions: ``has_text_keys``, ``is_map_entry``, ``entry_types``, ``union_field``, ``logical_name``, ``to_carried``.
+Maps of other keys are arrays of entries, unions are structs, logical types are carried by plain ones.
 
-Thread: pure functions.
-Source: io.confluent.connect.avro.AvroData.
+Main type: ``AvroOptions`` (the converter's settings). Main functions: ``has_text_keys``, ``is_map_entry``,
+``union_field``, ``logical_name``; ``default_value`` (JSON to Connect) and ``default_json``.
+
+Thread: constants, values and pure functions.
+Source: io.confluent.connect.avro.AvroData, AvroDataConfig.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.converters.registry.avro_names import (
-    INTERNAL_TYPE,
-    KEY_FIELD,
-    MAP_ENTRY,
-    NAMESPACE,
-    VALUE_FIELD,
-    AvroOptions,
-    short_name,
-)
-from penstock.converters.registry.avro_types import AvroType
-from penstock.data import Date, Decimal, Schema, Time, Timestamp, Type
+from penstock.config import AbstractConfig, Importance, setting
+from penstock.converters.registry.avro_types import MISSING, AvroType
+from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.errors import DataException
+
+NAMESPACE: Final = "io.confluent.connect.avro"
+DEFAULT_NAME: Final = "ConnectDefault"
+MAP_ENTRY: Final = "MapEntry"
+KEY_FIELD: Final = "key"
+VALUE_FIELD: Final = "value"
+
+CONNECT_NAME: Final = "connect.name"
+CONNECT_DOC: Final = "connect.doc"
+CONNECT_VERSION: Final = "connect.version"
+CONNECT_DEFAULT: Final = "connect.default"
+CONNECT_PARAMETERS: Final = "connect.parameters"
+CONNECT_TYPE: Final = "connect.type"
+INTERNAL_TYPE: Final = "connect.internal.type"
+FIXED_SIZE: Final = "connect.fixed.size"
+DECIMAL_PRECISION: Final = "connect.decimal.precision"
+DEFAULT_PRECISION: Final = 64
+
+RECORD_DOC: Final = f"{NAMESPACE}.record.doc"
+FIELD_DOC: Final = f"{NAMESPACE}.field.doc."
+FIELD_DEFAULT: Final = f"{NAMESPACE}.field.default"
+ENUM_DOC: Final = f"{NAMESPACE}.enum.doc."
+ENUM_DEFAULT: Final = f"{NAMESPACE}.enum.default."
+UNION: Final = f"{NAMESPACE}.Union"
+ENUM: Final = f"{NAMESPACE}.Enum"
+ANYTHING: Final = f"{NAMESPACE}.Anything"
+#: Parameters that begin so are properties of the Avro type, and the reverse.
+AVRO_PREFIX: Final = "avro"
+
+_ANYTHING_FIELDS: Final = ("boolean", "bytes", "double", "float", "int", "long", "string")
+
+
+def anything() -> dict[str, Any]:
+    """The schema of schemaless values: a record of which one field is set."""
+    entry_fields = [{"name": name, "type": "Anything"} for name in (KEY_FIELD, VALUE_FIELD)]
+    entry = {"type": "record", "name": MAP_ENTRY, "fields": entry_fields}
+    fields: list[dict[str, Any]] = [
+        {"name": name, "type": ["null", name], "default": None} for name in _ANYTHING_FIELDS
+    ]
+    for name, items in (("array", "Anything"), ("map", entry)):
+        fields.append({"name": name, "type": ["null", {"type": "array", "items": items}], "default": None})
+    return {"type": "record", "name": "Anything", "namespace": NAMESPACE, "fields": fields}
+
+
+class AvroOptions(AbstractConfig):
+    """How schemas are converted."""
+
+    enhanced: bool = setting(
+        "enhanced.avro.schema.support",
+        default=False,
+        doc="Write enums that were read as enums again, and call the parts of unions by their full names.",
+        group="Avro",
+    )
+    metadata: bool = setting(
+        "connect.meta.data",
+        default=True,
+        importance=Importance.LOW,
+        doc="Keep the name, version, documentation, parameters and default of Connect schemas in the Avro schema.",
+        group="Avro",
+    )
+    null_stays: bool = setting(
+        "ignore.default.for.nullables",
+        default=False,
+        importance=Importance.LOW,
+        doc="Write null for an optional field that is null, and not its default.",
+        group="Avro",
+    )
+
+
+def short_name(full: str) -> str:
+    """The last part of a dotted name."""
+    return full.rpartition(".")[2]
+
 
 _CARRIERS: Final = {
     Decimal.LOGICAL_NAME: Type.BYTES,
@@ -88,3 +157,130 @@ def entry_types(entry: AvroType) -> tuple[AvroType, AvroType]:
             "Found map encoded as array of key-value pairs, but array elements do not match the expected format."
         )
     return fields[KEY_FIELD], fields[VALUE_FIELD]
+
+
+#: In place of a value of a union's second type, which is no default in Avro.
+NO_JSON: Final = object()
+
+
+def default_value(schema: Schema | None, found: AvroType, value: Any, options: AvroOptions) -> Any:
+    """The Connect value of a default, as it stands in a schema's JSON.
+
+    Raises:
+        DataException: It is no such value.
+    """
+    if value is None:
+        return None
+    if schema is None:
+        raise DataException("A default of a schemaless value has no form in Connect")
+    if found.kind == "union":
+        return _union_default(schema, found, value, options)
+    result = _plain_default(schema, found, value, options)
+    converter = FROM_CARRIED.get(schema.name) if schema.name is not None else None
+    return result if converter is None or result is None else converter(schema, result)
+
+
+def _union_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
+    first = found.branches[0]
+    member = found.nullable if len(found.branches) > 1 else first
+    if member is not None:
+        return default_value(schema, member, value, options)
+    if first.kind == "null":
+        return None
+    name = union_field(first, options)
+    part = schema.field(name)
+    assert part is not None, "the struct of a union has a field for each type"
+    return Struct(schema).put(name, default_value(part.schema, first, value, options))
+
+
+def _plain_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
+    try:
+        if found.kind in ("bytes", "fixed"):
+            return value.encode("latin-1")
+        if found.kind in ("float", "double"):
+            # NaN and the infinities have no number in JSON.
+            return float(value)
+        if found.kind == "array":
+            return _array_default(schema, found, value, options)
+        if found.kind == "map":
+            assert found.items is not None, "maps have values"
+            return {key: default_value(schema.value_schema, found.items, one, options) for key, one in value.items()}
+        if found.kind == "record":
+            result = Struct(schema)
+            for one in found.fields:
+                part = schema.field(one.name)
+                assert part is not None, "the schema is made of the record"
+                given = value.get(one.name, None if one.default is MISSING else one.default)
+                result.put(one.name, default_value(part.schema, one.type, given, options))
+            return result
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataException(f"Invalid default for Avro type {found.shown}: {value}") from error
+    return value
+
+
+def _array_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
+    assert found.items is not None, "arrays have items"
+    if schema.type is not Type.MAP:
+        return [default_value(schema.value_schema, found.items, one, options) for one in value]
+    keys, values = entry_types(found.items)
+    entries = [(one[KEY_FIELD], one[VALUE_FIELD]) if isinstance(one, dict) else tuple(one) for one in value]
+    return {
+        default_value(schema.key_schema, keys, key, options): default_value(schema.value_schema, values, one, options)
+        for key, one in entries
+    }
+
+
+def default_json(schema: Schema | None, value: Any) -> Any:
+    """A default as it stands in a schema's JSON. NaN and the infinities stay floats, see ``spelt``.
+
+    Raises:
+        DataException: It is no value of the schema.
+    """
+    if value is None:
+        return None
+    if schema is None:
+        raise DataException("A default holds a value without a schema, which has no form in Avro")
+    converter = to_carried(schema)
+    carried = value if converter is None else converter(schema, value)
+    kind = schema.type
+    if kind is Type.BYTES:
+        return bytes(carried).decode("latin-1")
+    if kind is Type.ARRAY:
+        return [default_json(schema.value_schema, one) for one in carried]
+    if kind is Type.MAP and has_text_keys(schema):
+        return {key: default_json(schema.value_schema, one) for key, one in carried.items()}
+    if kind is Type.MAP:
+        return [
+            {KEY_FIELD: default_json(schema.key_schema, key), VALUE_FIELD: default_json(schema.value_schema, one)}
+            for key, one in carried.items()
+        ]
+    if kind is Type.STRUCT:
+        assert isinstance(carried, Struct), "builders check defaults"
+        if schema.name == UNION:
+            # The default of a union is one of its first type.
+            first = schema.fields[0]
+            set_one = carried.get(first.name)
+            return NO_JSON if schema.optional or set_one is None else default_json(first.schema, set_one)
+        return {one.name: default_json(one.schema, carried.get(one.name)) for one in schema.fields}
+    validate_value(Schema(kind), carried)
+    return carried
+
+
+def has_no_json(node: Any) -> bool:
+    """Whether a default holds what the default of an Avro field cannot be."""
+    if node is NO_JSON:
+        return True
+    if isinstance(node, float):
+        return not math.isfinite(node)
+    if isinstance(node, dict):
+        return any(has_no_json(one) for one in node.values())
+    return isinstance(node, list) and any(has_no_json(one) for one in node)
+
+
+def spelt(node: Any) -> Any:
+    """The same with such numbers as text."""
+    if isinstance(node, float) and not math.isfinite(node):
+        return "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
+    if isinstance(node, dict):
+        return {name: spelt(one) for name, one in node.items()}
+    return [spelt(one) for one in node] if isinstance(node, list) else node

@@ -18,9 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.converters.registry.avro_defaults import default_json, has_no_json, spelt
-from penstock.converters.registry.avro_forms import has_text_keys, logical_name
-from penstock.converters.registry.avro_names import (
+from penstock.converters.registry.avro_forms import (
     AVRO_PREFIX,
     CONNECT_DEFAULT,
     CONNECT_DOC,
@@ -46,7 +44,12 @@ from penstock.converters.registry.avro_names import (
     VALUE_FIELD,
     AvroOptions,
     anything,
+    default_json,
+    has_no_json,
+    has_text_keys,
+    logical_name,
     short_name,
+    spelt,
 )
 from penstock.data import Date, Decimal, Schema, Time, Timestamp, Type
 from penstock.errors import DataException

@@ -14,6 +14,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.converters.registry.avro_forms import (
+    ANYTHING,
+    KEY_FIELD,
+    UNION,
+    VALUE_FIELD,
+    AvroOptions,
     entry_types,
     has_text_keys,
     is_map_entry,
@@ -21,9 +26,8 @@ from penstock.converters.registry.avro_forms import (
     to_carried,
     union_field,
 )
-from penstock.converters.registry.avro_names import ANYTHING, KEY_FIELD, UNION, VALUE_FIELD, AvroOptions
+from penstock.converters.registry.avro_reading import Convert
 from penstock.converters.registry.avro_types import MISSING, AvroType
-from penstock.converters.registry.avro_value_reading import Convert
 from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 

@@ -17,8 +17,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
-from penstock.converters.registry.client import RegistryClient, SchemaText, TextForm
-from penstock.converters.registry.memory import Memory
+from penstock.converters.registry.client import Memory, RegistryClient, SchemaText, TextForm
 from penstock.converters.registry.settings import RECORD_NAME, TOPIC_NAME, RegistryConfig
 from penstock.converters.registry.wire import frame, unframe
 from penstock.converters.settings import TYPE_CONFIG, use_of

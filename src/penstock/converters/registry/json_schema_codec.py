@@ -1,29 +1,103 @@
 """One JSON Schema of the registry with the functions that were compiled of it: what a record needs.
 
+Patterns that values are checked with run in linear time or with a limit, as Java has them: the library searches with
+Python's ``re``, which holds the interpreter for as long as a pattern takes (``with_limits``).
+
 Main type: ``JsonSchemaCodec``. Needs the extra ``penstock[registry]``.
 
 Thread: a task's pipeline thread.
-Source: io.confluent.connect.json.JsonSchemaConverter.
+Source: io.confluent.connect.json.JsonSchemaConverter; org.everit.json.schema.regexp.JavaUtilRegexpFactory.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
-from jsonschema import FormatChecker
+import attrs
+from jsonschema import FormatChecker, validators
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import Draft7Validator, validator_for
 
-from penstock.converters.registry.json_schema_criteria import parsed_schema, schemas_by_name
+from penstock.config.java_regex import compile_java
 from penstock.converters.registry.json_schema_names import JsonSchemaOptions
-from penstock.converters.registry.json_schema_parsing import connect_schema
-from penstock.converters.registry.json_schema_patterns import with_limits
+from penstock.converters.registry.json_schema_parsing import connect_schema, parsed_schema, schemas_by_name
 from penstock.converters.registry.json_schema_reading import decode, has_decimals, value_reader
 from penstock.converters.registry.json_schema_writing import Convert, encode, value_writer
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
+
+_MARK: Final = "penstock_limits"
+
+
+@lru_cache(maxsize=16)
+def with_limits(kind: Any) -> Any:
+    """A class of validators that does what another one does, but for how it searches for patterns."""
+    keywords = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    }
+    limited: Any = validators.extend(kind, {name: one for name, one in keywords.items() if name in kind.VALIDATORS})
+    plain = limited.evolve
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        evolved = plain(self, **changes)
+        own: Any = type(evolved)
+        if hasattr(own, _MARK):
+            return evolved
+        # A part that says of which version it is, is given that version's own class.
+        return with_limits(own)(**{one.alias: getattr(evolved, one.name) for one in attrs.fields(own) if one.init})
+
+    limited.evolve = evolve
+    setattr(limited, _MARK, True)
+    return limited
+
+
+def found_in(pattern: str, text: str) -> bool:
+    """Whether a part of a text matches a pattern.
+
+    Raises:
+        ConfigException: The pattern is none.
+        PatternTimeoutException: It takes too long.
+    """
+    return compile_java(pattern, name="pattern").found_in(text)
+
+
+def _pattern(validator: Any, pattern: str, instance: object, schema: Mapping[str, Any]) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not found_in(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: object, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    for name, value in instance.items() if isinstance(instance, dict) else ():
+        for pattern, part in patterns.items():
+            if found_in(pattern, name):
+                yield from validator.descend(value, part, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, additional: Any, instance: object, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    patterns = schema.get("patternProperties", {})
+    known = schema.get("properties", {})
+    others = [
+        name for name in instance if name not in known and not any(found_in(pattern, name) for pattern in patterns)
+    ]
+    if isinstance(additional, dict):
+        for name in others:
+            yield from validator.descend(instance[name], additional, path=name)
+    elif not additional and others:
+        shown = ", ".join(map(repr, sorted(others)))
+        allowed = f", nor do they match {', '.join(map(repr, sorted(patterns)))}" if patterns else ""
+        yield ValidationError(f"Additional properties are not allowed ({shown}){allowed}")
+
 
 #: So many Connect schemas written with one JSON Schema are remembered; more than one only with use.latest.version.
 _MAX_WRITERS: Final = 100

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, setting
-from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
+from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
 #: Parameters below this name are the converter's own; they are not written to ``connect.parameters``.

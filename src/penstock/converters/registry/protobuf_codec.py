@@ -19,8 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from penstock.converters.registry.protobuf_describing import root_name
 from penstock.converters.registry.protobuf_files import message_at, place_of, read_file
 from penstock.converters.registry.protobuf_names import ProtobufOptions
-from penstock.converters.registry.protobuf_reading import Read, value_reader
-from penstock.converters.registry.protobuf_schemas import connect_schema
+from penstock.converters.registry.protobuf_reading import Read, connect_schema, value_reader
 from penstock.converters.registry.protobuf_writing import Write, message_writer
 from penstock.converters.registry.wire import read_indexes, write_indexes
 from penstock.data import Schema, SchemaAndValue

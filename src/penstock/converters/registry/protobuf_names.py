@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from penstock.config import AbstractConfig, setting
-from penstock.converters.registry.general_names import GENERAL_ENUM, GENERAL_UNION
+from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
 #: Names of structs that have none, with a number.

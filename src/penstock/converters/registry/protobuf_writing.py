@@ -17,8 +17,8 @@ from typing import Any, Final, NoReturn
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from penstock.converters.registry.protobuf_descriptors import is_built_in_map
-from penstock.converters.registry.protobuf_fields import enum_symbols
+from penstock.converters.registry.protobuf_describing import enum_symbols
+from penstock.converters.registry.protobuf_files import is_built_in_map
 from penstock.converters.registry.protobuf_logical import LOGICAL_WRITERS
 from penstock.converters.registry.protobuf_names import (
     KEY,

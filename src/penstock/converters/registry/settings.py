@@ -19,6 +19,10 @@ from penstock.errors import ConfigException
 
 log = logging.getLogger(__name__)
 
+#: Names of parameters that converters share with ``generalized.sum.type.support``.
+GENERAL_ENUM: Final = "org.apache.kafka.connect.data.Enum"
+GENERAL_UNION: Final = "org.apache.kafka.connect.data.Union"
+
 TOPIC_NAME: Final = "TopicNameStrategy"
 RECORD_NAME: Final = "RecordNameStrategy"
 TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"

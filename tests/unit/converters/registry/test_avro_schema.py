@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.converters.registry.avro_names import AvroOptions
-from penstock.converters.registry.avro_schema_reading import connect_schema
+from penstock.converters.registry.avro_forms import AvroOptions
+from penstock.converters.registry.avro_reading import connect_schema
 from penstock.converters.registry.avro_schema_writing import avro_text
 from penstock.converters.registry.avro_types import read_avro
 from penstock.converters.registry.client import Reference, SchemaText

@@ -16,8 +16,7 @@ from tests.unit.converters.registry.connect_values import finished, primitive_sc
 from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_parsing import connect_schema
 from penstock.converters.registry.json_schema_reading import decode, has_decimals, value_reader
-from penstock.converters.registry.json_schema_text import json_schema_text
-from penstock.converters.registry.json_schema_writing import encode, value_writer
+from penstock.converters.registry.json_schema_writing import encode, json_schema_text, value_writer
 from penstock.data import (
     INT32_SCHEMA,
     INT64_SCHEMA,
