@@ -22,17 +22,6 @@ from penstock.errors import IllegalWorkerStateException
 if TYPE_CHECKING:
     from penstock.api.task import Task
 
-__all__ = [
-    "Connector",
-    "ConnectorContext",
-    "ConnectorTransactionBoundaries",
-    "ExactlyOnceSupport",
-    "SinkConnector",
-    "SinkConnectorContext",
-    "SourceConnector",
-    "SourceConnectorContext",
-]
-
 
 class ExactlyOnceSupport(Enum):
     """Whether a source connector can deliver exactly once with a given configuration.

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 
-__all__ = ["Converter", "HeaderConverter"]
-
 
 class Converter(ABC):
     """Converts keys or values. Source: org.apache.kafka.connect.storage.Converter.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Frame", "SinkFrame", "SourceFrame", "ValueForm"]
-
 
 class ValueForm(Enum):
     """How a ``FrameSinkTask`` is given values.

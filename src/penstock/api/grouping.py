@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["ConnectorUtils"]
-
 T = TypeVar("T")
 
 

@@ -17,22 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = [
-    "Avg",
-    "CumulativeCount",
-    "CumulativeSum",
-    "Max",
-    "MetricName",
-    "Min",
-    "Monitorable",
-    "PluginMetrics",
-    "Rate",
-    "SampleWindow",
-    "Sensor",
-    "Stat",
-    "Value",
-]
-
 
 @dataclass(frozen=True)
 class MetricName:

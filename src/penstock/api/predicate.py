@@ -12,8 +12,6 @@ from typing import ClassVar
 from penstock.api.record import ConnectRecord
 from penstock.config import ConfigDef
 
-__all__ = ["Predicate"]
-
 
 class Predicate(ABC):
     """Decides for which records a transform runs. Source: org.apache.kafka.connect.transforms.predicates.Predicate.

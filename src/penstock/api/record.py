@@ -15,18 +15,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from penstock.data import ConnectHeaders, Schema, Struct
 
-__all__ = [
-    "UNCHANGED",
-    "ConnectRecord",
-    "OffsetAndMetadata",
-    "RecordMetadata",
-    "SinkRecord",
-    "SourceRecord",
-    "TimestampType",
-    "TopicPartition",
-    "Unchanged",
-]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["ClusterState", "RestExtension", "RestExtensionContext", "RestRequest", "RestResponse"]
-
 
 @dataclass(frozen=True)
 class RestRequest:

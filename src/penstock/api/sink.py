@@ -15,8 +15,6 @@ from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.api.task import Task
 
-__all__ = ["AnySinkTask", "Closing", "ErrantRecordReporter", "FrameSinkTask", "SinkTask", "SinkTaskContext"]
-
 
 class ErrantRecordReporter(ABC):
     """Takes records a task could not put, as ``errors.tolerance`` says. Source: KIP-610.

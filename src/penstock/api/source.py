@@ -21,8 +21,6 @@ from penstock.errors import IllegalWorkerStateException
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FrameSourceTask", "SourceTask", "SourceTaskContext", "TransactionBoundary", "TransactionContext"]
-
 
 class TransactionBoundary(Enum):
     """Where transactions end with exactly-once delivery: the values of ``transaction.boundary``.

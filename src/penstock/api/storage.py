@@ -8,8 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-__all__ = ["OffsetStorageReader"]
-
 
 class OffsetStorageReader(ABC):
     """Reads the source offsets that this connector's tasks have committed.

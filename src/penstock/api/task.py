@@ -8,8 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-__all__ = ["Task"]
-
 
 class Task(ABC):
     """A share of a connector's job. Subclass ``SourceTask``, ``FrameSourceTask``, ``SinkTask`` or ``FrameSinkTask``.

@@ -16,8 +16,6 @@ from penstock.api.frame import Frame
 from penstock.api.record import ConnectRecord
 from penstock.config import ConfigDef
 
-__all__ = ["BaseTransformation", "FrameTransformation", "Transformation"]
-
 R = TypeVar("R", bound=ConnectRecord)
 
 

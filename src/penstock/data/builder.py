@@ -11,8 +11,6 @@ from penstock.data.schema import Field, Schema, Type
 from penstock.data.validate import validate_value
 from penstock.errors import DataException, SchemaBuilderException
 
-__all__ = ["SchemaBuilder"]
-
 
 class SchemaBuilder:
     """Builds a ``Schema``. Every method but ``build`` returns the builder.

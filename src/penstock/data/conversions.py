@@ -21,8 +21,6 @@ from penstock.data.text import Float32, in_order, java_decimal, java_double, jav
 from penstock.data.values import SchemaAndValue
 from penstock.errors import DataException
 
-__all__ = ["Values", "value_text"]
-
 _TEMPORAL_NAMES: Final = frozenset({Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME})
 _INT64_MAX: Final = (1 << 63) - 1
 

@@ -30,8 +30,6 @@ from penstock.data.structs import Struct
 from penstock.data.validate import check_value
 from penstock.errors import DataException
 
-__all__ = ["ConnectHeaders", "Header"]
-
 
 class Header(NamedTuple):
     """One header: a key, and a value with its schema (None = schemaless).

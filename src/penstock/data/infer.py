@@ -21,8 +21,6 @@ from penstock.data.schema import (
 from penstock.data.structs import Struct
 from penstock.errors import SchemaBuilderException
 
-__all__ = ["infer_schema"]
-
 _INT64_LIMIT: Final = 1 << 63
 
 

@@ -25,8 +25,6 @@ from penstock.data.builder import SchemaBuilder
 from penstock.data.schema import Schema
 from penstock.errors import DataException
 
-__all__ = ["LOGICAL_NAMES", "Date", "Decimal", "Time", "Timestamp"]
-
 MILLIS_PER_DAY: Final = 86_400_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

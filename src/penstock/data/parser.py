@@ -34,8 +34,6 @@ from penstock.data.validate import map_key
 from penstock.data.values import NULL_VALUE, SchemaAndValue
 from penstock.errors import DataException
 
-__all__ = ["BLANKS", "parse_decimal", "parse_string"]
-
 #: What Java's ``trim`` removes.
 BLANKS: Final = "".join(map(chr, range(0x21)))
 

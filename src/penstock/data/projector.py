@@ -12,8 +12,6 @@ from penstock.data.structs import Struct
 from penstock.data.text import nearest_float32, to_java_text
 from penstock.errors import SchemaProjectorException
 
-__all__ = ["SchemaProjector"]
-
 #: Narrow to wide; a value may go to any later one.
 _PROMOTIONS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
 

@@ -17,30 +17,6 @@ from typing import Final, NoReturn
 
 from penstock.errors import DataException
 
-__all__ = [
-    "BOOLEAN_SCHEMA",
-    "BYTES_SCHEMA",
-    "FLOAT32_SCHEMA",
-    "FLOAT64_SCHEMA",
-    "INT8_SCHEMA",
-    "INT16_SCHEMA",
-    "INT32_SCHEMA",
-    "INT64_SCHEMA",
-    "OPTIONAL_BOOLEAN_SCHEMA",
-    "OPTIONAL_BYTES_SCHEMA",
-    "OPTIONAL_FLOAT32_SCHEMA",
-    "OPTIONAL_FLOAT64_SCHEMA",
-    "OPTIONAL_INT8_SCHEMA",
-    "OPTIONAL_INT16_SCHEMA",
-    "OPTIONAL_INT32_SCHEMA",
-    "OPTIONAL_INT64_SCHEMA",
-    "OPTIONAL_STRING_SCHEMA",
-    "STRING_SCHEMA",
-    "Field",
-    "Schema",
-    "Type",
-]
-
 
 class Type(Enum):
     """The twelve types of Connect; ``value`` is the name used in JSON schemas and settings.

@@ -15,8 +15,6 @@ from penstock.data.text import to_java_text
 from penstock.data.validate import check_value
 from penstock.errors import DataException
 
-__all__ = ["Struct"]
-
 _STRUCT: Final = Type.STRUCT
 
 

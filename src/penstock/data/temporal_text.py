@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["civil", "format_millis", "java_date", "parse_date", "parse_time", "parse_timestamp"]
-
 MILLIS_PER_DAY: Final = 86_400_000
 
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

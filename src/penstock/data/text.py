@@ -25,19 +25,6 @@ from penstock.data.temporal_text import MILLIS_PER_DAY, java_date
 if TYPE_CHECKING:
     from penstock.data.structs import Struct
 
-__all__ = [
-    "Float32",
-    "hash_map_order",
-    "in_order",
-    "java_decimal",
-    "java_double",
-    "java_float",
-    "json_string",
-    "nearest_float32",
-    "round_to_float32",
-    "to_java_text",
-]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
 #: Numbers from here up to there are printed without an exponent.

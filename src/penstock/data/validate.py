@@ -16,8 +16,6 @@ from typing import Any, Final, cast
 from penstock.data.schema import Schema, Type
 from penstock.errors import DataException
 
-__all__ = ["check_value", "map_key", "validate_value"]
-
 _RANGES: Final = {
     Type.INT8: (-(1 << 7), (1 << 7) - 1),
     Type.INT16: (-(1 << 15), (1 << 15) - 1),

@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 
 from penstock.data.schema import Schema
 
-__all__ = ["NULL_VALUE", "SchemaAndValue"]
-
 
 class SchemaAndValue(NamedTuple):
     """A value with its schema; schema None = schemaless.
