@@ -26,7 +26,7 @@ from differential.pattern_cases import PatternCases
 from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException, PatternTimeoutException
-from penstock.transforms.java_replacement import ReplacementError, replace_first
+from penstock.transforms.regex_router import ReplacementError, replace_first
 
 _PROGRAM: Final = "Patterns"
 _SLOW: Final = {"slow": True}

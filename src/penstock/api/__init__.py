@@ -6,8 +6,8 @@ Start from:
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and ``SourceFrame``, ``SinkFrame`` (``frame``): what tasks hand over and
   are given, record by record or as columns.
-- ``Transformation``, ``FrameTransformation`` (``transform``), ``Predicate`` (``predicate``), ``Converter`` and
-  ``HeaderConverter`` (``converter``): what stands between a task and Kafka.
+- ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
+  (``converter``): what stands between a task and Kafka.
 - ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): metrics and REST paths of one's own.
 
 Data types are in ``penstock.data``, settings in ``penstock.config``, errors in ``penstock.errors``. What calls all this
@@ -18,7 +18,9 @@ from penstock.api.connector import (
     Connector,
     ConnectorContext,
     ConnectorTransactionBoundaries,
+    ConnectorUtils,
     ExactlyOnceSupport,
+    OffsetStorageReader,
     SinkConnector,
     SinkConnectorContext,
     SourceConnector,
@@ -26,7 +28,6 @@ from penstock.api.connector import (
 )
 from penstock.api.converter import Converter, HeaderConverter
 from penstock.api.frame import Frame, SinkFrame, SourceFrame, ValueForm
-from penstock.api.grouping import ConnectorUtils
 from penstock.api.metrics import (
     Avg,
     CumulativeCount,
@@ -42,7 +43,6 @@ from penstock.api.metrics import (
     Stat,
     Value,
 )
-from penstock.api.predicate import Predicate
 from penstock.api.record import (
     UNCHANGED,
     ConnectRecord,
@@ -63,9 +63,8 @@ from penstock.api.source import (
     TransactionBoundary,
     TransactionContext,
 )
-from penstock.api.storage import OffsetStorageReader
 from penstock.api.task import Task
-from penstock.api.transform import BaseTransformation, FrameTransformation, Transformation
+from penstock.api.transform import BaseTransformation, FrameTransformation, Predicate, Transformation
 
 __all__ = [
     "UNCHANGED",

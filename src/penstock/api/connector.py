@@ -1,6 +1,7 @@
 """Connectors: they describe a job and divide it into tasks; they move no data themselves.
 
-Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, and the contexts the worker gives them.
+Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, and the contexts the worker gives them, with what
+they lead to (``OffsetStorageReader``); ``ConnectorUtils``, which divides a list among tasks.
 
 Owning thread: each connector has a thread of its own, on which the worker calls it. Contexts may be used from any
 thread.
@@ -11,16 +12,77 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import TopicPartition
-from penstock.api.storage import OffsetStorageReader
 from penstock.config import Config, ConfigDef, find_class
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
     from penstock.api.task import Task
+
+
+class OffsetStorageReader(ABC):
+    """Reads the source offsets that this connector's tasks have committed.
+
+    The worker implements it; connectors and tasks get it from their context. In a connector it sees what all its tasks
+    have committed (they commit every ``offset.flush.interval.ms``), which lags behind what they have read.
+
+    Thread: any; calls block while the store is read.
+    Source: org.apache.kafka.connect.storage.OffsetStorageReader; KIP-131 for its use in connectors.
+    """
+
+    @abstractmethod
+    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
+        """The committed offset of one source partition, or None when there is none.
+
+        Numbers come back as int or float, whatever width they had.
+
+        Raises:
+            ConnectException: The store cannot be read, or the connector or task was closed meanwhile.
+        """
+
+    @abstractmethod
+    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
+        """The committed offsets of many source partitions, in the order asked for, in one read of the store.
+
+        Raises:
+            ConnectException: The store cannot be read, or the connector or task was closed meanwhile.
+        """
+
+
+T = TypeVar("T")
+
+
+class ConnectorUtils:
+    """Helpers for ``task_configs``. Source: org.apache.kafka.connect.util.ConnectorUtils."""
+
+    @staticmethod
+    def group_partitions(elements: Sequence[T], num_groups: int) -> list[list[T]]:
+        """Divides elements into groups of nearly equal size, in order; the first groups are the larger ones.
+
+        Groups are empty when there are fewer elements than groups: give ``min(len(elements), max_tasks)`` groups to
+        have no idle tasks.
+
+        Raises:
+            ValueError: Less than one group is asked for.
+
+        >>> ConnectorUtils.group_partitions([1, 2, 3, 4, 5], 3)
+        [[1, 2], [3, 4], [5]]
+        >>> ConnectorUtils.group_partitions([1], 2)
+        [[1], []]
+        """
+        if num_groups <= 0:
+            raise ValueError("Number of groups must be positive.")
+        size, larger = divmod(len(elements), num_groups)
+        groups: list[list[T]] = []
+        start = 0
+        for group in range(num_groups):
+            end = start + size + (1 if group < larger else 0)
+            groups.append(list(elements[start:end]))
+            start = end
+        return groups
 
 
 class ExactlyOnceSupport(Enum):

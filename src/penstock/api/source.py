@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
+from penstock.api.connector import OffsetStorageReader
 from penstock.api.frame import SourceFrame
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import RecordMetadata, SourceRecord
-from penstock.api.storage import OffsetStorageReader
 from penstock.api.task import Task
 from penstock.errors import IllegalWorkerStateException
 

@@ -1,7 +1,7 @@
 """Transforms: they change or drop records between connector and converter.
 
 ``Transformation`` works on one record at a time, in Python. ``FrameTransformation`` works on a whole batch as columns
-and becomes part of the Spark plan.
+and becomes part of the Spark plan. A ``Predicate`` decides for which records a transform runs.
 
 Owning thread: each task has its own instances, used by one thread of the worker at a time.
 """
@@ -15,6 +15,46 @@ from typing import ClassVar, TypeVar
 from penstock.api.frame import Frame
 from penstock.api.record import ConnectRecord
 from penstock.config import ConfigDef
+
+
+class Predicate(ABC):
+    """Decides for which records a transform runs. Source: org.apache.kafka.connect.transforms.predicates.Predicate.
+
+    Life: made with no arguments; ``configure`` once; ``test`` for each record; ``close`` once.
+
+    Attributes:
+        stateless: Whether what it says of a record depends on its settings and the record alone; see
+            ``Transformation.stateless``.
+    """
+
+    stateless: ClassVar[bool] = False
+
+    def configure(self, props: Mapping[str, object]) -> None:
+        """Takes its settings (those below ``predicates.<alias>.``). Called once, first.
+
+        Raises:
+            ConfigException: They are wrong: the task does not start.
+        """
+
+    @abstractmethod
+    def test(self, record: ConnectRecord) -> bool:
+        """Whether the transform runs for this record (``negate`` is not its business). Must not change the record.
+
+        Raises:
+            Exception: An error of this record, as from a transform.
+        """
+
+    @abstractmethod
+    def config(self) -> ConfigDef:
+        """The settings it knows. Called at any time, on fresh instances."""
+
+    def close(self) -> None:
+        """Releases resources. Called once, last; must not fail."""
+
+    def version(self) -> str:
+        """The version, as shown by the REST API."""
+        return "undefined"
+
 
 R = TypeVar("R", bound=ConnectRecord)
 

@@ -18,8 +18,7 @@ from typing import Final, NoReturn
 
 import regex
 
-from penstock.config.char_sets import ALL, NONE, CharSet
-from penstock.config.java_char_classes import LINE_ENDS
+from penstock.config.java_char_classes import ALL, LINE_ENDS, NONE, CharSet
 from penstock.config.java_pattern import JavaPattern, Translated
 from penstock.config.java_regex_characters import CharacterReader, JavaRegexError
 from penstock.config.java_regex_pieces import (

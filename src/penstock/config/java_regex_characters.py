@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from typing import Final, NoReturn
 
-from penstock.config.char_sets import CharSet
 from penstock.config.java_char_classes import (
     DIGITS,
     HORIZONTAL,
     SPACE,
     VERTICAL,
     WORD,
+    CharSet,
     folded,
     folded_range,
     property_set,

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from penstock.config.char_sets import NONE, CharSet
-from penstock.config.java_char_classes import VERTICAL
+from penstock.config.java_char_classes import NONE, VERTICAL, CharSet
 from penstock.config.java_regex_characters import shown_for_limited, shown_for_linear
 
 _ENDS: Final = r"\r\u0085\u2028\u2029"

@@ -22,7 +22,7 @@ from penstock.converters.json_layouts import layout_of
 from penstock.converters.json_parsing import NUMBER_MARK, Numbers
 from penstock.converters.json_value_reading import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
-from penstock.data.validate import null_refused
+from penstock.data.structs import null_refused
 from penstock.pipeline.columns import decimal_columns as decimals
 from penstock.pipeline.columns.json_columns import literal
 from penstock.pipeline.columns.types import (
@@ -32,7 +32,7 @@ from penstock.pipeline.columns.types import (
     logical_name,
     spark_type,
 )
-from penstock.pipeline.columns.variant_format import MAX_UNSCALED_BYTES
+from penstock.pipeline.columns.variant_reading import MAX_UNSCALED_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

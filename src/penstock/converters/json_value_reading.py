@@ -19,11 +19,11 @@ from typing import Any, Final
 from penstock.converters.json_tree import node_kind
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Struct, Time, Timestamp, Type
 from penstock.data.conversions import wrap
+from penstock.data.structs import map_key, null_refused
 from penstock.data.text import round_to_float32
-from penstock.data.validate import map_key, null_refused
 from penstock.errors import DataException
 from penstock.pipeline.columns.types import decimal_scale, logical_name
-from penstock.pipeline.columns.variant_format import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
+from penstock.pipeline.columns.variant_reading import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
 
 _WIDTHS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 BAD_DECIMAL: Final = "Invalid bytes for Decimal field"

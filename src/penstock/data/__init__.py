@@ -5,7 +5,7 @@ Import from here: ``from penstock.data import SchemaBuilder, Struct``. The stand
 - ``Schema`` (``schema``), made with ``SchemaBuilder`` (``builder``); ``Struct`` (``structs``): a value with fields.
 - ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): values carried by a plain type.
 - ``ConnectHeaders``, ``Header`` (``headers``).
-- ``validate_value`` (``validate``): whether a value fits a schema; ``SchemaProjector`` (``projector``): a value of one
+- ``validate_value`` (``structs``): whether a value fits a schema; ``SchemaProjector`` (``projector``): a value of one
   schema as one of another; ``Values`` (``conversions``): a value as another type.
 - ``to_java_text`` (``text``): a value as Java prints it.
 
@@ -29,6 +29,7 @@ from penstock.data.schema import (
     INT16_SCHEMA,
     INT32_SCHEMA,
     INT64_SCHEMA,
+    NULL_VALUE,
     OPTIONAL_BOOLEAN_SCHEMA,
     OPTIONAL_BYTES_SCHEMA,
     OPTIONAL_FLOAT32_SCHEMA,
@@ -41,12 +42,11 @@ from penstock.data.schema import (
     STRING_SCHEMA,
     Field,
     Schema,
+    SchemaAndValue,
     Type,
 )
-from penstock.data.structs import Struct
+from penstock.data.structs import Struct, validate_value
 from penstock.data.text import java_decimal, java_double, java_float, nearest_float32, round_to_float32, to_java_text
-from penstock.data.validate import validate_value
-from penstock.data.values import NULL_VALUE, SchemaAndValue
 
 __all__ = [
     "BOOLEAN_SCHEMA",

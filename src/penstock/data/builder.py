@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.data.schema import Field, Schema, Type
-from penstock.data.validate import validate_value
+from penstock.data.structs import validate_value
 from penstock.errors import DataException, SchemaBuilderException
 
 

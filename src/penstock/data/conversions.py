@@ -14,11 +14,18 @@ from typing import Any, Final, cast
 from penstock.data.infer import infer_schema
 from penstock.data.logical import Date, Decimal, Time, Timestamp
 from penstock.data.parser import parse_decimal, parse_string
-from penstock.data.schema import Schema, Type
+from penstock.data.schema import Schema, SchemaAndValue, Type
 from penstock.data.structs import Struct
-from penstock.data.temporal_text import MILLIS_PER_DAY, format_millis
-from penstock.data.text import Float32, in_order, java_decimal, java_double, java_float, round_to_float32
-from penstock.data.values import SchemaAndValue
+from penstock.data.text import (
+    MILLIS_PER_DAY,
+    Float32,
+    format_millis,
+    in_order,
+    java_decimal,
+    java_double,
+    java_float,
+    round_to_float32,
+)
 from penstock.errors import DataException
 
 _TEMPORAL_NAMES: Final = frozenset({Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME})

@@ -26,8 +26,7 @@ from penstock.data.schema import (
     Schema,
     Type,
 )
-from penstock.data.structs import Struct
-from penstock.data.validate import check_value
+from penstock.data.structs import Struct, check_value
 from penstock.errors import DataException
 
 

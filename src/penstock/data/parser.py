@@ -24,14 +24,14 @@ from penstock.data.schema import (
     INT16_SCHEMA,
     INT32_SCHEMA,
     INT64_SCHEMA,
+    NULL_VALUE,
     STRING_SCHEMA,
     Schema,
+    SchemaAndValue,
     Type,
 )
-from penstock.data.temporal_text import MILLIS_PER_DAY, parse_date, parse_time, parse_timestamp
-from penstock.data.text import nearest_float32
-from penstock.data.validate import map_key
-from penstock.data.values import NULL_VALUE, SchemaAndValue
+from penstock.data.structs import map_key
+from penstock.data.text import MILLIS_PER_DAY, nearest_float32, parse_date, parse_time, parse_timestamp
 from penstock.errors import DataException
 
 #: What Java's ``trim`` removes.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from penstock.errors import DataException
 
@@ -322,3 +322,17 @@ OPTIONAL_FLOAT64_SCHEMA: Final = Schema(Type.FLOAT64, optional=True)
 OPTIONAL_BOOLEAN_SCHEMA: Final = Schema(Type.BOOLEAN, optional=True)
 OPTIONAL_STRING_SCHEMA: Final = Schema(Type.STRING, optional=True)
 OPTIONAL_BYTES_SCHEMA: Final = Schema(Type.BYTES, optional=True)
+
+
+class SchemaAndValue(NamedTuple):
+    """A value with its schema; schema None = schemaless.
+
+    Source: org.apache.kafka.connect.data.SchemaAndValue.
+    """
+
+    schema: Schema | None
+    value: object
+
+
+#: Null without a schema.
+NULL_VALUE: Final = SchemaAndValue(None, None)

@@ -17,12 +17,10 @@ from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.types import CLEAN_SCALAR, Physical
 from penstock.pipeline.plan.objects import Member
 from penstock.pipeline.plan.step import Fault, Keep, SideName
-from penstock.transforms.cast_columns import cast_typed, casted_layout
-from penstock.transforms.cast_values import cast_schema, cast_value, parse_spec
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.cast_values import cast_schema, cast_typed, cast_value, casted_layout, parse_spec
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import OfChanges
 from penstock.transforms.selection import Change
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -20,7 +20,7 @@ from penstock.pipeline.columns.text_bounds import unbounded
 from penstock.pipeline.columns.types import Form, Physical
 from penstock.pipeline.plan.objects import Member, members_of
 from penstock.pipeline.plan.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
-from penstock.transforms.definition import Definition, StockTransform, pair
+from penstock.transforms.definition import Definition, StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.field_path import FieldPath, field_syntax, parse_path
 from penstock.transforms.fields import side_of, with_side
 from penstock.transforms.requirements import (
@@ -32,7 +32,6 @@ from penstock.transforms.requirements import (
     require_struct,
 )
 from penstock.transforms.selection import field_column
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

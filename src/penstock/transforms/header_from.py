@@ -19,11 +19,10 @@ from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_
 from penstock.pipeline.plan.objects import Members, members_of
 from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
 from penstock.pipeline.plan.variant_building import null_variant, variant_of
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import Found, Nulls, OfFields, side_of
 from penstock.transforms.requirements import NullPointerError, require_map, require_struct
 from penstock.transforms.selection import Selection, field_column, field_value, schema_like
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -24,11 +24,10 @@ from penstock.pipeline.columns.text_bounds import text_bound
 from penstock.pipeline.columns.types import SCALAR, Form, Physical, TextBound, spark_type
 from penstock.pipeline.plan.objects import Member, members_of, object_column, object_side
 from penstock.pipeline.plan.step import Bag, Branch, Keep, Made, Shape, Side, SideName, Split, StepPlan
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import Making, OfFields, side_of, with_side
 from penstock.transforms.requirements import require_map, require_struct
 from penstock.transforms.selection import Selection, schema_like
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

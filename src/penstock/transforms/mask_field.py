@@ -24,11 +24,10 @@ from penstock.pipeline.columns.text_bounds import text_bound
 from penstock.pipeline.columns.types import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
 from penstock.pipeline.plan.objects import Member
 from penstock.pipeline.plan.step import Fault, Keep, SideName
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import Nulls, OfChanges
 from penstock.transforms.requirements import java_class, java_class_of_value
 from penstock.transforms.selection import Change
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

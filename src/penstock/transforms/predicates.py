@@ -25,7 +25,7 @@ from penstock.config.java_regex import compile_java
 from penstock.pipeline.columns.header_columns import has_header
 from penstock.pipeline.plan.step import Bag, ColumnPredicate, Shape
 from penstock.pipeline.plan.topics import TopicPredicate
-from penstock.transforms.settings import ensure_regex
+from penstock.transforms.definition import ensure_regex
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

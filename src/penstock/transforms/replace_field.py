@@ -19,11 +19,10 @@ from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.types import Physical, default_physical, logical_name, spark_type
 from penstock.pipeline.plan.objects import Members, members_of
 from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import Found, OfFields
 from penstock.transforms.requirements import java_class, with_string_keys
 from penstock.transforms.selection import Change, Pick, Selection, schema_like
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pyspark.sql import functions as F
 
 from penstock.data import Field, Schema, SchemaBuilder, Struct
-from penstock.data.validate import null_refused
+from penstock.data.structs import null_refused
 from penstock.errors import DataException
 from penstock.pipeline.columns.expressions import rare
 from penstock.pipeline.columns.json_columns import literal

@@ -15,10 +15,9 @@ from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.types import Form
 from penstock.pipeline.plan.step import Shape, Side, SideName, StepPlan
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import NO_FIELDS, Nulls, OfFields, side_of, with_side
 from penstock.transforms.selection import Selection
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 _NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
 

@@ -59,8 +59,14 @@ from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.columns.types import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.plan.variant_building import get_field, null_variant
-from penstock.transforms.sql_check import check_select, check_where
-from penstock.transforms.sql_text import names_in, split_items, untyped_paths, with_variant_paths
+from penstock.transforms.sql_text import (
+    check_select,
+    check_where,
+    names_in,
+    split_items,
+    untyped_paths,
+    with_variant_paths,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

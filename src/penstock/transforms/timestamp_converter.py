@@ -25,11 +25,10 @@ from penstock.pipeline.columns.java_dates.parsing import CENTURY
 from penstock.pipeline.columns.types import Physical
 from penstock.pipeline.plan.objects import Member, members_of
 from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields import Nulls, OfChanges
 from penstock.transforms.requirements import NullPointerError
 from penstock.transforms.selection import Change, Selection, copy_basics
-from penstock.transforms.settings import null_replacement, replaces_nulls
 from penstock.transforms.timestamp_formats import (
     DATE,
     PRECISIONS,

@@ -15,10 +15,9 @@ from penstock.data import Schema, SchemaBuilder, Type
 from penstock.errors import DataException
 from penstock.pipeline.plan.objects import Member, Members
 from penstock.pipeline.plan.step import SideName
-from penstock.transforms.definition import JAVA, StockTransform
+from penstock.transforms.definition import JAVA, StockTransform, null_replacement, replaces_nulls
 from penstock.transforms.fields import Found, Nulls, OfFields
 from penstock.transforms.selection import Selection
-from penstock.transforms.settings import null_replacement, replaces_nulls
 
 
 class ValueToKeyConfig(AbstractConfig):

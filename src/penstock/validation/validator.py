@@ -32,10 +32,9 @@ from penstock.settings import (
 from penstock.settings.distributed_definition import ExactlyOnceSupport
 from penstock.settings.topics import topic_creation_faults, uses_topic_creation
 from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of
-from penstock.validation.converter_checks import check_converters
 from penstock.validation.exactly_once_checks import check_exactly_once
 from penstock.validation.override_checks import OverridePolicy, check_group, check_overrides
-from penstock.validation.plugin_trials import try_plugins
+from penstock.validation.plugin_trials import check_converters, try_plugins
 from penstock.validation.secrets import without_provided
 from penstock.validation.setting_warnings import connector_warnings
 

@@ -28,8 +28,7 @@ from penstock.data import (
     parse_string,
     value_text,
 )
-from penstock.data.temporal_text import parse_date, parse_time
-from penstock.data.text import java_decimal, java_double, java_float
+from penstock.data.text import java_decimal, java_double, java_float, parse_date, parse_time
 from penstock.errors import DataException, SchemaProjectorException
 
 

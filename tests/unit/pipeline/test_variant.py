@@ -10,10 +10,16 @@ from pyspark.sql.types import VariantVal
 
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
-from penstock.pipeline.columns import variant, variant_format
+from penstock.pipeline.columns import variant, variant_reading
 from penstock.pipeline.columns.variant import encode, encode_typed, sort_keys
-from penstock.pipeline.columns.variant_format import DATE_TAG, DECIMAL_TAG, MAP_TAG, TIMESTAMP_TAG
-from penstock.pipeline.columns.variant_reading import decode, decode_typed
+from penstock.pipeline.columns.variant_reading import (
+    DATE_TAG,
+    DECIMAL_TAG,
+    MAP_TAG,
+    TIMESTAMP_TAG,
+    decode,
+    decode_typed,
+)
 
 PERSON = (
     SchemaBuilder.struct().field("name", STRING_SCHEMA).field("ages", SchemaBuilder.array(INT32_SCHEMA).build()).build()
@@ -69,7 +75,7 @@ def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_pyspark_reads_what_we_write(value: object) -> None:
-    tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant_format.TAGS
+    tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant_reading.TAGS
     assert tagged or VariantVal(*encode(value)).toPython() == value
 
 

@@ -6,8 +6,7 @@ from penstock.api import SinkRecord
 from penstock.config.java_regex import compile_java
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.java_dates import DatePatternError
-from penstock.transforms.java_replacement import NoSuchGroupError, ReplacementError, parse_replacement
-from penstock.transforms.regex_router import RegexRouter
+from penstock.transforms.regex_router import NoSuchGroupError, RegexRouter, ReplacementError, parse_replacement
 from penstock.transforms.timestamp_router import TimestampRouter
 
 

@@ -48,7 +48,7 @@ from penstock.converters.registry.avro_forms import (
 from penstock.converters.registry.avro_types import ALIKE, MISSING, AvroField, AvroType
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data import STRING_SCHEMA as TEXT_KEYS
-from penstock.data.validate import map_key
+from penstock.data.structs import map_key
 from penstock.errors import DataException
 
 log = logging.getLogger(__name__)

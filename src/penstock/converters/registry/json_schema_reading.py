@@ -31,7 +31,7 @@ from penstock.data import (
     Type,
     round_to_float32,
 )
-from penstock.data.validate import map_key
+from penstock.data.structs import map_key
 from penstock.errors import DataException
 from penstock.pipeline.columns.nesting import anywhere
 

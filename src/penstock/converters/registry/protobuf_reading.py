@@ -43,7 +43,7 @@ from penstock.converters.registry.protobuf_names import (
 )
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
-from penstock.data.validate import map_key
+from penstock.data.structs import map_key
 from penstock.errors import DataException
 
 _KINDS: Final[Mapping[int, tuple[Type, str]]] = {

@@ -32,7 +32,7 @@ from penstock.pipeline.columns.types import (
     logical_name,
     spark_type,
 )
-from penstock.pipeline.columns.variant_format import DATE_TAG, MAP_TAG, TIME_TAG, TIMESTAMP_TAG
+from penstock.pipeline.columns.variant_reading import DATE_TAG, MAP_TAG, TIME_TAG, TIMESTAMP_TAG
 from penstock.pipeline.plan.step import SCHEMALESS, SCHEMALESS_TEXT, Side
 from penstock.pipeline.plan.variant_building import null_variant
 

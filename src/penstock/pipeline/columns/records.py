@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data import Date, Schema, Struct, Time, Timestamp, Type, validate_value
-from penstock.data.validate import map_key
+from penstock.data.structs import map_key
 from penstock.errors import DataException
 from penstock.pipeline.columns import variant
 from penstock.pipeline.columns.nesting import check_schema, value_too_deep
@@ -52,7 +52,7 @@ from penstock.pipeline.columns.types import (
     logical_name,
     physical_of_arrow,
 )
-from penstock.pipeline.columns.variant_reading import decode, decode_typed
+from penstock.pipeline.columns.variant_reading import decode, decode_typed, rescaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -348,7 +348,7 @@ def _read(array: pa.Array, schema: Schema | None, physical: Physical) -> list[ob
 
 
 def _rescaled(data: bytes, scale: int) -> decimal.Decimal:
-    return variant.rescaled(int.from_bytes(data, "big", signed=True), scale)
+    return rescaled(int.from_bytes(data, "big", signed=True), scale)
 
 
 def _read_variants(array: pa.Array, schema: Schema | None) -> list[object]:

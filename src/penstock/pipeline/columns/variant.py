@@ -37,7 +37,7 @@ from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.nesting import MAX_LEVELS, is_deep, value_too_deep
 from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
-from penstock.pipeline.columns.variant_format import (
+from penstock.pipeline.columns.variant_reading import (
     ARRAY,
     BINARY,
     DATE,
@@ -399,11 +399,6 @@ def unscale(value: decimal.Decimal) -> tuple[int, int]:
         raise DataException(f"A decimal of {len(digits)} digits is too long: {MAX_UNSCALED_DIGITS} is the limit.")
     magnitude = int("".join(map(str, digits)) or "0")
     return -magnitude if sign else magnitude, -exponent
-
-
-def rescaled(unscaled: int, scale: int) -> decimal.Decimal:
-    """Return the decimal of an unscaled integer and a scale, exactly."""
-    return decimal.Decimal(f"{unscaled}E{-scale}")
 
 
 def unscaled_bytes(unscaled: int) -> bytes:

@@ -3,6 +3,7 @@
 Main functions: ``decode`` (a schemaless value of its two binaries) and ``decode_typed`` (a value whose schema is kept
 elsewhere: headers, small groups). Tagged objects become what they stand for.
 
+Source: Parquet's VariantEncoding.md, for what the constants say.
 Thread: pure functions; the caches are dicts written with single operations, safe from any thread.
 """
 
@@ -16,44 +17,41 @@ from functools import lru_cache
 from typing import Final, cast
 
 from penstock.data import Date, Field, Schema, Struct, Time, Timestamp, Type
-from penstock.data.validate import map_key
+from penstock.data.structs import map_key
 from penstock.errors import DataException
 from penstock.pipeline.columns.temporal import EPOCH, date_of_days, datetime_of_millis, time_of_millis
-from penstock.pipeline.columns.variant import rescaled
-from penstock.pipeline.columns.variant_format import (
-    ARRAY,
-    BINARY,
-    DATE,
-    DATE_TAG,
-    DECIMAL4,
-    DECIMAL8,
-    DECIMAL16,
-    DECIMAL_TAG,
-    DOUBLE,
-    FALSE,
-    FLOAT,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    MAP_TAG,
-    MAX_SHAPES,
-    NULL,
-    PRIMITIVE,
-    SHORT_STRING,
-    STRING,
-    TAGS,
-    TIME_TAG,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    TIMESTAMP_TAG,
-    TRUE,
-)
+
+MAP_TAG: Final = "\x00map"
+STRUCT_TAG: Final = "\x00struct"
+TIME_TAG: Final = "\x00time"
+#: Of any decimal. Java's JSON library reads no longer numbers, and Spark has to work wide ones out piece by piece.
+MAX_UNSCALED_DIGITS: Final = 1000
+#: What holds any number of as many digits.
+MAX_UNSCALED_BYTES: Final = 416
+DECIMAL_TAG: Final = "\x00decimal"
+DATE_TAG: Final = "\x00date"
+TIMESTAMP_TAG: Final = "\x00timestamp"
+TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG, DATE_TAG, TIMESTAMP_TAG))
+
+#: So many shapes of objects are remembered.
+MAX_SHAPES: Final = 4096
+
+# Of the lowest two bits of a header.
+PRIMITIVE, SHORT_STRING, OBJECT, ARRAY = range(4)
+# Of the other bits, in a primitive.
+NULL, TRUE, FALSE, INT8, INT16, INT32, INT64, DOUBLE = range(8)
+DECIMAL4, DECIMAL8, DECIMAL16, DATE, TIMESTAMP, TIMESTAMP_NTZ, FLOAT, BINARY, STRING = range(8, 17)
+
 
 _unpack_int16: Final = struct.Struct("<h").unpack_from
 _unpack_int32: Final = struct.Struct("<i").unpack_from
 _unpack_int64: Final = struct.Struct("<q").unpack_from
 _unpack_double: Final = struct.Struct("<d").unpack_from
+
+
+def rescaled(unscaled: int, scale: int) -> decimal.Decimal:
+    """Return the decimal of an unscaled integer and a scale, exactly."""
+    return decimal.Decimal(f"{unscaled}E{-scale}")
 
 
 def decode(value: bytes, metadata: bytes) -> object:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.data import Date, Schema, Time, Timestamp, Type
-from penstock.data.temporal_text import MILLIS_PER_DAY
-from penstock.data.text import hash_map_order
+from penstock.data.text import MILLIS_PER_DAY, hash_map_order
 from penstock.pipeline.columns import decimal_columns as decimals
 from penstock.pipeline.columns.expressions import rare
 from penstock.pipeline.columns.java_dates import compile_pattern, print_column

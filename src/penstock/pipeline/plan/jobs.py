@@ -40,9 +40,9 @@ from penstock.pipeline.plan.chain import (
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
+from penstock.pipeline.spark.driver_calls import release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, arrow_of, driver_plan
 from penstock.pipeline.spark.prepared import PreparedQueries
-from penstock.pipeline.spark.release import release
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

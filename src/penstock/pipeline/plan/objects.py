@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from penstock.data import Field, Schema, Type
 from penstock.pipeline.columns.types import SCALAR, Form, Physical, arrow_type
 from penstock.pipeline.columns.variant import sort_keys
-from penstock.pipeline.columns.variant_format import TAGS
+from penstock.pipeline.columns.variant_reading import TAGS
 from penstock.pipeline.plan.step import Side
 
 if TYPE_CHECKING:

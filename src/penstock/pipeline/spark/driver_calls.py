@@ -1,28 +1,69 @@
-"""Calls to the driver JVM of a classic session, as few as it takes, and rows that come from it.
+"""Calls to the driver JVM of a classic session, as few as it takes, rows from it, and objects given back to it.
 
 A call takes 0.1 ms while a machine is idle, and 2 to 5 ms in a worker under load: its answer waits for a core and for
 the threads that hold Python's lock. So arrays are read and written element by element where the place is known, nothing
 is asked twice, and rows are read from the socket in one piece for each Arrow message, not whenever some have come.
 
-Main functions: ``call``, ``class_name``, ``element`` and ``assign`` for Java objects, ``rows_of`` for the rows of a
-DataFrame.
+The JVM keeps an object for as long as Python may use it, and with a DataFrame the batch it was made of. Py4J hears of
+dropped objects in the order they were dropped and passes them on one at a time, in the background: behind the thousands
+of columns of a new plan, batches pile up in the JVM until its memory is full. What else a job has made, such as the
+server that its rows came through, is in a cycle each: Py4J's objects know their methods, and these the object. A
+worker's collector runs seldom, so the young objects are looked through here.
 
-Thread: any.
+Main functions: ``call``, ``class_name``, ``element`` and ``assign`` for Java objects, ``rows_of`` for the rows of a
+DataFrame; ``release`` for what PySpark has made, ``forget`` for Java objects that one has in hand.
+Thread: any, while the session is up.
 """
 
 from __future__ import annotations
 
+import gc
 import io
+import itertools
+import logging
 import os
 import socket
+from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from penstock.errors import ConnectException
-from penstock.pipeline.spark.release import forget
 from penstock.pipeline.spark.scarcity import lacks_descriptor
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+#: Objects that were in use while another thread's job ended are older: each so many jobs these are looked through too.
+_OLDER_EACH: Final = 8
+_jobs = itertools.count(1)
+
+
+def release(frames: Iterable[DataFrame]) -> None:
+    """Forgets DataFrames that nobody uses any more; those of a Spark Connect session have nothing in a JVM of ours."""
+    forget(java for frame in frames if (java := getattr(frame, "_jdf", None)) is not None)
+    gc.collect(1 if next(_jobs) % _OLDER_EACH == 0 else 0)
+
+
+def forget(objects: Iterable[Any]) -> None:
+    """Lets the JVM forget objects of its own that nobody uses any more."""
+    for java in objects:
+        _forget(java)
+
+
+def _forget(java: Any) -> None:
+    from py4j.finalizer import ThreadSafeFinalizer
+
+    client, name = java._gateway_client, java._target_id
+    java._methods.clear()
+    ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{name}")
+    try:
+        client.garbage_collect_object(name, False)
+    except Exception as error:
+        # The JVM is gone, and the object with it.
+        log.debug("An object of the JVM could not be released: %s", error)
+
 
 _BUFFER_BYTES: Final = 64 * 1024
 #: The JVM listens before it tells its port, so a connection that is not there at once never will be.

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from penstock.pipeline.spark.driver_calls import call, rows_of
+from penstock.pipeline.spark.driver_calls import call, forget, rows_of
 from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery, prepare
-from penstock.pipeline.spark.release import forget
 from penstock.pipeline.spark.scratch import scratch_file
 
 if TYPE_CHECKING:

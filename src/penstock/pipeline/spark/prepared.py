@@ -23,8 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.pipeline.spark.driver_calls import assign, call, class_name, element
-from penstock.pipeline.spark.release import forget
+from penstock.pipeline.spark.driver_calls import assign, call, class_name, element, forget
 
 log = logging.getLogger(__name__)
 

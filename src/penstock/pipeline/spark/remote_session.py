@@ -20,8 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from penstock.errors import SparkUnavailableException
-from penstock.pipeline.spark.driver_jvm import DEFAULT_SETTINGS, REQUIRED_SETTINGS, SessionRefusedException, brief
-from penstock.pipeline.spark.heartbeat import Heartbeat
+from penstock.pipeline.spark.driver_jvm import (
+    DEFAULT_SETTINGS,
+    REQUIRED_SETTINGS,
+    Heartbeat,
+    SessionRefusedException,
+    brief,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from penstock.errors import SparkSessionLostException, SparkStoppedException, SparkUnavailableException
-from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, brief
-from penstock.pipeline.spark.heartbeat import Silence
+from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.pipeline.spark.scarcity import Shortage, lacks_descriptor
 from penstock.telemetry import waiting_for

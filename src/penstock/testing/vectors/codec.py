@@ -33,7 +33,7 @@ from penstock.data import (
     java_float,
     round_to_float32,
 )
-from penstock.data.validate import map_key
+from penstock.data.structs import map_key
 
 __all__ = [
     "BigInteger",

@@ -9,7 +9,7 @@ Start from:
 
 No Python runs in a plan: text is taken apart by one regular expression, all else is arithmetic. Java's calendar is the
 Julian one before 15 October 1582, has no limits that matter, and lets every field roll over; so neither Spark's nor
-Python's date functions will do outside of a narrow range. Dates in headers are read by ``penstock.data.temporal_text``.
+Python's date functions will do outside of a narrow range. Dates in headers are read by ``penstock.data.text``.
 """
 
 from penstock.pipeline.columns.java_dates.parsing import DateParser

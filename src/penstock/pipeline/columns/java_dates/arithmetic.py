@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from penstock.data.temporal_text import CUTOVER, MILLIS_PER_DAY, civil
+from penstock.data.text import CUTOVER, MILLIS_PER_DAY, civil
 from penstock.pipeline.columns.expressions import apart
 
 __all__ = [

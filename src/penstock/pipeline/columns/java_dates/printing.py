@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
-from penstock.data.temporal_text import civil
+from penstock.data.text import civil
 from penstock.pipeline.columns.expressions import apart
 from penstock.pipeline.columns.java_dates.arithmetic import (
     COLUMNS,
