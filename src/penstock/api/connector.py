@@ -244,9 +244,6 @@ class Connector(ABC):
         """Goes on with another configuration: by default ``stop``, then ``start``.
 
         For connectors that call it themselves. A worker never does: a changed configuration gets a new instance.
-
-        Args:
-            props: As for ``start``.
         """
         self.stop()
         self.start(props)

@@ -44,7 +44,7 @@ from penstock.rest.errors import own_paths
 from penstock.rest.services import Services
 from penstock.rest.setup import RestSettings, WorkerRest
 from penstock.rest.worker_client import WorkerClient
-from penstock.settings.distributed_definition import ExactlyOnceSupport
+from penstock.settings.distributed import ExactlyOnceSupport
 from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_placeholders
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.telemetry import Metrics

@@ -20,14 +20,15 @@ import regex
 
 from penstock.config.java_char_classes import ALL, LINE_ENDS, NONE, CharSet
 from penstock.config.java_pattern import JavaPattern, Translated
-from penstock.config.java_regex_characters import CharacterReader, JavaRegexError
 from penstock.config.java_regex_pieces import (
     LAST_LINE_END,
     LINE_BEGINNING,
     LINE_BREAK,
     LINE_END,
     WORD_BOUNDARY,
+    CharacterReader,
     Count,
+    JavaRegexError,
     Piece,
     anchor,
     either,

@@ -28,11 +28,6 @@ class SchemaProjector:
 
         Numbers are widened; fields of structs are matched by name; fields the value lacks get the target's default.
 
-        Args:
-            source: The schema the value was made with.
-            value: The value.
-            target: The schema it is wanted in.
-
         Raises:
             SchemaProjectorException: The types, names or parameters do not go together, a required field is missing, or
                 null may come where the target has neither null nor a default.

@@ -2,10 +2,9 @@
 
 Start from:
 
-- ``WorkerConfig`` (``worker_definition``), ``DistributedConfig`` (``distributed_definition``): a field for each setting
-  that a worker's file may have, with its default and text. ``WorkerSettings``, ``StandaloneSettings`` (``worker``) and
-  ``DistributedSettings`` (``distributed``) extend them: what a file is parsed to. ``WORKER``, ``STANDALONE`` and
-  ``DISTRIBUTED`` are their definitions.
+- ``WorkerSettings``, ``StandaloneSettings`` (``worker``), ``DistributedSettings`` (``distributed``): a field for each
+  setting that a worker's file may have, with its default and text. ``WORKER``, ``STANDALONE`` and ``DISTRIBUTED`` are
+  their definitions.
 - ``ConnectorConfig``, ``SourceConnectorConfig``, ``SinkConnectorConfig`` (``connector_definitions``): the same for the
   settings that every connector has. ``ConnectorSettings``, ``SourceSettings``, ``SinkSettings`` (``connector``) extend
   them; ``CONNECTOR``, ``SOURCE`` and ``SINK`` are their definitions.
@@ -29,20 +28,19 @@ from penstock.settings.connector import (
     with_prefix,
 )
 from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
-from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, KeySettings
-from penstock.settings.distributed_definition import ExactlyOnceSupport
+from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSupport, KeySettings
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
 from penstock.settings.worker import (
     STANDALONE,
+    WORKER,
     ConverterSettings,
     ProviderSettings,
     StandaloneSettings,
     WorkerSettings,
     resolve_placeholders,
 )
-from penstock.settings.worker_definition import WORKER
 
 __all__ = [
     "CONNECTOR",

@@ -162,11 +162,6 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
 def connector_values(base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
     """The parsed values of the settings that every connector has, transforms and predicates included.
 
-    Args:
-        base: `CONNECTOR`, `SOURCE` or `SINK`.
-        properties: The configuration.
-        classes: Where classes are found.
-
     Raises:
         ConfigException: The first fault found.
     """

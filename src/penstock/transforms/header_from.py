@@ -66,14 +66,7 @@ _NO_FIELD: Final = (
 
 @dataclass(frozen=True)
 class FieldsToHeaders(OfFields):
-    """Moves or copies fields of one side to headers.
-
-    Attributes:
-        side: Which side.
-        pairs: Field and header, for each.
-        move: Whether the fields are removed.
-        defaults: Whether a null is its field's default.
-    """
+    """Moves or copies fields of one side to headers."""
 
     side: SideName
     pairs: tuple[tuple[str, str], ...]

@@ -102,12 +102,7 @@ class Misfit(Change):
 
 @dataclass(frozen=True)
 class Replace(OfFields):
-    """Leaves fields of one side out and renames others.
-
-    Attributes:
-        exclude, include: As in the settings.
-        renames: Old and new name, for each.
-    """
+    """Leaves fields of one side out and renames others."""
 
     side: SideName
     exclude: tuple[str, ...]

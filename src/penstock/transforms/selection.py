@@ -136,13 +136,7 @@ class Selection:
         return copied if pick.change is None else pick.change.layout(pick.field.schema, copied)
 
     def column(self, value: Column, known: Side, keep: Keep) -> tuple[Column, list[Fault]]:
-        """The structs that are made of a column, null or not, and what can go wrong.
-
-        Args:
-            value: The structs that the fields are from.
-            known: What is known of them.
-            keep: Names what is costly.
-        """
+        """The structs that are made of a column, null or not, and what can go wrong."""
         columns, faults = self.columns(value, known, keep)
         if self._is_all_of(known):
             return value, faults

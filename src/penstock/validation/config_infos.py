@@ -68,12 +68,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class SettingWarning:
-    """What is odd about a setting that a connector can have all the same.
-
-    Attributes:
-        name: The setting.
-        message: What is odd, without the name.
-    """
+    """What is odd about a setting that a connector can have all the same."""
 
     name: str
     message: str

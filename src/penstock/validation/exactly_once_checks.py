@@ -20,7 +20,7 @@ from penstock.api import (
 )
 from penstock.config import ConfigValue
 from penstock.errors import ConnectException
-from penstock.settings.distributed_definition import ExactlyOnceSupport as WorkerSupport
+from penstock.settings.distributed import ExactlyOnceSupport as WorkerSupport
 
 log = logging.getLogger(__name__)
 

@@ -72,12 +72,6 @@ def check_overrides(
     """What is found about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
 
     Only the clients that such a connector uses are looked at, as in Kafka Connect.
-
-    Args:
-        config: The connector's, placeholders resolved.
-        connector_type: Source or sink.
-        policy: What may be overridden.
-        worker: The worker's properties: what they say about clients counts with the overrides.
     """
     # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
     from penstock.kafka.client_settings import refused_overrides
@@ -104,14 +98,7 @@ def check_overrides(
 def check_group(
     config: Mapping[str, str], found: Mapping[str, ConfigValue], overrides: Sequence[Finding], workers: str
 ) -> None:
-    """Adds an error where the consumers of a sink would join the group of the workers, which Kafka refuses both.
-
-    Args:
-        config: The sink's, placeholders resolved.
-        found: What was found of each setting of the framework.
-        overrides: What `check_overrides` found.
-        workers: The group of the workers.
-    """
+    """Adds an error where the consumers of a sink would join the group of the workers, which Kafka refuses both."""
     name, given = config.get("name"), config.get(_GROUP)
     if (f"connect-{name}" if given is None else given) != workers:
         return

@@ -22,9 +22,6 @@ from penstock.validation.config_infos import key_json
 class PluginCatalog:
     """The plugins of a worker.
 
-    Args:
-        plugins: Where classes come from.
-
     Thread: any.
     """
 

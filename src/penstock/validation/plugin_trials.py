@@ -105,14 +105,7 @@ _OURS: Final = ("penstock.converters.", "penstock.transforms.")
 
 @dataclass(frozen=True)
 class _Trial:
-    """A class that is to be configured.
-
-    Attributes:
-        setting: What names the class.
-        prefix: What its own settings begin with.
-        cls: The class.
-        configure: Configures an instance.
-    """
+    """A class that is to be configured."""
 
     setting: str
     prefix: str

@@ -151,12 +151,7 @@ def _group_fault(name: str, values: Mapping[str, ConfigValue]) -> str | None:
 
 
 def worker_warnings(properties: Mapping[str, str], plugins: Plugins) -> list[SettingWarning]:
-    """Which settings of a worker's file nobody reads.
-
-    Args:
-        properties: The worker's, placeholders resolved.
-        plugins: Where its converters come from.
-    """
+    """Which settings of a worker's file nobody reads."""
     clients = frozenset[str]().union(*(setting_names(kind) for kind in ClientKind))
     known = {*STANDALONE.keys, *clients}
     always = not any((properties.get(name) or "").strip() for name in _READERS)

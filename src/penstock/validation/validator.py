@@ -29,7 +29,7 @@ from penstock.settings import (
     kind_of_setting,
     validate_connector,
 )
-from penstock.settings.distributed_definition import ExactlyOnceSupport
+from penstock.settings.distributed import ExactlyOnceSupport
 from penstock.settings.topics import topic_creation_faults, uses_topic_creation
 from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of
 from penstock.validation.exactly_once_checks import check_exactly_once
@@ -66,10 +66,6 @@ class Validator(Protocol):
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
         """Checks one configuration.
 
-        Args:
-            config: As given.
-            resolved: With its placeholders resolved.
-
         Raises:
             BadRequestException: it is wrong; the message has all faults.
         """
@@ -83,9 +79,6 @@ class Validator(Protocol):
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
         """What the class of a configuration says, without checking the configuration.
-
-        Args:
-            resolved: With its placeholders resolved.
 
         Raises:
             BadRequestException: its class is missing or cannot be used, or its number of tasks is no number.
@@ -101,14 +94,7 @@ class Validator(Protocol):
 
 @dataclass(frozen=True)
 class Examined:
-    """Everything that a check found out, also about a configuration that is wrong.
-
-    Attributes:
-        type: Source or sink.
-        connector: The instance that was asked.
-        infos: All settings, with their faults.
-        values: The values of the framework's settings.
-    """
+    """Everything that a check found out, also about a configuration that is wrong."""
 
     type: ConnectorType
     connector: Connector

@@ -15,9 +15,8 @@ from pyspark.sql.window import Window
 
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.driver_calls import element
-from penstock.pipeline.spark.driver_plan import FEW_BATCHES, SMALL_BYTES, driver_plan
+from penstock.pipeline.spark.driver_plan import FEW_BATCHES, SMALL_BYTES, PreparedQueries, PreparedQuery, driver_plan
 from penstock.pipeline.spark.gate import Gate
-from penstock.pipeline.spark.prepared import PreparedQueries, PreparedQuery
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java

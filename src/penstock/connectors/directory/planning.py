@@ -138,9 +138,6 @@ class FileTracker:
 
     A file needs a task while it has bytes that are not in Kafka; one that has a task keeps it until it has also stayed
     the same for the idle time. Files without anything to read never get one.
-
-    Args:
-        idle_s: how long a file has to stay the same.
     """
 
     def __init__(self, idle_s: float) -> None:
@@ -297,13 +294,7 @@ class StallWatch:
         self._watched: dict[int, tuple[object, float]] = {}
 
     def stalled(self, groups: Iterable[Sequence[str]], work: Work, now: float) -> list[int]:
-        """The numbers of the tasks that are stuck.
-
-        Args:
-            groups: the files of each task.
-            work: what there is to do.
-            now: monotonic seconds.
-        """
+        """The numbers of the tasks that are stuck."""
         watched: dict[int, tuple[object, float]] = {}
         found = []
         for task, files in enumerate(groups):

@@ -43,11 +43,6 @@ class Chunk:
 class LineReader:
     """Reads complete lines from a path, or from a descriptor that cannot seek when `path` is None.
 
-    Args:
-        path: the file; it may appear later.
-        position: where to begin, in bytes.
-        descriptor: what to read when there is no path.
-
     Thread: the task's.
     """
 

@@ -24,7 +24,7 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import Schema, SchemaAndValue
-from penstock.errors import ConfigException, DataException
+from penstock.errors import DataException
 
 
 class AvroConverterConfig(AvroOptions, RegistryConfig):
@@ -49,6 +49,9 @@ class AvroCodec:
         # Imported with the first codec, as the extra may be missing; and once, not with every value.
         import fastavro
 
+        for kind in ("long", "double"):
+            # Python has one whole number and one float: the wider of two in a union says that it is.
+            fastavro.read.LOGICAL_READERS[f"{kind}-{WIDE}"] = _TELLING[kind]
         self._read_value: Any = fastavro.schemaless_reader
         self._write_value: Any = fastavro.schemaless_writer
         self._schemas = [_compiled(one) for one in self._branches]
@@ -141,36 +144,19 @@ class AvroConverter(RegistryConverter[AvroCodec, AvroConverterConfig]):
     java_name: ClassVar[str] = "io.confluent.connect.avro.AvroConverter"
     format: ClassVar[str] = "AVRO"
 
+    needs: ClassVar[str] = "fastavro"
+    takes_schemaless: ClassVar[bool] = True
+
     def __init__(self) -> None:
         super().__init__(AvroConverterConfig)
-        self._options: AvroOptions = AvroOptions()
-
-    def open(self, settings: AvroConverterConfig) -> None:
-        """See ``RegistryConverter``. Raises ``ConfigException`` without the extra ``penstock[registry]``."""
-        try:
-            from fastavro import read
-        except ImportError as error:
-            raise ConfigException(f"AvroConverter needs fastavro ({error}): pip install penstock[registry]") from error
-        for kind in ("long", "double"):
-            # Python has one whole number and one float: the wider of two in a union says that it is.
-            read.LOGICAL_READERS[f"{kind}-{WIDE}"] = _TELLING[kind]
-        self._options = settings
 
     def describe(self, schema: Schema | None) -> SchemaText:
         """See ``RegistryConverter``."""
-        return SchemaText(self.format, avro_text(schema, self._options))
+        return SchemaText(self.format, avro_text(schema, self.settings))
 
     def parse(self, text: SchemaText, version: int | None) -> AvroCodec:
         """See ``RegistryConverter``."""
-        return AvroCodec(read_avro(text), self._options, version)
-
-    def encode(self, codec: AvroCodec, schema: Schema | None, value: object) -> bytes:
-        """See ``RegistryConverter``."""
-        return codec.encode(schema, value)
-
-    def decode(self, codec: AvroCodec, payload: bytes, where: str) -> SchemaAndValue:
-        """See ``RegistryConverter``."""
-        return codec.decode(payload, where)
+        return AvroCodec(read_avro(text), self.settings, version)
 
 
 _TELLING: Final[Mapping[str, Any]] = {

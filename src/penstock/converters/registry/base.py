@@ -1,7 +1,7 @@
 """What all converters with a schema registry share: which subject and id, what is remembered, what null means.
 
-Main type: ``RegistryConverter``, with four hooks for a format: ``describe``, ``parse``, ``encode`` and ``decode``.
-Format code sees no registry: it makes schema texts and compiles them, and converts values with what it compiled.
+Main types: ``RegistryConverter``, with two hooks for a format: ``describe`` and ``parse``; ``Codec``, what ``parse``
+makes. Format code sees no registry: it makes schema texts and compiles them, and converts values with what it compiled.
 
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaSchemaSerDe.
@@ -9,11 +9,12 @@ Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.
 
 from __future__ import annotations
 
+import importlib
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
@@ -32,6 +33,15 @@ class Codec(Protocol):
     def record_name(self) -> str | None:
         """The full name of the record, message or title; None where the schema has none."""
 
+    def encode(self, schema: Any, value: object, /) -> bytes:
+        """The payload of a value, which is never None: what comes behind the schema's id.
+
+        Its schema is the one that was described, or another one that the user wants it to be written with this one.
+        """
+
+    def decode(self, payload: bytes, where: str, /) -> SchemaAndValue:
+        """What a payload means. ``where`` is the message, for errors: "the value of topic t"."""
+
 
 C = TypeVar("C", bound=Codec)
 S = TypeVar("S", bound=RegistryConfig)
@@ -39,12 +49,7 @@ S = TypeVar("S", bound=RegistryConfig)
 
 @dataclass(frozen=True)
 class _Writer(Generic[C]):
-    """How values of one Connect schema are written to one topic.
-
-    Attributes:
-        id: What their messages carry.
-        codec: What they are encoded with.
-    """
+    """How values of one Connect schema are written to one topic."""
 
     id: int
     codec: C
@@ -53,17 +58,8 @@ class _Writer(Generic[C]):
 class RegistryConverter(Converter, Generic[C, S]):
     """Base of the converters with a schema registry.
 
-    Args:
-        kind: The format's settings.
-
-    A format defines ``format`` and the hooks:
-
-    - ``describe(schema)``: the text to register for a Connect schema (None = schemaless values);
-    - ``parse(text, version)``: compiles a registered schema, once for each id;
-    - ``encode(codec, schema, value)``: the payload of a value, which is never None;
-    - ``decode(codec, payload, where)``: the Connect schema and value of a payload.
-
-    All four raise DataException for what they cannot do. ``open`` takes the format's own settings.
+    A format defines ``format`` and the hooks ``describe`` and ``parse``. They, and what ``parse`` makes, raise
+    DataException for what they cannot do.
     """
 
     #: What Confluent calls the converter.
@@ -72,6 +68,10 @@ class RegistryConverter(Converter, Generic[C, S]):
     format: ClassVar[str]
     #: The form that schemas are wanted in, where registries have several; None = as they are.
     text_form: ClassVar[TextForm | None] = None
+    #: The module without which there is no such converter: it needs the extra ``penstock[registry]``.
+    needs: ClassVar[str | None] = None
+    #: Whether values without a schema have a schema in this format.
+    takes_schemaless: ClassVar[bool] = False
 
     def __init__(self, kind: type[S]) -> None:
         self._kind = kind
@@ -83,16 +83,12 @@ class RegistryConverter(Converter, Generic[C, S]):
         self._remember(1, 0)
 
     # ------------------------------------------------------------------ hooks
-    def open(self, settings: S) -> None:
-        """Takes the format's own settings.
-
-        Raises:
-            ConfigException: They are wrong, or a package is missing.
-        """
-
     @abstractmethod
-    def describe(self, schema: Schema | None) -> SchemaText:
-        """The schema to register for values of a Connect schema. Called once for each schema that is remembered."""
+    def describe(self, schema: Any) -> SchemaText:
+        """The schema to register for values of a Connect schema. Called once for each schema that is remembered.
+
+        The schema is None for schemaless values, where the format takes them.
+        """
 
     @abstractmethod
     def parse(self, text: SchemaText, version: int | None) -> C:
@@ -101,26 +97,6 @@ class RegistryConverter(Converter, Generic[C, S]):
         Args:
             text: The schema, with what it refers to.
             version: Its version in the subject that messages of this topic have; None = not known.
-        """
-
-    @abstractmethod
-    def encode(self, codec: C, schema: Schema | None, value: object) -> bytes:
-        """The payload of a value: what comes behind the schema's id.
-
-        Args:
-            codec: Of ``describe(schema)``, or of another schema that the user wants values to be written with.
-            schema: The value's.
-            value: Not None.
-        """
-
-    @abstractmethod
-    def decode(self, codec: C, payload: bytes, where: str) -> SchemaAndValue:
-        """What a payload means.
-
-        Args:
-            codec: Of the schema it was written with.
-            payload: What comes behind the schema's id.
-            where: The message, for errors: "the value of topic t".
         """
 
     # ------------------------------------------------------------------ Converter
@@ -132,7 +108,13 @@ class RegistryConverter(Converter, Generic[C, S]):
         """See ``Converter``. Asks nothing of the registry; that waits for the first record."""
         settings = self._kind.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         settings.warn_of_what_has_no_effect()
-        self.open(settings)
+        if self.needs is not None:
+            try:
+                importlib.import_module(self.needs)
+            except ImportError as error:
+                raise ConfigException(
+                    f"{type(self).__name__} needs more packages ({error}): pip install penstock[registry]"
+                ) from error
         self._client = RegistryClient(settings, self.text_form)
         self._settings = settings
         self._is_key = is_key
@@ -160,8 +142,13 @@ class RegistryConverter(Converter, Generic[C, S]):
             if schema is None or schema.optional:
                 return None
             raise DataException(f"The {self._side} for topic {topic} is null, and its schema {schema} is not optional")
+        if schema is None and not self.takes_schemaless:
+            raise DataException(
+                f"{type(self).__name__} writes values with a schema only, and this one has none; give it one, or use "
+                "org.apache.kafka.connect.json.JsonConverter with schemas.enable=false"
+            )
         writer = self._writers.get((topic, schema), lambda: self._writer(topic, schema), self._latest_ttl_s)
-        return frame(writer.id, self.encode(writer.codec, schema, value))
+        return frame(writer.id, writer.codec.encode(schema, value))
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
         """See ``Converter``. The id in the message says which schema it has."""
@@ -170,7 +157,7 @@ class RegistryConverter(Converter, Generic[C, S]):
         where = f"the {self._side} of topic {topic}"
         schema_id, payload = unframe(data, where)
         codec = self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, where))
-        return self.decode(codec, payload, where)
+        return codec.decode(payload, where)
 
     # ------------------------------------------------------------------ once for each schema
     def _reader(self, topic: str, schema_id: int, where: str) -> C:
@@ -220,7 +207,7 @@ class RegistryConverter(Converter, Generic[C, S]):
         return _Writer(latest.id, self.parse(latest.schema, None))
 
     def _subject(self, topic: str, record_name: str | None) -> str:
-        _, settings = self._configured()
+        settings = self.settings
         strategy = settings.strategy(self._is_key)
         if strategy == TOPIC_NAME:
             return f"{topic}-{self._side}"
@@ -230,6 +217,15 @@ class RegistryConverter(Converter, Generic[C, S]):
                 f"{self._side} of topic {topic} is none; set it to TopicNameStrategy or write a named struct"
             )
         return record_name if strategy == RECORD_NAME else f"{topic}-{record_name}"
+
+    @property
+    def settings(self) -> S:
+        """The settings.
+
+        Raises:
+            ConfigException: The converter was not configured.
+        """
+        return self._configured()[1]
 
     def _configured(self) -> tuple[RegistryClient, S]:
         if self._client is None or self._settings is None:

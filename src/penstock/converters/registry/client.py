@@ -152,13 +152,7 @@ class SchemaText:
 
 @dataclass(frozen=True)
 class TextForm:
-    """One of several forms in which a registry gives schemas of a format.
-
-    Attributes:
-        format: The format, such as ``PROTOBUF``.
-        name: What the form is asked for by.
-        is_text: Whether a text is in this form.
-    """
+    """One of several forms in which a registry gives schemas of a format."""
 
     format: str
     name: str

@@ -16,8 +16,7 @@ from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_writing import json_schema_text
 from penstock.converters.registry.settings import RegistryConfig
-from penstock.data import Schema, SchemaAndValue
-from penstock.errors import ConfigException, DataException
+from penstock.data import Schema
 
 if TYPE_CHECKING:
     from penstock.converters.registry.json_schema_codec import JsonSchemaCodec
@@ -33,43 +32,18 @@ class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec", JsonSchemaConvert
     java_name: ClassVar[str] = "io.confluent.connect.json.JsonSchemaConverter"
     format: ClassVar[str] = "JSON"
 
+    needs: ClassVar[str] = "penstock.converters.registry.json_schema_codec"
+
     def __init__(self) -> None:
         super().__init__(JsonSchemaConverterConfig)
-        self._options: JsonSchemaOptions = JsonSchemaOptions()
-        self._codec: type[JsonSchemaCodec] | None = None
 
-    def open(self, settings: JsonSchemaConverterConfig) -> None:
-        """See ``RegistryConverter``. Raises ``ConfigException`` without the extra ``penstock[registry]``."""
-        try:
-            from penstock.converters.registry.json_schema_codec import JsonSchemaCodec
-        except ImportError as error:
-            raise ConfigException(
-                f"JsonSchemaConverter needs more packages ({error}): pip install penstock[registry]"
-            ) from error
-        self._codec = JsonSchemaCodec
-        self._options = settings
-
-    def describe(self, schema: Schema | None) -> SchemaText:
-        """See ``RegistryConverter``. Values need a schema."""
-        if schema is None:
-            raise DataException(
-                "JsonSchemaConverter writes values with a schema only, and this one has none; for values without use "
-                "org.apache.kafka.connect.json.JsonConverter with schemas.enable=false"
-            )
-        return SchemaText(self.format, json_schema_text(schema, self._options))
+    def describe(self, schema: Schema) -> SchemaText:
+        """See ``RegistryConverter``."""
+        return SchemaText(self.format, json_schema_text(schema, self.settings))
 
     def parse(self, text: SchemaText, version: int | None) -> JsonSchemaCodec:
         """See ``RegistryConverter``."""
-        if self._codec is None:
-            raise ConfigException("JsonSchemaConverter is used before it was configured")
-        return self._codec(text.text, text.texts(), self._options, version, strict=self._options.fail_invalid)
+        from penstock.converters.registry.json_schema_codec import JsonSchemaCodec
 
-    def encode(self, codec: JsonSchemaCodec, schema: Schema | None, value: object) -> bytes:
-        """See ``RegistryConverter``."""
-        if schema is None:
-            raise DataException("JsonSchemaConverter writes values with a schema only")
-        return codec.encode(schema, value)
-
-    def decode(self, codec: JsonSchemaCodec, payload: bytes, where: str) -> SchemaAndValue:
-        """See ``RegistryConverter``."""
-        return codec.decode(payload, where)
+        options = self.settings
+        return JsonSchemaCodec(text.text, text.texts(), options, version, strict=options.fail_invalid)

@@ -159,10 +159,6 @@ class JsonSchemaCodec:
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of JSON.
 
-        Args:
-            payload: The JSON.
-            where: What it is, for errors.
-
         Raises:
             DataException: It is none, or does not fit the schema.
         """

@@ -104,11 +104,7 @@ class Criterion:
 
 
 class Criteria:
-    """Makes the criteria of a JSON Schema.
-
-    Args:
-        named: Referenced schemas by name.
-    """
+    """Makes the criteria of a JSON Schema."""
 
     def __init__(self, named: Schemas) -> None:
         self._named = named
@@ -199,12 +195,7 @@ def connect_schema(
 
 
 class _Reading:
-    """Reads one JSON Schema.
-
-    Args:
-        options: What the converter's settings say.
-        criteria: Makes the criteria of it.
-    """
+    """Reads one JSON Schema."""
 
     def __init__(self, options: JsonSchemaOptions, criteria: Criteria) -> None:
         self._options = options

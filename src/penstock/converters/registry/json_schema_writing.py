@@ -46,10 +46,6 @@ _INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
 def encode(write: Convert, value: object) -> bytes:
     """The JSON of a value.
 
-    Args:
-        write: What ``value_writer`` made of its schema.
-        value: The value.
-
     Raises:
         DataException: It does not fit the schema, or has no JSON.
     """
@@ -230,10 +226,6 @@ _NULL: Final = {"type": "null"}
 
 def json_schema_text(schema: Schema, options: JsonSchemaOptions) -> str:
     """The JSON Schema of a Connect schema.
-
-    Args:
-        schema: The schema.
-        options: What the converter's settings say.
 
     Raises:
         DataException: A default cannot be written, or an array or map does not say what it holds.

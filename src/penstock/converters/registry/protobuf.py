@@ -17,15 +17,13 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText, TextForm
 from penstock.converters.registry.protobuf_names import ProtobufOptions
 from penstock.converters.registry.settings import RegistryConfig
-from penstock.data import Schema, SchemaAndValue
-from penstock.errors import ConfigException, DataException
+from penstock.data import Schema
 
 if TYPE_CHECKING:
     from penstock.converters.registry.protobuf_codec import ProtobufCodec
 
 #: No .proto text is written like this: those have spaces.
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-_MISSING: Final = "ProtobufConverter needs more packages ({error}): pip install penstock[registry]"
 
 
 class ProtobufConverterConfig(ProtobufOptions, RegistryConfig):
@@ -41,44 +39,20 @@ class ProtobufConverter(RegistryConverter["ProtobufCodec", ProtobufConverterConf
         "PROTOBUF", "serialized", lambda text: bool(_BASE64.fullmatch(text))
     )
 
+    needs: ClassVar[str] = "penstock.converters.registry.protobuf_codec"
+
     def __init__(self) -> None:
         super().__init__(ProtobufConverterConfig)
-        self._options: ProtobufOptions = ProtobufOptions()
-        self._codec: type[ProtobufCodec] | None = None
 
-    def open(self, settings: ProtobufConverterConfig) -> None:
-        """See ``RegistryConverter``. Raises ``ConfigException`` without the extra ``penstock[registry]``."""
-        try:
-            from penstock.converters.registry.protobuf_codec import ProtobufCodec
-        except ImportError as error:
-            raise ConfigException(_MISSING.format(error=error)) from error
-        self._codec = ProtobufCodec
-        self._options = settings
-
-    def describe(self, schema: Schema | None) -> SchemaText:
-        """See ``RegistryConverter``. Values need a schema."""
+    def describe(self, schema: Schema) -> SchemaText:
+        """See ``RegistryConverter``."""
         from penstock.converters.registry.protobuf_describing import describe_file
         from penstock.converters.registry.protobuf_files import file_text
 
-        if schema is None:
-            raise DataException(
-                "ProtobufConverter writes values with a schema only, and this one has none; give it one, or use "
-                "org.apache.kafka.connect.json.JsonConverter with schemas.enable=false"
-            )
-        return SchemaText(self.format, file_text(describe_file(schema, self._options)))
+        return SchemaText(self.format, file_text(describe_file(schema, self.settings)))
 
     def parse(self, text: SchemaText, version: int | None) -> ProtobufCodec:
         """See ``RegistryConverter``."""
-        if self._codec is None:
-            raise ConfigException("ProtobufConverter is used before it was configured")
-        return self._codec(text.text, text.texts(), self._options, version)
+        from penstock.converters.registry.protobuf_codec import ProtobufCodec
 
-    def encode(self, codec: ProtobufCodec, schema: Schema | None, value: object) -> bytes:
-        """See ``RegistryConverter``."""
-        if schema is None:
-            raise DataException("ProtobufConverter writes values with a schema only")
-        return codec.encode(schema, value)
-
-    def decode(self, codec: ProtobufCodec, payload: bytes, where: str) -> SchemaAndValue:
-        """See ``RegistryConverter``."""
-        return codec.decode(payload, where)
+        return ProtobufCodec(text.text, text.texts(), self.settings, version)

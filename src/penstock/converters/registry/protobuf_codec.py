@@ -110,10 +110,6 @@ class ProtobufCodec:
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of a message.
 
-        Args:
-            payload: The place of its type, and the message.
-            where: What it is, for errors.
-
         Raises:
             DataException: It is none.
         """

@@ -144,10 +144,6 @@ _LOGICAL: Final[Mapping[str | None, tuple[str, str]]] = {
 def describe_file(schema: Schema, options: ProtobufOptions) -> FileProto:
     """The file to register for values of a Connect schema.
 
-    Args:
-        schema: The schema.
-        options: What the converter's settings say.
-
     Raises:
         DataException: Protobuf has no form for it.
     """

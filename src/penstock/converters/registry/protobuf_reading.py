@@ -74,11 +74,6 @@ _LOGICAL: Final[Mapping[str, Callable[[], SchemaBuilder]]] = {
 def connect_schema(message: Descriptor, options: ProtobufOptions, version: int | None) -> Schema:
     """The Connect schema of a message type.
 
-    Args:
-        message: The type.
-        options: What the converter's settings say.
-        version: Its schema's version in the registry.
-
     Raises:
         DataException: It has none.
     """
@@ -204,11 +199,6 @@ _UNSIGNED_64: Final = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64
 
 def value_reader(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Read:
     """A function from messages of a type to values.
-
-    Args:
-        schema: What ``connect_schema`` made of the type.
-        message: The type.
-        options: What the converter's settings say.
 
     The function raises ``DataException`` for a message that has no value.
     """

@@ -48,11 +48,6 @@ _UNSIGNED: Final = {
 def message_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
     """A function that puts values of a schema into messages of a type.
 
-    Args:
-        schema: The schema.
-        message: The type.
-        options: What the converter's settings say.
-
     Raises:
         DataException: The type lacks a field, or one is of another kind. The function raises it for values that do not
             fit.

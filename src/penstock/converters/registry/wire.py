@@ -32,10 +32,6 @@ def frame(schema_id: int, payload: bytes) -> bytes:
 def unframe(data: bytes, where: str) -> tuple[int, bytes]:
     """The schema's id, and what comes behind the head.
 
-    Args:
-        data: The message.
-        where: What it is, for messages: "the value of topic t".
-
     Raises:
         DataException: There is no such head.
 
@@ -80,10 +76,6 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
 
 def read_indexes(payload: bytes, where: str) -> tuple[list[int], bytes]:
     """The places, and what comes behind them.
-
-    Args:
-        payload: What ``unframe`` left.
-        where: What it is, for messages.
 
     Raises:
         DataException: They cannot be read.

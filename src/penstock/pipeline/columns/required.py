@@ -17,11 +17,6 @@ from penstock.pipeline.columns.types import Form, Physical
 def has_all_required(schema: Schema | None, physical: Physical, column: pa.Array | pa.ChunkedArray) -> bool:
     """Whether no required value is null, at any depth below the values of a column; they themselves may be null.
 
-    Args:
-        schema: Of the column's values.
-        physical: How they are laid out.
-        column: The values.
-
     >>> from penstock.data import STRING_SCHEMA, SchemaBuilder
     >>> from penstock.pipeline.columns.types import default_physical
     >>> schema = SchemaBuilder.struct().field("a", STRING_SCHEMA).build()

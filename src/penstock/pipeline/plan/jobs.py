@@ -7,7 +7,7 @@ Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so
 
 Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
 them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else; a plan that is used again is not
-planned again by Spark (``prepared.py``). Small groups share one job: one costs some milliseconds whatever it does, and
+planned again by Spark (``driver_plan``). Small groups share one job: one costs some milliseconds whatever it does, and
 its first run many more, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
 shared input, null in the rows of the others, and the output picks by the number of the group.
 
@@ -41,8 +41,7 @@ from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns,
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
 from penstock.pipeline.spark.driver_calls import release
-from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, arrow_of, driver_plan
-from penstock.pipeline.spark.prepared import PreparedQueries
+from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -3,10 +3,10 @@
 Start from:
 
 - ``SparkRuntime`` (``session``): starts the session, watches it, replaces it, and runs again what was under way.
-- ``DriverJvm`` (``driver_jvm``): the JVM as a process of its own, with ``memory_pool`` and ``scratch``;
+- ``DriverJvm`` (``driver_jvm``): the JVM as a process of its own, with ``memory_pool``;
   ``RemoteSession`` (``remote_session``): a session on a Spark Connect server; ``class_archive``: quicker starts.
-- ``DriverPlan`` (``driver_plan``) and ``PreparedQuery`` (``prepared``): plans with fewer calls to the JVM than PySpark
-  makes (``driver_calls``).
+- ``DriverPlan``, ``PreparedQuery`` (``driver_plan``): plans with fewer calls to the JVM than PySpark makes
+  (``driver_calls``).
 - ``Gate`` (``gate``): lets tasks share a job.
 
 What a plan says is in ``penstock.pipeline.plan``. Nothing here knows a record.

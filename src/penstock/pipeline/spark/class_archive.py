@@ -35,11 +35,7 @@ _EXPRESSIONS = (
 
 
 def archive_path(environment: Mapping[str, str] | None = None) -> Path | None:
-    """The archive of this Java and this PySpark, whether it is there or not; None without Java.
-
-    Args:
-        environment: the process environment when None.
-    """
+    """The archive of this Java and this PySpark, whether it is there or not; None without Java."""
     environment = os.environ if environment is None else environment
     java = java_command(environment)
     spark = find_spec("pyspark")

@@ -341,12 +341,7 @@ class _LogTail:
 
 
 def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
-    """The settings of a session: ours where `conf` says nothing else, and those that results depend on.
-
-    Args:
-        conf: The worker's ``spark.*`` settings.
-        scratch: Directory for what Spark writes on its own.
-    """
+    """The settings of a session: ours where `conf` says nothing else, and those that results depend on."""
     settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
     settings["spark.local.dir"] = scratch
     settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")

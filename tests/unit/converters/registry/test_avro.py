@@ -19,7 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.converters.registry.avro import AvroConverter, AvroConverterConfig
+from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import (
     BOOLEAN_SCHEMA,
@@ -391,11 +391,11 @@ def test_damaged_avro_is_that_messages_error(converter: Make) -> None:
 @settings(max_examples=25, deadline=None)
 def test_any_bytes_are_a_value_or_a_data_exception(payload: bytes) -> None:
     made = AvroConverter()
-    made.open(AvroConverterConfig.parse({"schema.registry.url": "http://localhost", "converter.type": "value"}))
+    made.configure({"schema.registry.url": "http://localhost"}, False)
     codec = made.parse(made.describe(EVERYTHING), None)
 
     try:
-        found = made.decode(codec, payload, "the value of topic t")
+        found = codec.decode(payload, "the value of topic t")
     except DataException:
         return
 
@@ -551,12 +551,12 @@ def test_any_value_of_any_schema_comes_back(data: st.DataObject) -> None:
     schema, values = data.draw(schemas())
     value = data.draw(values)
     made = AvroConverter()
-    made.open(AvroConverterConfig.parse({"schema.registry.url": "http://localhost", "converter.type": "value"}))
+    made.configure({"schema.registry.url": "http://localhost"}, False)
 
     text = made.describe(schema)
     codec = made.parse(text, None)
-    payload = made.encode(codec, schema, value)
-    found = made.decode(codec, payload, "the value of topic t")
+    payload = codec.encode(schema, value)
+    found = codec.decode(payload, "the value of topic t")
 
     assert found.schema == schema
     assert found.value == value

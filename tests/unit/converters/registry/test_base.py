@@ -44,11 +44,19 @@ class NamedCodec:
     def record_name(self) -> str | None:
         return self.text.text if "." in self.text.text else None
 
+    def encode(self, schema: Schema | None, value: object) -> bytes:
+        return f"{self.text.text}:{value}".encode()
+
+    def decode(self, payload: bytes, where: str) -> SchemaAndValue:
+        schema = Schema(STRING_SCHEMA.type, name=self.text.text, version=self.version)
+        return SchemaAndValue(schema, payload.decode())
+
 
 class NamesConverter(RegistryConverter[NamedCodec, RegistryConfig]):
     """Its schemas are texts such as ``string`` and ``app.Name``, its payloads are texts."""
 
     format: ClassVar[str] = "NAMES"
+    takes_schemaless: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(RegistryConfig)
@@ -62,13 +70,6 @@ class NamesConverter(RegistryConverter[NamedCodec, RegistryConfig]):
     def parse(self, text: SchemaText, version: int | None) -> NamedCodec:
         self.parsed.append(text)
         return NamedCodec(text, version)
-
-    def encode(self, codec: NamedCodec, schema: Schema | None, value: object) -> bytes:
-        return f"{codec.text.text}:{value}".encode()
-
-    def decode(self, codec: NamedCodec, payload: bytes, where: str) -> SchemaAndValue:
-        schema = Schema(STRING_SCHEMA.type, name=codec.text.text, version=codec.version)
-        return SchemaAndValue(schema, payload.decode())
 
 
 @pytest.fixture
