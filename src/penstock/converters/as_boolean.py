@@ -6,95 +6,58 @@ Source: org.apache.kafka.connect.converters.BooleanConverter.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import functions as F
 
-from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigDef
-from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
+from penstock.converters.plain import PlainConverter, ReadSide, WriteSide
 from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
-from penstock.pipeline.plan.step import (
-    NOTHING,
-    RAW,
-    Bag,
-    ColumnConverter,
-    Fault,
-    Keep,
-    Made,
-    Shape,
-    Side,
-    SideName,
-    Step,
-    StepPlan,
-)
+from penstock.pipeline.plan.step import Fault, Keep, Side, SideName, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _INCOMPATIBLE: Final = "BooleanConverter is not compatible with objects of type class "
 _UNREADABLE: Final = "Failed to deserialize boolean: "
 
 
-@dataclass(frozen=True)
-class WriteBoolean(Step):
+class WriteBoolean(WriteSide):
     """Writes one side, which must be boolean."""
 
-    side: SideName
-
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. A schema of another type fails the whole shape, null too."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape.with_side(self.side, NOTHING))
+    def check(self, known: Side) -> None:
+        """See ``WriteSide``. A schema of another type fails the whole shape, null too."""
         if known.schema is not None and known.schema.type is not Type.BOOLEAN:
             raise DataException(f"Invalid schema type for BooleanConverter: {known.schema.type.name}")
-        names = frozenset({self.side})
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            column = bag.side(self.side)
-            faults: tuple[Fault, ...] = ()
-            carrier = known.carrier
-            if carrier is not None and carrier.type is not Type.BOOLEAN:
-                faults = (Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(carrier)}", DataException.java_name),)
-                column = F.lit(None).cast("boolean")
-            return Made({self.side: F.when(column, F.unhex(F.lit("01"))).when(~column, F.unhex(F.lit("00")))}, faults)
-
-        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``WriteSide``."""
+        faults: tuple[Fault, ...] = ()
+        carrier = known.carrier
+        if carrier is not None and carrier.type is not Type.BOOLEAN:
+            faults = (Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(carrier)}", DataException.java_name),)
+            column = F.lit(None).cast("boolean")
+        return F.when(column, F.unhex(F.lit("01"))).when(~column, F.unhex(F.lit("00"))), *faults
 
 
-@dataclass(frozen=True)
-class ReadBoolean(Step):
-    """Reads one side: one byte, 0 or 1."""
+class ReadBoolean(ReadSide):
+    """Reads one side: one byte, 0 or 1. Every other byte is a fault of its record."""
 
-    side: SideName
+    schema = OPTIONAL_BOOLEAN_SCHEMA
 
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. Every other byte than 0 and 1 is a fault of its record."""
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            data = bag.side(self.side)
-            true, false = data == F.unhex(F.lit("01")), data == F.unhex(F.lit("00"))
-            fault = Fault(~(true | false), _UNREADABLE, DataException.java_name)
-            return Made({self.side: F.when(true, F.lit(True)).when(false, F.lit(False))}, (fault,))
-
-        names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, Side.of(OPTIONAL_BOOLEAN_SCHEMA)), make, names, names)
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``ReadSide``."""
+        true, false = data == F.unhex(F.lit("01")), data == F.unhex(F.lit("00"))
+        fault = Fault(~(true | false), _UNREADABLE, DataException.java_name)
+        return F.when(true, F.lit(True)).when(false, F.lit(False)), fault
 
 
-class BooleanConverter(ColumnConverter, Converter, HeaderConverter):
+class BooleanConverter(PlainConverter):
     """BOOLEAN as one byte."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.BooleanConverter"
-
-    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        """See ``Converter``. There is no setting but ``converter.type``."""
-        ConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
-
-    def config(self) -> ConfigDef:
-        """See ``Converter``."""
-        return ConverterConfig.definition()
 
     def writing(self, side: SideName) -> Step:
         """See ``ColumnConverter``."""
@@ -121,11 +84,3 @@ class BooleanConverter(ColumnConverter, Converter, HeaderConverter):
         if data is not None and data not in (b"\x00", b"\x01"):
             raise DataException(_UNREADABLE)
         return SchemaAndValue(OPTIONAL_BOOLEAN_SCHEMA, None if data is None else data == b"\x01")
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        """See ``HeaderConverter``. The same as ``from_connect_data``."""
-        return self.from_connect_data(topic, schema, value)
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """See ``HeaderConverter``. The same as ``to_connect_data``."""
-        return self.to_connect_data(topic, data)

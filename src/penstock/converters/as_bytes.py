@@ -6,62 +6,41 @@ Source: org.apache.kafka.connect.converters.ByteArrayConverter.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import functions as F
 
-from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigDef
-from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
+from penstock.converters.plain import PlainConverter, WriteSide
 from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
 from penstock.pipeline.columns.types import Form
-from penstock.pipeline.plan.step import (
-    NOTHING,
-    RAW,
-    Bag,
-    ColumnConverter,
-    Fault,
-    Keep,
-    Made,
-    Shape,
-    Side,
-    SideName,
-    Step,
-    StepPlan,
-)
+from penstock.pipeline.plan.step import Fault, Keep, Shape, Side, SideName, Step, StepPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _INCOMPATIBLE: Final = "ByteArrayConverter is not compatible with objects of type class "
 
 
-@dataclass(frozen=True)
-class WriteBytes(Step):
+class WriteBytes(WriteSide):
     """Writes one side, which must be bytes."""
 
-    side: SideName
-
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. A schema of another type fails the whole shape, null too."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape.with_side(self.side, NOTHING))
+    def check(self, known: Side) -> None:
+        """See ``WriteSide``. A schema of another type fails the whole shape, null too."""
         if known.schema is not None and known.schema.type is not Type.BYTES:
             raise DataException(f"Invalid schema type for ByteArrayConverter: {known.schema.type.name}")
-        names = frozenset({self.side})
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            column = bag.side(self.side)
-            schema = known.carrier if known.schema is None else known.schema
-            assert schema is not None, "values of one kind have a carrier"
-            if schema.type is not Type.BYTES or known.physical.form is not Form.SCALAR:
-                fault = Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(schema)}", DataException.java_name)
-                return Made({self.side: F.lit(None).cast("binary")}, (fault,))
-            return Made()
-
-        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``WriteSide``."""
+        schema = known.carrier if known.schema is None else known.schema
+        assert schema is not None, "values of one kind have a carrier"
+        if schema.type is not Type.BYTES or known.physical.form is not Form.SCALAR:
+            fault = Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(schema)}", DataException.java_name)
+            return F.lit(None).cast("binary"), fault
+        return (column,)
 
 
 @dataclass(frozen=True)
@@ -75,18 +54,10 @@ class ReadBytes(Step):
         return StepPlan(shape.with_side(self.side, Side.of(OPTIONAL_BYTES_SCHEMA)), reads=frozenset({self.side}))
 
 
-class ByteArrayConverter(ColumnConverter, Converter, HeaderConverter):
+class ByteArrayConverter(PlainConverter):
     """Bytes as they are; other values are refused."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.ByteArrayConverter"
-
-    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        """See ``Converter``. There is no setting but ``converter.type``."""
-        ConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
-
-    def config(self) -> ConfigDef:
-        """See ``Converter``."""
-        return ConverterConfig.definition()
 
     def writing(self, side: SideName) -> Step:
         """See ``ColumnConverter``."""
@@ -111,11 +82,3 @@ class ByteArrayConverter(ColumnConverter, Converter, HeaderConverter):
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
         """See ``Converter``. The schema is OPTIONAL_BYTES_SCHEMA."""
         return SchemaAndValue(OPTIONAL_BYTES_SCHEMA, data)
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        """See ``HeaderConverter``. The same as ``from_connect_data``."""
-        return self.from_connect_data(topic, schema, value)
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """See ``HeaderConverter``. The same as ``to_connect_data``."""
-        return self.to_connect_data(topic, data)

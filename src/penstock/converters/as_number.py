@@ -11,33 +11,18 @@ Source: org.apache.kafka.connect.converters.NumberConverter and its subclasses.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import functions as F
 
-from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigDef
-from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
+from penstock.converters.plain import PlainConverter, ReadSide, WriteSide
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
 from penstock.pipeline.columns.types import Form, logical_name, spark_type
-from penstock.pipeline.plan.step import (
-    NOTHING,
-    RAW,
-    Bag,
-    ColumnConverter,
-    Fault,
-    Keep,
-    Made,
-    Shape,
-    Side,
-    SideName,
-    Step,
-    StepPlan,
-)
+from penstock.pipeline.plan.step import Fault, Keep, Side, SideName, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -182,70 +167,47 @@ _DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", DOUBLE)
 
 
 @dataclass(frozen=True)
-class WriteNumber(Step):
+class WriteNumber(WriteSide):
     """Writes one side, which must hold numbers of one type."""
 
-    side: SideName
     kind: NumberKind
 
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape.with_side(self.side, NOTHING))
-        names = frozenset({self.side})
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            column = bag.side(self.side)
-            schema = known.schema if known.schema is not None else known.carrier
-            if self.kind.fits(schema) and known.physical.form is Form.SCALAR:
-                return Made({self.side: self._bytes(column)})
-            assert schema is not None, "values of one kind have a carrier"
-            refusal = self.kind.refusal(java_class(schema))
-            fault = Fault(column.isNotNull(), refusal, DataException.java_name)
-            return Made({self.side: F.lit(None).cast("binary")}, (fault,))
-
-        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
-
-    def _bytes(self, column: Column) -> Column:
-        if self.kind.layout is not None:
-            return bytes_of_float(column, self.kind.layout)
-        return bytes_of_integer(column, self.kind.size)
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``WriteSide``."""
+        schema = known.schema if known.schema is not None else known.carrier
+        if self.kind.fits(schema) and known.physical.form is Form.SCALAR:
+            if self.kind.layout is not None:
+                return (bytes_of_float(column, self.kind.layout),)
+            return (bytes_of_integer(column, self.kind.size),)
+        assert schema is not None, "values of one kind have a carrier"
+        refusal = self.kind.refusal(java_class(schema))
+        return F.lit(None).cast("binary"), Fault(column.isNotNull(), refusal, DataException.java_name)
 
 
 @dataclass(frozen=True)
-class ReadNumber(Step):
-    """Reads one side."""
+class ReadNumber(ReadSide):
+    """Reads one side. A message of another size than the type's is a fault of its record."""
 
-    side: SideName
     kind: NumberKind
 
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. A message of another size than the type's is a fault of its record."""
+    @property
+    def schema(self) -> Schema:
+        """See ``ReadSide``."""
+        return self.kind.schema()
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            data = bag.side(self.side)
-            kind = self.kind
-            if kind.layout is not None:
-                number = float_of_bytes(data, kind.layout)
-            else:
-                number = integer_of_bytes(data, kind.size).try_cast(spark_type(kind.schema()))
-            whole = F.octet_length(data) == kind.size
-            fault = Fault(~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name)
-            return Made({self.side: F.when(whole, number)}, (fault,))
-
-        names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, Side.of(self.kind.schema())), make, names, names)
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``ReadSide``."""
+        kind = self.kind
+        if kind.layout is not None:
+            number = float_of_bytes(data, kind.layout)
+        else:
+            number = integer_of_bytes(data, kind.size).try_cast(spark_type(kind.schema()))
+        whole = F.octet_length(data) == kind.size
+        return F.when(whole, number), Fault(~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name)
 
 
-class _NumberConverter(ColumnConverter, Converter, HeaderConverter):
+class _NumberConverter(PlainConverter):
     kind: ClassVar[NumberKind]
-
-    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        ConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
-
-    def config(self) -> ConfigDef:
-        return ConverterConfig.definition()
 
     def writing(self, side: SideName) -> Step:
         return WriteNumber(side, self.kind)
@@ -273,12 +235,6 @@ class _NumberConverter(ColumnConverter, Converter, HeaderConverter):
             return SchemaAndValue(self.kind.schema(), struct.unpack(self.kind.code, data)[0])
         except struct.error as error:
             raise DataException(f"Failed to deserialize {self.kind.name}: ") from error
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        return self.from_connect_data(topic, schema, value)
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        return self.to_connect_data(topic, data)
 
 
 class ShortConverter(_NumberConverter):
