@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, NoDefault, Width
@@ -168,17 +168,12 @@ class ConfigDef:
         """
         for order, key in enumerate(child.sorted_keys(), start=starting_order):
             self.define_key(
-                ConfigKey(
+                replace(
+                    key,
                     name=key_prefix + key.name,
-                    type=key.type,
-                    default=key.default,
                     validator=None if key.validator is None else _EmbeddedValidator(key_prefix, key.validator),
-                    importance=key.importance,
-                    doc=key.doc,
                     group=group_prefix + (f": {key.group}" if key.group is not None else ""),
                     order=order,
-                    width=key.width,
-                    display_name=key.display_name,
                     dependents=tuple(key_prefix + dependent for dependent in key.dependents),
                     recommender=None if key.recommender is None else _EmbeddedRecommender(key_prefix, key.recommender),
                 )

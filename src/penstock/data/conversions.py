@@ -121,14 +121,13 @@ class Values:
         if value is None:
             return None
         value, schema = _read_temporal(value, schema)
-        if _is_moment(value, schema):
-            if isinstance(value, datetime) or (schema is not None and schema.name == Timestamp.LOGICAL_NAME):
-                millis = Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
-                # Java divides towards zero here, so a moment before 1970 gives the day after.
-                days = -(-millis // MILLIS_PER_DAY) if millis < 0 else millis // MILLIS_PER_DAY
-                return Date.to_logical(Date.SCHEMA, wrap(days, 32))
-            if isinstance(value, date) or (schema is not None and schema.name == Date.LOGICAL_NAME):
-                return cast("date | int", value)
+        millis = _timestamp_millis(value, schema)
+        if millis is not None:
+            # Java divides towards zero here, so a moment before 1970 gives the day after.
+            days = -(-millis // MILLIS_PER_DAY) if millis < 0 else millis // MILLIS_PER_DAY
+            return Date.to_logical(Date.SCHEMA, wrap(days, 32))
+        if _is_moment(value, schema) and (isinstance(value, date) or _is_named(schema, Date.LOGICAL_NAME)):
+            return cast("date | int", value)
         return Date.to_logical(Date.SCHEMA, wrap(_as_long(schema, value), 32))
 
     @staticmethod
@@ -137,12 +136,11 @@ class Values:
         if value is None:
             return None
         value, schema = _read_temporal(value, schema)
-        if _is_moment(value, schema):
-            if isinstance(value, datetime) or (schema is not None and schema.name == Timestamp.LOGICAL_NAME):
-                millis = Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
-                return Time.to_logical(Time.SCHEMA, millis % MILLIS_PER_DAY)
-            if isinstance(value, time) or (schema is not None and schema.name == Time.LOGICAL_NAME):
-                return cast("time | int", value)
+        millis = _timestamp_millis(value, schema)
+        if millis is not None:
+            return Time.to_logical(Time.SCHEMA, millis % MILLIS_PER_DAY)
+        if _is_moment(value, schema) and (isinstance(value, time) or _is_named(schema, Time.LOGICAL_NAME)):
+            return cast("time | int", value)
         return Time.to_logical(Time.SCHEMA, wrap(_as_long(schema, value), 32))
 
     @staticmethod
@@ -261,6 +259,17 @@ def _is_moment(value: object, schema: Schema | None) -> bool:
     if isinstance(value, (date, time)):
         return True
     return type(value) is int and schema is not None and schema.name in _TEMPORAL_NAMES
+
+
+def _is_named(schema: Schema | None, name: str) -> bool:
+    return schema is not None and schema.name == name
+
+
+def _timestamp_millis(value: object, schema: Schema | None) -> int | None:
+    """The milliseconds of what is a timestamp; None for all else."""
+    if not _is_moment(value, schema) or not (isinstance(value, datetime) or _is_named(schema, Timestamp.LOGICAL_NAME)):
+        return None
+    return Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
 
 
 def _millis_of(schema: Schema | None, value: object) -> int:

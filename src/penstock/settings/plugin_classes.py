@@ -16,7 +16,8 @@ from penstock.config.parse import java_text
 from penstock.errors import ConfigException, ConnectException
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 
-_KIND_OF_SETTING: Final = {
+#: The settings that name a connector's converters, with the kind of each.
+CONVERTERS: Final = {
     "key.converter": PluginKind.CONVERTER,
     "value.converter": PluginKind.CONVERTER,
     "header.converter": PluginKind.HEADER_CONVERTER,
@@ -129,7 +130,7 @@ def kind_of_setting(setting: str) -> PluginKind | None:
         return PluginKind.TRANSFORMATION
     if setting.startswith("predicates.") and setting.endswith(".type"):
         return PluginKind.PREDICATE
-    return _KIND_OF_SETTING.get(setting)
+    return CONVERTERS.get(setting)
 
 
 def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:

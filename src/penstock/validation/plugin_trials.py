@@ -26,15 +26,10 @@ from penstock.errors import ConfigException
 from penstock.plugins import PluginKind
 from penstock.settings import PluginClasses, with_prefix
 from penstock.settings.enrichment import OF_THE_WORKER
+from penstock.settings.plugin_classes import CONVERTERS
 from penstock.validation.config_infos import Finding
 
 log = logging.getLogger(__name__)
-
-_KINDS: Final = (
-    ("key.converter", PluginKind.CONVERTER, "key"),
-    ("value.converter", PluginKind.CONVERTER, "value"),
-    ("header.converter", PluginKind.HEADER_CONVERTER, "header"),
-)
 
 
 def check_converters(
@@ -52,14 +47,14 @@ def check_converters(
     """
     findings: list[Finding] = []
     definitions: list[ConfigDef] = []
-    for setting, kind, converter_type in _KINDS:
+    for setting, kind in CONVERTERS.items():
         text, named = config.get(setting), found.get(setting)
         if text is None or named is None or named.error_messages:
             continue
         definition = _definition(text, kind, named, classes)
         if definition is None:
             continue
-        own = {"converter.type": converter_type, **with_prefix(config, f"{setting}.")}
+        own = {"converter.type": setting.removesuffix(".converter"), **with_prefix(config, f"{setting}.")}
         try:
             values = definition.validate(own)
         except Exception as error:
@@ -99,7 +94,6 @@ def _reason(error: Exception) -> str:
     return f": {error}" if str(error) else f": {type(error).__name__}"
 
 
-_CONVERTERS: Final = ("key.converter", "value.converter", "header.converter")
 _OURS: Final = ("penstock.converters.", "penstock.transforms.")
 
 
@@ -137,7 +131,7 @@ def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Ite
             prefix = f"{kind}.{alias}."
             own = {name: text for name, text in with_prefix(config, prefix).items() if name not in OF_THE_WORKER.keys}
             yield from _trial(f"{prefix}type", prefix, values, partial(_configure, own))
-    for setting in _CONVERTERS:
+    for setting in CONVERTERS:
         if config.get(setting) is None:
             continue
         own = {**with_prefix(config, f"{setting}."), "converter.type": setting.partition(".")[0]}

@@ -20,13 +20,9 @@ from penstock.config.providers import Unresolved
 from penstock.kafka.client_table import ClientKind, setting_names
 from penstock.plugins import PluginKind, Plugins
 from penstock.settings import STANDALONE
+from penstock.settings.plugin_classes import CONVERTERS
 from penstock.validation.config_infos import Finding, SettingWarning
 
-_CONVERTERS: Final = {
-    "key.converter": PluginKind.CONVERTER,
-    "value.converter": PluginKind.CONVERTER,
-    "header.converter": PluginKind.HEADER_CONVERTER,
-}
 _OURS: Final = ("penstock.connectors.", "penstock.transforms.", "penstock.converters.")
 #: Of a worker's file: whoever reads these decides what they may be.
 _FREE: Final = ("spark.", "metrics.context.", "listeners.https.", "admin.listeners.https.")
@@ -75,7 +71,7 @@ def _fault_of(
         prefix = f"{kind.value}.override."
         if name.startswith(prefix):
             return _client_fault(kind, prefix, name, config[name])
-    for setting in _CONVERTERS:
+    for setting in CONVERTERS:
         if name.startswith(f"{setting}."):
             if not config.get(setting):
                 return f"it changes nothing, because the connector has no {setting} of its own: the worker's is used"
@@ -85,8 +81,8 @@ def _fault_of(
             return _alias_fault(name, aliases, known, values)
     if name.startswith("topic.creation."):
         return _group_fault(name, values)
-    own = sorted(one for one in known if not one.startswith(("transforms.", "predicates.", *_CONVERTERS)))
-    own += [*_CONVERTERS]
+    own = sorted(one for one in known if not one.startswith(("transforms.", "predicates.", *CONVERTERS)))
+    own += [*CONVERTERS]
     return _unknown(name, own, f"{connector.__name__} and Kafka Connect have", _is_ours(connector))
 
 
@@ -169,7 +165,7 @@ def _fault_in_worker(name: str, text: str, properties: Mapping[str, str], plugin
     for kind in ClientKind:
         if name.startswith(f"{kind.value}."):
             return _client_fault(kind, f"{kind.value}.", name, text)
-    for setting, plugin_kind in _CONVERTERS.items():
+    for setting, plugin_kind in CONVERTERS.items():
         if name.startswith(f"{setting}."):
             return _converter_fault(name, setting, properties.get(setting), plugin_kind, plugins)
     if name.startswith("config.providers."):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.config import ConfigTransformer, EnvVarConfigProvider
 from penstock.connectors.directory import DirectorySourceConnector
+from penstock.connectors.directory.monitor import scan_directories
 from penstock.connectors.directory.planning import (
     Committed,
     FileState,
@@ -18,7 +19,6 @@ from penstock.connectors.directory.planning import (
     assign,
     parse_offset,
 )
-from penstock.connectors.directory.scanning import scan_directories
 from penstock.connectors.directory.settings import DirectorySourceConfig, TaskFiles, decode_files, encode_files
 from penstock.errors import ConfigException, ConnectException
 

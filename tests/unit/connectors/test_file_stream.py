@@ -18,8 +18,7 @@ from penstock.connectors.file import (
     FileStreamSourceTask,
 )
 from penstock.connectors.file import reader as reader_module
-from penstock.connectors.file.lines import split_lines
-from penstock.connectors.file.reader import LineReader
+from penstock.connectors.file.reader import LineReader, split_lines
 from penstock.errors import ConfigException, ConnectException
 
 #: Bytes as hypothesis makes them, with many line ends among them.

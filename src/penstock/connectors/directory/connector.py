@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.api import ExactlyOnceSupport, SourceConnector, Task
 from penstock.config import Config, ConfigDef
-from penstock.connectors.directory.monitor import Assignment, DirectoryMonitor
+from penstock.connectors.directory.monitor import Assignment, DirectoryMonitor, scan_directories
 from penstock.connectors.directory.planning import (
     BYTES_FIELD,
     FILENAME_FIELD,
@@ -18,7 +18,6 @@ from penstock.connectors.directory.planning import (
     SIZE_FIELD,
     is_count,
 )
-from penstock.connectors.directory.scanning import scan_directories
 from penstock.connectors.directory.settings import (
     TASK_FILES_CONFIG,
     DirectorySourceConfig,

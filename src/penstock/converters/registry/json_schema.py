@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
-from penstock.converters.registry.json_schema_names import JsonSchemaOptions
-from penstock.converters.registry.json_schema_writing import json_schema_text
+from penstock.converters.registry.json_schema_writing import JsonSchemaOptions, json_schema_text
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import Schema
 

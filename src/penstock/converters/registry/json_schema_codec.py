@@ -22,10 +22,9 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import Draft7Validator, validator_for
 
 from penstock.config.java_regex import compile_java
-from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_parsing import connect_schema, parsed_schema, schemas_by_name
 from penstock.converters.registry.json_schema_reading import decode, has_decimals, value_reader
-from penstock.converters.registry.json_schema_writing import Convert, encode, value_writer
+from penstock.converters.registry.json_schema_writing import Convert, JsonSchemaOptions, encode, value_writer
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
 

@@ -23,7 +23,8 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from penstock.converters.registry.json_schema_names import (
+from penstock.converters.registry.json_schema_reading import value_reader
+from penstock.converters.registry.json_schema_writing import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,
@@ -35,7 +36,6 @@ from penstock.converters.registry.json_schema_names import (
     VALUE_FIELD,
     JsonSchemaOptions,
 )
-from penstock.converters.registry.json_schema_reading import value_reader
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder, Type
 from penstock.errors import DataException

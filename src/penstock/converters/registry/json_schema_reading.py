@@ -19,7 +19,7 @@ import orjson
 
 from penstock.converters.json_tree import first_json, node_kind, parse_json
 from penstock.converters.json_value_reading import read_value
-from penstock.converters.registry.json_schema_names import KEY_FIELD, VALUE_FIELD, has_object_form, is_union
+from penstock.converters.registry.json_schema_writing import KEY_FIELD, VALUE_FIELD, has_object_form, is_union
 from penstock.data import (
     LOGICAL_NAMES,
     Date,

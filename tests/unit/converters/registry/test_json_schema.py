@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
 
-from penstock.converters.registry.json_schema_names import JsonSchemaOptions
 from penstock.converters.registry.json_schema_parsing import connect_schema
 from penstock.converters.registry.json_schema_reading import decode, has_decimals, value_reader
-from penstock.converters.registry.json_schema_writing import encode, json_schema_text, value_writer
+from penstock.converters.registry.json_schema_writing import JsonSchemaOptions, encode, json_schema_text, value_writer
 from penstock.data import (
     INT32_SCHEMA,
     INT64_SCHEMA,
