@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import KafkaException, OffsetStoreException
 from penstock.stores.entries import OffsetEntries
 from penstock.stores.interface import RecordLog
+from penstock.telemetry import waiting_for
 from penstock.telemetry.seldom_log import SeldomLog
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class OffsetTopicStore:
     def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
         """See `OffsetStore`."""
         try:
-            self._log.write(self.records(entries), self._timeout_s if timeout_s is None else timeout_s)
+            with waiting_for("broker", f"source offsets are written to the topic {self._topic}"):
+                self._log.write(self.records(entries), self._timeout_s if timeout_s is None else timeout_s)
         except KafkaException as error:
             raise OffsetStoreException(f"The source offsets could not be written: {error}") from error
 
@@ -116,7 +118,8 @@ class OffsetTopicStore:
 
     def _read(self, timeout_s: float | None) -> None:
         try:
-            self._log.read_to_end(self._timeout_s if timeout_s is None else timeout_s)
+            with waiting_for("broker", f"source offsets are read from the topic {self._topic}"):
+                self._log.read_to_end(self._timeout_s if timeout_s is None else timeout_s)
         except KafkaException as error:
             raise OffsetStoreException(f"The source offsets could not be read: {error}") from error
 

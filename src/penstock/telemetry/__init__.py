@@ -19,7 +19,7 @@ Thread: any.
 from penstock.telemetry.busy import BusyTimes
 from penstock.telemetry.log_context import ContextFormatter, configure_logging, current_log_context, log_context
 from penstock.telemetry.metrics import Counter, Family, Gauge, Metrics
-from penstock.telemetry.waits import Wait, waiting_for, waits
+from penstock.telemetry.waits import Stack, Wait, waiting_for, waits
 
 __all__ = [
     "BusyTimes",
@@ -28,6 +28,7 @@ __all__ = [
     "Family",
     "Gauge",
     "Metrics",
+    "Stack",
     "Wait",
     "configure_logging",
     "current_log_context",

@@ -10,13 +10,15 @@ Thread: any; each says what it waits for itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from threading import get_ident
 from typing import NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+#: A stack, outermost first: file, line and function of each frame.
+Stack = Sequence[tuple[str, int, str]]
 
 
 class Wait(NamedTuple):
@@ -26,11 +28,13 @@ class Wait(NamedTuple):
         reason: In one word.
         since_s: Since when, by ``time.monotonic``.
         detail: What is known of it.
+        elsewhere: Where what it waits for stands, in another process; empty where that does not say.
     """
 
     reason: str
     since_s: float
     detail: str | None = None
+    elsewhere: Callable[[], Stack] | None = None
 
 
 _now: dict[int, Wait] = {}
@@ -42,6 +46,7 @@ class waiting_for:  # noqa: N801 - read as a statement, as a context manager and
     Args:
         reason: In one word.
         detail: What is known of it.
+        elsewhere: See ``Wait``; called by whoever wants to know.
 
     >>> with waiting_for("a friend"):
     ...     waits()[get_ident()].reason
@@ -50,17 +55,18 @@ class waiting_for:  # noqa: N801 - read as a statement, as a context manager and
     False
     """
 
-    __slots__ = ("_before", "_detail", "_reason")
+    __slots__ = ("_before", "_detail", "_elsewhere", "_reason")
 
-    def __init__(self, reason: str, detail: str | None = None) -> None:
+    def __init__(self, reason: str, detail: str | None = None, elsewhere: Callable[[], Stack] | None = None) -> None:
         self._reason = reason
         self._detail = detail
+        self._elsewhere = elsewhere
         self._before: Wait | None = None
 
     def __enter__(self) -> None:
         ident = get_ident()
         self._before = _now.get(ident)
-        _now[ident] = Wait(self._reason, time.monotonic(), self._detail)
+        _now[ident] = Wait(self._reason, time.monotonic(), self._detail, self._elsewhere)
 
     def __exit__(self, *_: object) -> None:
         if self._before is None:

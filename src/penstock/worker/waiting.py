@@ -114,9 +114,21 @@ class Place:
     wait: Wait | None = None
 
     @property
+    def stands_still(self) -> bool:
+        """Whether the worker's code waits here, and for something else than what comes after."""
+        return self.wait is not None and self.wait.reason not in ("back_pressure", "user_code")
+
+    @property
     def is_held_up(self) -> bool:
         """Whether what comes after is slower."""
         return self.wait is not None and self.wait.reason == "back_pressure"
+
+    def whole(self) -> Place:
+        """The same with the stack of the process that it waits for, where an isolated task's method runs there."""
+        if self.wait is None or self.wait.elsewhere is None:
+            return self
+        inside = [Frame(*one) for one in self.wait.elsewhere()]
+        return Place([*self.frames, *inside]) if inside else self
 
 
 @dataclass(frozen=True)
@@ -220,21 +232,22 @@ def task_waiting(
         kafka_up: Whether Kafka answers: a sink without records cannot tell.
         hints: What it knows itself.
     """
-    own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE) for stage in ("task", "convert", "delivery"))
+    stages = ("task", "convert", "delivery")
+    own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE).whole() for stage in stages)
     inside = _user_code(own, hints.round_began)
     if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
     if state in _RESTING:
         return because(_RESTING[state])
     for stage in (own, delivery, convert):
-        if stage.wait is not None and not stage.is_held_up:
+        if stage.wait is not None and stage.stands_still:
             return _told(stage.wait, hints, spark_up=spark_up)
     converting = _user_code(convert)
     if converting is not None:
         asks = any(_REGISTRY in frame.file for frame in convert.frames)
         return because("schema_registry") if asks else converting
     for stage in (own, convert):
-        if stage.wait is not None:
+        if stage.wait is not None and stage.is_held_up:
             return _told(stage.wait, hints, spark_up=spark_up)
     if inside is not None and not _waits_for_data(own.frames):
         return inside
@@ -253,9 +266,9 @@ def _told(wait: Wait, hints: Hints, *, spark_up: bool) -> Waiting:
     """What a stage says of itself, with what the task knows of it."""
     match wait.reason:
         case "spark":
-            found = because("spark" if spark_up else "spark_starting")
+            found = because("spark").because(wait.detail) if spark_up else because("spark_starting")
         case "broker":
-            found = because("broker").because(hints.kafka)
+            found = because("broker").because("; ".join(filter(None, (wait.detail, hints.kafka))))
         case "transaction":
             found = because("transaction").because("; ".join(filter(None, (hints.transaction, hints.kafka))))
         case "sink_retry":
@@ -283,10 +296,13 @@ def because(reason: str) -> Waiting:
 
 def _user_code(place: Place, since_s: float | None = None) -> Waiting | None:
     """The part of a stack that is below the worker's last frame, when a connector's own file is in it."""
-    frames = place.frames
+    frames, wait = place.frames, place.wait
+    if wait is not None and wait.reason == "user_code":
+        told = f"Its own code runs: {wait.detail} in its process, which does not say where it stands"
+        return Waiting("user_code", told, since=_time_of_day(wait.since_s))
     last = max((number for number, frame in enumerate(frames) if frame.ours), default=-1)
     below = [frame for frame in frames[last + 1 :] if not is_library(frame.file)]
-    if last < 0 or not below or place.wait is not None:
+    if last < 0 or not below or wait is not None:
         return None
     first = below[0]
     listed = [f"{frame.module}.py:{frame.line} in {frame.function}" for frame in frames[last + 1 :]]

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.pipeline.spark.gate import Gate
+from penstock.telemetry import waits
 
 
 def table(*numbers):
@@ -127,3 +128,22 @@ def test_a_gate_needs_a_permit():
 
 def test_shared_jobs_stay_within_the_byte_bound():
     assert rows_of_jobs(Gate(1, max_bytes=40), [*[table(1, 2)] * 4, table(*range(9))]) == [4, 4, 9]
+
+
+def test_a_batch_that_is_not_let_in_yet_waits_for_spark():
+    gate = Gate(permits=1)
+    blocker = Blocker()
+    first = threading.Thread(target=gate.run, args=("a", table(0), blocker))
+    first.start()
+    assert blocker.running.wait(10)
+    second = threading.Thread(target=gate.run, args=("b", table(1), double))
+    second.start()
+    with gate._changed:
+        assert gate._changed.wait_for(lambda: len(gate._waiting) == 1, 10)
+    found = waits()
+    assert second.ident is not None
+    assert found[second.ident].reason == "spark"
+    blocker.go.set()
+    for thread in (first, second):
+        thread.join(10)
+    assert second.ident not in waits()

@@ -1,5 +1,7 @@
 """Source offsets in topics: those of all connectors, and those of a connector's own over them."""
 
+import threading
+
 import pytest
 
 from penstock.errors import KafkaException, KafkaRetriableException, OffsetStoreException
@@ -9,6 +11,7 @@ from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.merged_offsets import MergedOffsetStore
 from penstock.stores.offset_topic import OffsetTopicStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.telemetry import waits
 from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 KEY = b'["c-ref-src",{"filename":"/data/in.txt"}]'
@@ -255,3 +258,26 @@ def test_both_topics_share_one_time_limit(topic):
     store.set({KEY: None}, 5)
 
     assert limits == [5, 2]
+
+
+def test_what_is_written_or_read_says_that_it_waits_for_kafka(topic):
+    said = []
+
+    class Slow(MemoryLog):
+        def write(self, *args, **kwargs):
+            said.append(waits().get(threading.get_ident()))
+            super().write(*args, **kwargs)
+
+        def read_to_end(self, timeout_s):
+            said.append(waits().get(threading.get_ident()))
+            super().read_to_end(timeout_s)
+
+    store = OffsetTopicStore(Slow(topic), "connect-offsets")
+    store.start()
+    store.set({KEY: b"{}"})
+    store.get([KEY])
+
+    assert {(one.reason, one.detail) for one in said if one is not None} == {
+        ("broker", "source offsets are written to the topic connect-offsets"),
+        ("broker", "source offsets are read from the topic connect-offsets"),
+    }

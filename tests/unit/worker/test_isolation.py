@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +19,8 @@ from penstock.api import OffsetAndMetadata, RecordMetadata, SinkFrame, SinkRecor
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException, RetriableException, ToleranceExceededException, stack_trace
 from penstock.model import ConnectorTaskId
-from penstock.telemetry import Metrics
+from penstock.telemetry import Metrics, Wait, waits
+from penstock.testing.control_plane import await_true
 from penstock.worker.boundaries import End
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
@@ -315,3 +317,50 @@ class TestDeath:
         for name in ("cmdline", "environ"):
             with open(f"/proc/{task.process.pid}/{name}", "rb") as file:
                 assert b"s3cret-word" not in file.read()
+
+
+class TestExplained:
+    """What the worker can tell of a thread that waits for a task's method."""
+
+    def polling(self, task: Any) -> tuple[threading.Thread, Callable[[], Wait | None]]:
+        """A thread in the task's poll, and what it waits for."""
+
+        def poll() -> None:
+            with contextlib.suppress(ConnectException):
+                task.poll()
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        return thread, lambda: waits().get(thread.ident or 0)
+
+    def end(self, task: Any, thread: threading.Thread) -> None:
+        task.process.kill()
+        thread.join(10)
+        assert not thread.is_alive()
+
+    @pytest.mark.parametrize("what", ["wait", "python-loop"])
+    def test_the_process_says_where_a_method_stands(self, started, what):
+        task = doing(started, what)
+        thread, wait = self.polling(task)
+
+        def stack() -> Any:
+            found = wait()
+            return [] if found is None or found.elsewhere is None else found.elsewhere()
+
+        await_true(lambda: any(file == isolated_tasks.__file__ for file, _, _ in stack()))
+        functions = [function for _, _, function in stack()]
+        assert functions.index("handle") < functions.index("poll")
+        found = wait()
+        assert found is not None
+        assert (found.reason, found.detail) == ("user_code", "poll")
+        self.end(task, thread)
+        assert found.elsewhere is not None
+        assert found.elsewhere() == ()
+
+    def test_a_process_that_holds_its_interpreter_says_nothing(self, started):
+        task = doing(started, "c-loop")
+        thread, wait = self.polling(task)
+
+        await_true(lambda: (found := wait()) is not None and found.elsewhere is not None and found.elsewhere() == ())
+
+        self.end(task, thread)

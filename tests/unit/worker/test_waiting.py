@@ -227,3 +227,34 @@ def test_a_transaction_waits_for_its_commit_with_what_is_known_of_it() -> None:
         "it refused."
     )
     assert reason(task=POLLING, hints=hints) == "transaction"
+
+
+def isolated(*stack: Frame) -> Place:
+    """A thread that waits for a method of an isolated task, whose process says this of its own stack."""
+    elsewhere = [(one.file, one.line, one.function) for one in stack]
+    return Place([IN_WORKER, LIBRARY], Wait("user_code", time.monotonic(), "poll", lambda: elsewhere))
+
+
+def test_a_method_in_a_process_of_its_own_is_told_as_any_other() -> None:
+    serving = ours("worker/isolation/child.py", "poll")
+    found = waiting(task=isolated(LIBRARY, serving, USERS, LIBRARY))
+    assert (found.text, found.stack) == (waiting(task=in_user(LIBRARY)).text, waiting(task=in_user(LIBRARY)).stack)
+    reading = ours("connectors/file/source.py", "poll")
+    assert reason(task=isolated(serving, reading, LIBRARY)) == "no_data"
+    assert reason(task=isolated(LIBRARY)) == "no_data", "it has answered meanwhile"
+    assert reason(task=isolated(serving, USERS), convert=saying("spark")) == "spark"
+
+
+def test_a_process_that_does_not_answer_runs_the_code_of_its_task() -> None:
+    found = waiting(hints=SINK, task=isolated())
+    assert found.reason == "user_code"
+    assert found.text == "Its own code runs: poll in its process, which does not say where it stands"
+    assert found.since is not None
+
+
+def test_what_is_known_of_a_wait_for_kafka_or_spark_is_told() -> None:
+    writing = saying("broker", "source offsets are written to the topic o")
+    assert waiting(task=POLLING, delivery=writing, hints=Hints(kafka="it refuses")).text == (
+        "Kafka has not answered for what is under way: source offsets are written to the topic o; it refuses."
+    )
+    assert waiting(convert=saying("spark", "others come first")).text == "Spark works on a batch: others come first."

@@ -13,12 +13,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Execute = Callable[["pa.Table"], "pa.Table"]
+
+_TURN: Final = "batches of other tasks come first, or share a job with this one"
 
 
 class _Ticket:
@@ -79,7 +83,7 @@ class Gate:
             self._waiting.append(ticket)
             self._changed.notify_all()
         while True:
-            with self._changed:
+            with self._changed, waiting_for("spark", _TURN):
                 self._changed.wait_for(lambda: ticket.done or (self._free > 0 and self._is_first(ticket)))
                 if ticket.done:
                     break

@@ -36,6 +36,11 @@ class ChannelClosed(Exception):
     """The other side has gone."""
 
 
+def thread_of(lane: str) -> str:
+    """The name of the thread that serves a lane of the other side."""
+    return f"calls-{lane}"
+
+
 @dataclass
 class _Message:
     kind: int
@@ -97,7 +102,7 @@ class Channel:
             TimeoutError: It has not answered in time.
             BaseException: What was raised there, with its class, message and frames.
         """
-        lane = self._own_lane()
+        lane = self.lane
         number = next(self._numbers)
         with self._lock:
             if self._closed:
@@ -121,8 +126,7 @@ class Channel:
         Raises:
             ChannelClosed: The other side has gone.
         """
-        lane = self._own_lane()
-        self._send(_NOTICE, lane, 0, name, args)
+        self._send(_NOTICE, self.lane, 0, name, args)
 
     def hang_up(self) -> None:
         """Ends the connection: the thread that reads notices, on both sides. Returns at once."""
@@ -145,7 +149,8 @@ class Channel:
             self._connection.close()
 
     # ------------------------------------------------------------------ calls
-    def _own_lane(self) -> str:
+    @property
+    def lane(self) -> str:
         """The lane that this thread serves at the moment; its own lane if it serves none."""
         return getattr(self._local, "lane", None) or f"{self._side}{threading.get_ident()}"
 
@@ -262,4 +267,4 @@ class Channel:
                 self._lanes[name] = lane
             lane.put(message)
         if new:
-            start_within(f"calls-{name}", lambda: self._serve(lane))
+            start_within(thread_of(name), lambda: self._serve(lane))

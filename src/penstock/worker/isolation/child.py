@@ -20,13 +20,15 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.api import FrameSinkTask, FrameSourceTask, SinkFrame, SourceFrame, SourceTask, Task
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
 from penstock.pipeline.batch.crossing import table_bytes, table_of
-from penstock.worker.isolation.channel import Channel, ChannelClosed
+from penstock.telemetry import Stack
+from penstock.worker.isolation.channel import Channel, ChannelClosed, thread_of
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
 from penstock.worker.isolation.handed import Handed
 
@@ -87,6 +89,7 @@ class TaskHost:
             )
         }
         self._methods["measure"] = measured
+        self._methods["stack"] = _stack
         self._methods["reported"] = self._reported
 
     def handle(self, name: str, args: tuple[Any, ...]) -> Any:
@@ -219,6 +222,15 @@ class TaskHost:
     def _reported(self, number: int) -> None:
         assert isinstance(self._context, ChildSinkTaskContext)
         self._context.reported(number)
+
+
+def _stack(lane: str) -> Stack:
+    """Where the thread stands that serves a lane of the worker."""
+    idents = [thread.ident for thread in threading.enumerate() if thread.name == thread_of(lane)]
+    frames = sys._current_frames()
+    found = next((frames[ident] for ident in idents if ident in frames), None)
+    walked = traceback.walk_stack(found) if found is not None else ()
+    return [(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked][::-1]
 
 
 def _no_spark() -> Any:

@@ -20,11 +20,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId
-from penstock.telemetry import log_context
+from penstock.telemetry import Stack, log_context, waiting_for
 from penstock.worker.isolation.channel import Channel, ChannelClosed
 from penstock.worker.threads import start_within
 
@@ -36,6 +37,8 @@ _END_S: Final = 1.0
 #: How long its threads in the worker may take after that.
 _JOIN_S: Final = 2.0
 _LINE_BYTES: Final = 64 * 1024
+#: How long it may take to say where its threads stand: somebody waits for the answer of ``explain``.
+_STAND_S: Final = 0.5
 
 
 class TaskProcess:
@@ -108,7 +111,8 @@ class TaskProcess:
         if channel is None:
             raise ConnectException(f"The process of task {self.task} was not started")
         try:
-            return channel.call(name, *args, timeout_s=timeout_s)
+            with waiting_for("user_code", name, partial(self._stack, channel, channel.lane)):
+                return channel.call(name, *args, timeout_s=timeout_s)
         except ChannelClosed:
             # How it ended is known when the thread that reads has ended.
             channel.join(_END_S + _JOIN_S)
@@ -151,6 +155,14 @@ class TaskProcess:
         channel.hang_up()
         if not channel.join(_END_S + _JOIN_S):
             log.error("The process %s of task %s does not end", self.pid, self.task)
+
+    def _stack(self, channel: Channel, lane: str) -> Stack:
+        """Where the thread stands that serves a lane; empty where the process does not answer. Thread: any."""
+        try:
+            found: Stack = channel.call("stack", lane, timeout_s=_STAND_S)
+        except (ChannelClosed, TimeoutError):
+            return ()
+        return found
 
     # ------------------------------------------------------------------ its life
     def _start(self, handle: Callable[[str, tuple[Any, ...]], Any]) -> None:
