@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task
@@ -70,6 +70,7 @@ from penstock.worker.task_parts import TaskParts, make_converters, make_parts, n
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner
 from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec, no_probe
+from penstock.worker.threads import NoThreadException, start_within
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
 from penstock.worker.topic_tracking import NoteTopics, TrackingPipeline, TrackingProducer
@@ -200,8 +201,9 @@ class TaskBuilder:
         note = self._notes(request)
         store, committer = commits.committer(request, sender, CommitHooks(task))
         made.callback(store.stop)
+        jobs = self._jobs.of_a_task()
         source = SourceServices(
-            pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), self._jobs, self._moved(request)),
+            pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), jobs, self._moved(request)),
             producer=sender if note is None else TrackingProducer(sender, note),
             topics=self._topic_creation(request, settings, made),
             committer=committer,
@@ -210,7 +212,7 @@ class TaskBuilder:
         )
         counts = ErrorCounts()
         errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
-        services = self._services(report, session, errors, metrics, made, process)
+        services = self._services(report, session, errors, metrics, made, _ending(request.id, jobs, process))
         runner = SourceTaskRunner(self._task_spec(request, task), services, source)
         if process is not None:
             process.on_death = runner.fail
@@ -251,8 +253,9 @@ class TaskBuilder:
             refresh_s=client.refresh_s,
         )
         session = TaskSession(str(request.id), self._runtime)
+        jobs = self._jobs.of_a_task()
         pipeline = build_sink_pipeline(
-            self._runtime, self._spec(request, parts, task, session), self._jobs, self._moved(request)
+            self._runtime, self._spec(request, parts, task, session), jobs, self._moved(request)
         )
         sink = SinkServices(
             pipeline if (note := self._notes(request)) is None else TrackingPipeline(pipeline, note),
@@ -266,7 +269,12 @@ class TaskBuilder:
             shares_id=self._shares_id(client, request.id),
         )
         services = self._services(
-            report, session, _errors(request, settings, ErrorCounts(), ()), metrics, made, process
+            report,
+            session,
+            _errors(request, settings, ErrorCounts(), ()),
+            metrics,
+            made,
+            _ending(request.id, jobs, process),
         )
         runner = SinkTaskRunner(self._task_spec(request, task), services, sink)
         if process is not None:
@@ -344,7 +352,7 @@ class TaskBuilder:
         errors: ErrorHandler,
         metrics: InstanceMetrics,
         made: ExitStack,
-        process: TaskProcess | None,
+        abandoned: Callable[[], None],
     ) -> TaskServices:
         return TaskServices(
             report,
@@ -354,7 +362,7 @@ class TaskBuilder:
             metrics,
             # From here on the runner closes everything itself.
             close=made.pop_all().close,
-            abandoned=_nothing if process is None else process.kill,
+            abandoned=abandoned,
             probe=self._probe,
         )
 
@@ -436,8 +444,16 @@ def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: Er
     return [LogReporter(str(request.id), counts, include_messages=settings.errors_log_include_messages)]
 
 
-def _nothing() -> None:
-    """A task in the worker's process cannot be ended by force."""
+def _ending(task: ConnectorTaskId, jobs: SparkJobs, process: TaskProcess | None) -> Callable[[], None]:
+    """What ends by force of a task that is given up: its own process, and what it has in Python workers of Spark."""
+
+    def end() -> None:
+        if process is not None:
+            process.kill()
+        with suppress(NoThreadException):
+            start_within(f"abandon-{task}", jobs.end_python_work)
+
+    return end
 
 
 def _now_ms() -> int:

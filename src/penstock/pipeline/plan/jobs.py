@@ -21,6 +21,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -42,6 +43,7 @@ from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
 from penstock.pipeline.spark.driver_calls import release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
+from penstock.pipeline.spark.python_work import PythonWork
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -134,6 +136,20 @@ class SparkJobs:
         self._plans: OrderedDict[Hashable, object] = OrderedDict()
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
         self._prepared = PreparedQueries()
+        self._own = PythonWork()
+
+    def of_a_task(self) -> SparkJobs:
+        """The same for one task, whose work in Python workers can be ended; plans and gate are those of all."""
+        own = copy(self)
+        own._own = PythonWork()
+        return own
+
+    def end_python_work(self) -> None:
+        """Ends what Python workers do for the task, and lets nothing more begin there. Thread: any; waits for the end.
+
+        Spark ends the process of a worker that goes on for `spark.python.task.killTimeout`, 2 s.
+        """
+        self._own.end()
 
     def run(
         self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
@@ -197,6 +213,9 @@ class SparkJobs:
             mapped: What is done there; it gives a row for each.
             digest: The same for functions that do the same: their plan is kept.
             rows: What is sent; each is worked on by itself.
+
+        Raises:
+            ConnectException: The task's work was ended.
         """
         column = pa.chunked_array([pa.array([row], pa.binary()) for row in rows])
         table = pa.table([column], [mapped.column])
@@ -207,7 +226,8 @@ class SparkJobs:
         def job(session: SparkSession, sent: pa.Table) -> pa.Table:
             key = (self._runtime.generation, "mapped", digest)
             plan = self._kept(key, lambda: _Plan((), ("*",), (), True, mapped=mapped))
-            return _executed(session, sent, plan, self._prepared)
+            with self._own.under_way(session):
+                return _executed(session, sent, plan, self._prepared)
 
         # Its rows are not those of another batch: it shares a permit, not a job.
         output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)

@@ -1,0 +1,87 @@
+"""Ends the jobs in which Spark's Python workers run code of a task that was given up.
+
+A loop in such code goes on for ever, on a core of its own: nobody but Spark knows the process that it is in. When a
+job is cancelled, Spark ends the processes that have not stopped after ``spark.python.task.killTimeout``, 2 s.
+
+Main type: ``PythonWork``. Thread: any.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import ConnectException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: A job that is cancelled ends within seconds; nobody waits for it for longer than so many.
+_TRIES: Final = 30
+_AGAIN_S: Final = 1.0
+
+
+class PythonWork:
+    """What Python workers do for one task. Thread: any."""
+
+    def __init__(self) -> None:
+        self._tag = f"penstock-{uuid.uuid4().hex}"
+        self._changed = threading.Condition()
+        self._sessions: list[SparkSession] = []
+        self._ended = False
+
+    @contextmanager
+    def under_way(self, session: SparkSession) -> Iterator[None]:
+        """Around a job.
+
+        Raises:
+            ConnectException: The work was ended.
+        """
+        with self._changed:
+            if self._ended:
+                raise ConnectException("Python workers of Spark do nothing more for this task: it was given up")
+            self._sessions.append(session)
+        try:
+            # A classic session knows its tags on their own thread alone; the context knows them on all.
+            context = getattr(session, "_sc", None)
+            add, remove = (
+                (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)
+            )
+            add(self._tag)
+            try:
+                yield
+            finally:
+                remove(self._tag)
+        finally:
+            with self._changed:
+                self._sessions.remove(session)
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Ends it, and lets nothing more begin; waits for the end.
+
+        A job that is about to begin is not there yet, so it is asked for again.
+        """
+        with self._changed:
+            self._ended = True
+            for _ in range(_TRIES):
+                sessions = list(self._sessions)
+                if not sessions:
+                    return
+                self._changed.release()
+                try:
+                    _cancel(sessions[0], self._tag)
+                finally:
+                    self._changed.acquire()
+                self._changed.wait(_AGAIN_S)
+
+
+def _cancel(session: SparkSession, tag: str) -> None:
+    context = getattr(session, "_sc", None)
+    if context is None:
+        session.interruptTag(tag)
+    else:
+        context.cancelJobsWithTag(tag)
