@@ -134,7 +134,7 @@ class Date:
             if millis % MILLIS_PER_DAY:
                 raise DataException("Kafka Connect Date type should not have any time fields set to non-zero values.")
             return millis // MILLIS_PER_DAY
-        return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value
+        return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else _number(value, "Date")
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> date | int:
@@ -175,7 +175,7 @@ class Time:
         _check_name(cls.LOGICAL_NAME, schema, "Time")
         if isinstance(value, time):
             return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-        if not 0 <= value <= MILLIS_PER_DAY:
+        if not 0 <= _number(value, "Time") <= MILLIS_PER_DAY:
             raise DataException("Kafka Connect Time type should not have any date fields set to non-zero values.")
         return value
 
@@ -223,7 +223,7 @@ class Timestamp:
         60000
         """
         _check_name(cls.LOGICAL_NAME, schema, "Timestamp")
-        return _epoch_millis(value) if isinstance(value, datetime) else value
+        return _epoch_millis(value) if isinstance(value, datetime) else _number(value, "Timestamp")
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> datetime | int:
@@ -239,6 +239,13 @@ def _epoch_millis(value: datetime) -> int:
     if value.tzinfo is None:
         raise DataException(f"The datetime {value} names no time zone; use datetime(..., tzinfo=timezone.utc)")
     return (value - _EPOCH) // _MILLI
+
+
+def _number(value: int, what: str) -> int:
+    """A number of days or milliseconds; a boolean, which is an int to Python, is none."""
+    if isinstance(value, bool):
+        raise DataException(f"Invalid type for {what}, expected Date but was bool")
+    return value
 
 
 def _check_name(logical_name: str, schema: Schema, what: str) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import pytest
 
+from penstock.converters.as_json import JsonConverter
 from penstock.data import INT32_SCHEMA, Date, Decimal, Time, Timestamp, Type
 from penstock.errors import DataException
 
@@ -125,3 +126,17 @@ def test_other_time_zones_are_converted_and_none_is_refused() -> None:
 def test_a_schema_of_another_name_is_refused() -> None:
     with pytest.raises(DataException, match="Requested conversion of Date object but the schema does not match"):
         Date.to_logical(Time.SCHEMA, 1)
+
+
+@pytest.mark.parametrize("logical", [Date, Time, Timestamp])
+@pytest.mark.parametrize("value", [True, False])
+def test_a_boolean_is_no_number_of_days_or_milliseconds(
+    logical: type[Date] | type[Time] | type[Timestamp], value: bool
+) -> None:
+    converter = JsonConverter()
+    converter.configure({}, False)
+
+    with pytest.raises(DataException, match="expected Date but was bool"):
+        logical.from_logical(logical.SCHEMA, value)
+    with pytest.raises(DataException, match="expected Date but was bool"):
+        converter.from_connect_data("t", logical.SCHEMA, value)
