@@ -19,18 +19,20 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
 from penstock.errors import ConfigException
-from penstock.kafka.client_adjustments import (
+from penstock.kafka.client_families import (
     IDEMPOTENT_REQUESTS,
     LeftOut,
+    Part,
     adjust_consumer,
     adjust_producer,
+    compression,
     fit_together,
+    sasl,
+    tls,
 )
-from penstock.kafka.client_families import Part, compression, sasl, tls
-from penstock.kafka.client_table import ClientKind, Setting, Treatment, setting_for, setting_names
+from penstock.kafka.client_table import ClientKind, Setting, Treatment, java_name_of, setting_for, setting_names
 from penstock.kafka.client_values import RdValue, java_number
 from penstock.kafka.compression import Compression
-from penstock.kafka.library_names import java_name_of
 from penstock.kafka.security import SaslSettings, TlsSettings, librdkafka_sasl, librdkafka_tls
 
 __all__ = [

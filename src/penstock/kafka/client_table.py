@@ -3,16 +3,20 @@
 Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`. A row is one of four kinds: used (a conversion,
 and for consumer and admin librdkafka's names), one of a family that is read together (`client_families`), not needed
 (with the reason), or refused (with the reason and what to do instead). The producer is the worker's own; it takes
-converted values by Java's names.
+converted values by Java's names, and `java_name_of` knows what those of librdkafka mean.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
 librdkafka's CONFIGURATION.md.
 Thread: any; the table is constant.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
+from typing import Final
 
 from penstock.kafka import client_values as value
 from penstock.kafka.client_values import Conversion
@@ -408,3 +412,52 @@ def setting_for(kind: ClientKind, name: str) -> Setting | None:
 def setting_names(kind: ClientKind) -> frozenset[str]:
     """All Java names of a client."""
     return frozenset(_BY_CLIENT[kind])
+
+
+_NAMES: Final = {
+    "batch.num.messages": "batch.size",
+    "broker.address.ttl": "metadata.max.age.ms",
+    "compression.codec": "compression.type",
+    "compression.level": "compression.zstd.level",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.max.bytes": "max.request.size",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "partitioner": "partitioner.class",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "queue.buffering.max.messages": "buffer.memory",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "sasl.kerberos.keytab": "sasl.jaas.config",
+    "sasl.kerberos.principal": "sasl.jaas.config",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.password": "sasl.jaas.config",
+    "sasl.username": "sasl.jaas.config",
+    "socket.max.fails": "reconnect.backoff.ms",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.location",
+    "ssl.key.pem": "ssl.keystore.key",
+    "sticky.partitioning.linger.ms": "batch.size",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+
+
+def java_name_of(kind: ClientKind, name: str) -> str | None:
+    """The Java setting that was probably meant; None where none is near.
+
+    >>> java_name_of(ClientKind.PRODUCER, "message.max.bytes"), java_name_of(ClientKind.PRODUCER, "compresion.type")
+    ('max.request.size', 'compression.type')
+    >>> java_name_of(ClientKind.PRODUCER, "statistics.interval.ms")
+    """
+    if kind is ClientKind.PRODUCER and name in _NAMES:
+        return _NAMES[name]
+    return next(iter(get_close_matches(name, sorted(setting_names(kind)), n=1, cutoff=0.8)), None)

@@ -38,9 +38,16 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.chunks import Chunk, Piece
 from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import Deliveries, FailedDelivery, Receipts, RecordTooLargeException, too_large
+from penstock.kafka.deliveries import (
+    Chunk,
+    Deliveries,
+    FailedDelivery,
+    Piece,
+    Receipts,
+    RecordTooLargeException,
+    too_large,
+)
 from penstock.kafka.partitioner import Partitioner
 from penstock.kafka.protocol_errors import ErrorKind, error_of
 from penstock.kafka.record_batches import EncodedBatch, encode, joined

@@ -1,8 +1,8 @@
 """Reading records for a sink task: a group member whose messages come as Arrow tables.
 
 Main types: ``RecordConsumer``, ``FetchedChunk`` (what one fetch brought), ``RebalanceListener`` and ``Placement`` (what
-its owner says about partitions that come and go). Where it begins to read is in ``start_offsets``, its commits are in
-``consumer_commits``, and what the client's errors mean in ``consumer_errors``.
+its owner says about partitions that come and go). Where it begins to read, its commits, and what the client's errors
+mean, are in ``consumer_offsets``.
 
 Owning thread: whoever calls ``fetch`` (the sink task's fetch thread) calls everything else too; only ``interrupt`` is
 safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
@@ -26,10 +26,8 @@ from penstock.api import TopicPartition
 from penstock.errors import KafkaException
 from penstock.kafka.client_log import CLIENT_LOG
 from penstock.kafka.collector import collector_paused
-from penstock.kafka.consumer_commits import ConsumerCommits, Offsets
-from penstock.kafka.consumer_errors import ends_reading, exception_of, is_usual
+from penstock.kafka.consumer_offsets import ConsumerCommits, Offsets, StartOffsets, ends_reading, exception_of, is_usual
 from penstock.kafka.messages import to_arrow
-from penstock.kafka.start_offsets import StartOffsets
 from penstock.kafka.subscription import Subscription
 from penstock.telemetry.seldom_log import SeldomLog
 
@@ -76,7 +74,6 @@ class RebalanceListener(Protocol):
 
     def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Called before partitions come; their committed offsets are read when it returns."""
-        ...
 
     def on_assigned(
         self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
@@ -86,15 +83,12 @@ class RebalanceListener(Protocol):
         Those in ``at_end`` begin at their end, because the group has no offset for them (``auto.offset.reset=latest``):
         as long as none is committed, whoever reads them next begins behind what has come meanwhile.
         """
-        ...
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions are about to go; commits for them are still accepted."""
-        ...
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions have gone already: somebody else may read them."""
-        ...
 
 
 class RecordConsumer:

@@ -1,35 +1,180 @@
 """Asks the coordinator what a `Transaction` wants to know, over the connections of a producer.
 
-Main type: `Coordinator`; `NEEDS` are the requests that brokers must take for it.
+Main type: `Coordinator`; `NEEDS` are the requests that brokers must take for it. Beside it, as the bytes of Kafka's
+protocol, a `..._request` and a `..._response` for each of FindCoordinator, InitProducerId, AddPartitionsToTxn and
+EndTxn. Requests and answers are as in `wire`. InitProducerId is spoken in version 3, which alone tells the coordinator
+the old id and epoch (KIP-360); it is the one request here with compact strings and tagged fields.
 
-Thread: the one of its connections; the lock that it is given guards the transaction.
+Thread: the one of its connections; the lock that it is given guards the transaction. The functions are pure.
+
+Source: the Kafka protocol guide, "The Messages"; KIP-98, KIP-360, KIP-482 (compact strings, tagged fields).
 """
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from penstock.kafka.connections import Connections
-from penstock.kafka.fields import VERSIONS, Api
+from penstock.kafka.fields import INT8, INT16, INT32, VERSIONS, Api, Fields, body, header, sized, string
 from penstock.kafka.link import Link
 from penstock.kafka.protocol_errors import error_of
 from penstock.kafka.transaction import AddPartitions, FindCoordinator, Initialize, Question, Transaction
-from penstock.kafka.transaction_wire import (
-    INIT_PRODUCER_ID_VERSION,
-    add_partitions_request,
-    add_partitions_response,
-    end_transaction_request,
-    end_transaction_response,
-    find_coordinator_request,
-    find_coordinator_response,
-    init_transactions_request,
-    init_transactions_response,
-)
 from penstock.kafka.transport import LinkLostException
-from penstock.kafka.wire import Address
+from penstock.kafka.wire import Address, ProducerIdentity
+
+#: What brokers must take for transactions; since Kafka 2.5 they do.
+INIT_PRODUCER_ID_VERSION: Final = 3
+_HEADER: Final = struct.Struct(">hhi")
+_ID_AND_EPOCH: Final = struct.Struct(">qh")
+_PRODUCER_ID: Final = struct.Struct(">hqh")
+_TRANSACTION: Final = 1
+_NO_TAGS: Final = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCoordinator:
+    """The broker that coordinates a transactional id. Without meaning when there is an error code."""
+
+    error_code: int
+    error_message: str | None
+    address: Address
+
+
+def find_coordinator_request(correlation: int, client_id: str, transactional_id: str) -> bytes:
+    """Asks which broker coordinates a transactional id."""
+    return sized(
+        header(Api.FIND_COORDINATOR, correlation, client_id), string(transactional_id), INT8.pack(_TRANSACTION)
+    )
+
+
+def find_coordinator_response(payload: memoryview) -> FoundCoordinator:
+    """The broker that coordinates it.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.FIND_COORDINATOR)
+    fields.integer(INT32)  # throttle time
+    error_code, message = fields.integer(INT16), fields.nullable_string()
+    fields.integer(INT32)  # its id
+    host, port = fields.string(), fields.integer(INT32)
+    fields.end()
+    return FoundCoordinator(error_code, message, Address(host, port))
+
+
+def init_transactions_request(
+    correlation: int, client_id: str, transactional_id: str, timeout_ms: int, identity: tuple[int, int]
+) -> bytes:
+    """Asks for the identity of a producer with transactions; older instances are fenced.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+        transactional_id: Of the producer.
+        timeout_ms: After which the coordinator aborts a transaction.
+        identity: The old producer id and epoch, -1 both for a producer that has none.
+
+    Raises:
+        ValueError: A string has more than 32,767 bytes.
+    """
+    head = _HEADER.pack(Api.INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, correlation) + string(client_id) + _NO_TAGS
+    text = transactional_id.encode()
+    return sized(head, _unsigned(len(text) + 1), text, INT32.pack(timeout_ms), _ID_AND_EPOCH.pack(*identity), _NO_TAGS)
+
+
+def init_transactions_response(payload: memoryview) -> ProducerIdentity:
+    """The identity that the producer is to use.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.INIT_PRODUCER_ID)
+    fields.tags()
+    fields.integer(INT32)  # throttle time
+    error_code, producer_id, epoch = fields.integers(_PRODUCER_ID)
+    fields.tags()
+    fields.end()
+    return ProducerIdentity(error_code, producer_id, epoch)
+
+
+def add_partitions_request(
+    correlation: int,
+    client_id: str,
+    transactional_id: str,
+    identity: tuple[int, int],
+    partitions: Sequence[tuple[str, int]],
+) -> bytes:
+    """Adds topic partitions to the transaction that is open, which they open if none is."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    parts = [header(Api.ADD_PARTITIONS_TO_TXN, correlation, client_id), string(transactional_id)]
+    parts += [_ID_AND_EPOCH.pack(*identity), INT32.pack(len(topics))]
+    for topic, numbers in topics.items():
+        parts += [string(topic), INT32.pack(len(numbers)), struct.pack(f">{len(numbers)}i", *numbers)]
+    return sized(*parts)
+
+
+def add_partitions_response(payload: memoryview) -> Mapping[tuple[str, int], int]:
+    """The error code of each topic partition.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.ADD_PARTITIONS_TO_TXN)
+    fields.integer(INT32)  # throttle time
+
+    def topic() -> list[tuple[tuple[str, int], int]]:
+        name = fields.string()
+        return [((name, number), code) for number, code in fields.array(partition)]
+
+    def partition() -> tuple[int, int]:
+        return fields.integer(INT32), fields.integer(INT16)
+
+    found = fields.array(topic)
+    fields.end()
+    return {place: code for codes in found for place, code in codes}
+
+
+def end_transaction_request(
+    correlation: int, client_id: str, transactional_id: str, identity: tuple[int, int], commit: bool
+) -> bytes:
+    """Commits the transaction that is open, or aborts it."""
+    return sized(
+        header(Api.END_TXN, correlation, client_id),
+        string(transactional_id),
+        _ID_AND_EPOCH.pack(*identity),
+        INT8.pack(commit),
+    )
+
+
+def end_transaction_response(payload: memoryview) -> int:
+    """The error code.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields: Fields = body(payload, Api.END_TXN)
+    fields.integer(INT32)  # throttle time
+    error_code = fields.integer(INT16)
+    fields.end()
+    return error_code
+
+
+def _unsigned(number: int) -> bytes:
+    """An unsigned varint."""
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
 
 NEEDS: Final[Mapping[Api, int]] = MappingProxyType(
     {

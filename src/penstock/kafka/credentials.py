@@ -1,26 +1,119 @@
 """What a producer logs in with: a mechanism for each login, made ready where that takes a while.
 
 Main type: `Credentials`, made by `credentials_of`. Tokens are fetched and Kerberos tickets taken on a thread, because
-both ask somebody over the network; who logs in goes on meanwhile.
+both ask somebody over the network; who logs in goes on meanwhile. `Kerberos` is one login with a ticket (GSSAPI); it
+needs the package gssapi, which `pip install penstock[kerberos]` brings.
 
 Thread: the one that owns the connections. Each fetch has a thread of its own, which `close` joins.
 
-Source: KIP-768 (tokens), ExpiringCredentialRefreshingLogin of Kafka's clients.
+Source: KIP-768 (tokens), ExpiringCredentialRefreshingLogin and KerberosLogin of Kafka's clients; RFC 4752.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from penstock.errors import KafkaException, SaslAuthenticationException
-from penstock.kafka import kerberos, tokens
+from penstock.errors import ConfigException, KafkaException, SaslAuthenticationException
+from penstock.kafka import tokens
 from penstock.kafka.sasl import Bearer, Mechanism, mechanism_of
 from penstock.kafka.security import KerberosSettings, SaslSettings, TokenSettings
 from penstock.telemetry.seldom_log import SeldomLog
+
+#: No protection of what follows, and no limit of its size.
+_NO_LAYER: Final = 1
+_LAYERS_BYTES: Final = 4
+
+
+def gssapi_library() -> Any:
+    """The package gssapi.
+
+    Raises:
+        ConfigException: it is not installed.
+    """
+    try:
+        return importlib.import_module("gssapi")
+    except ImportError as error:
+        raise ConfigException(
+            "sasl.mechanism",
+            "GSSAPI",
+            "it needs the Python package gssapi: pip install 'penstock[kerberos]' (which needs the development files "
+            f"of Kerberos, libkrb5-dev on Debian). The import says: {error}",
+        ) from error
+
+
+class Kerberos:
+    """One login.
+
+    Args:
+        context: the security context of gssapi, begun.
+        token: what it said first.
+    """
+
+    name = "GSSAPI"
+
+    def __init__(self, context: Any, token: bytes) -> None:
+        self._context = context
+        self._token = token
+        self._agreed = False
+
+    def first(self) -> bytes:
+        """See ``Mechanism``. The token of the ticket."""
+        return self._token
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """See ``Mechanism``. Lets the broker prove itself, then agrees with it on a security layer."""
+        if self._agreed:
+            return None
+        try:
+            if not self._context.complete:
+                # Nothing is left to say when the broker has proved itself; the layers follow.
+                return bytes(self._context.step(challenge) or b"")
+            return self._agree(challenge)
+        except SaslAuthenticationException:
+            raise
+        except Exception as error:
+            raise SaslAuthenticationException(f"Kerberos says: {error}") from error
+
+    def _agree(self, challenge: bytes) -> bytes:
+        offered = bytes(self._context.unwrap(challenge).message)
+        if len(offered) != _LAYERS_BYTES or not offered[0] & _NO_LAYER:
+            raise SaslAuthenticationException("The broker asks for a protection that Kafka's clients do not have")
+        self._agreed = True
+        return bytes(self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message)
+
+
+def kerberos_login(settings: KerberosSettings, host: str) -> Kerberos:
+    """Take a ticket for a broker.
+
+    Args:
+        settings: who logs in.
+        host: of the broker.
+
+    Raises:
+        ConfigException: gssapi is not installed.
+        SaslAuthenticationException: there is no ticket to be had.
+    """
+    gssapi = gssapi_library()
+    try:
+        name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal) if settings.principal else None
+        store = {"client_keytab": settings.keytab, "ccache": "MEMORY:"} if settings.keytab else None
+        credentials = gssapi.Credentials(name=name, usage="initiate", store=store)
+        service = gssapi.Name(f"{settings.service}@{host}", gssapi.NameType.hostbased_service)
+        flags = gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity
+        context = gssapi.SecurityContext(name=service, creds=credentials, usage="initiate", flags=flags)
+        return Kerberos(context, bytes(context.step() or b""))
+    except Exception as error:
+        who = settings.principal or "the client"
+        raise SaslAuthenticationException(
+            f"There is no Kerberos ticket of {who} for {settings.service}@{host}: {error}. Check sasl.jaas.config "
+            "(principal, keyTab), sasl.kerberos.service.name and krb5.conf"
+        ) from error
+
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -37,11 +130,9 @@ class Credentials(Protocol):
         Raises:
             SaslAuthenticationException: there is nothing to log in with, and asking again does not help.
         """
-        ...
 
     def close(self) -> None:
         """End what is being made ready."""
-        ...
 
 
 def credentials_of(settings: SaslSettings, name: str, wake: Callable[[], None]) -> Credentials:
@@ -58,7 +149,7 @@ def credentials_of(settings: SaslSettings, name: str, wake: Callable[[], None]) 
     if settings.tokens is not None:
         return _Tokens(settings.tokens, name, wake)
     if settings.kerberos is not None:
-        kerberos.library()
+        gssapi_library()
         return _Tickets(settings.kerberos, name, wake)
     return _Password(settings)
 
@@ -165,7 +256,7 @@ class _Tickets:
         self._settings = settings
         self._name = name
         self._wake = wake
-        self._errands: dict[str, _Errand[kerberos.Kerberos]] = {}
+        self._errands: dict[str, _Errand[Kerberos]] = {}
 
     def mechanism(self, host: str) -> Mechanism | None:
         errand = self._errands.setdefault(host, _Errand(self._name, self._wake))
@@ -174,7 +265,7 @@ class _Tickets:
         except KafkaException as error:
             raise SaslAuthenticationException(str(error)) from error
         if found is None:
-            errand.begin(lambda: kerberos.begin(self._settings, host))
+            errand.begin(lambda: kerberos_login(self._settings, host))
         return found
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 Main types: `Api` (the kinds of requests, whose `VERSIONS` are spoken), `Fields` (reads an answer) and
 `MalformedResponse`; `header`, `string` and `sized` make requests. The requests themselves are in `wire` and
-`transaction_wire`.
+`coordinator`.
 
 Thread: any; everything is pure.
 
@@ -48,7 +48,7 @@ class Api(IntEnum):
 
 
 #: The version in which each request is sent; a producer with transactions asks for its id in another one, see
-#: `transaction_wire`.
+#: `coordinator`.
 VERSIONS: Final[Mapping[Api, int]] = MappingProxyType(
     {
         Api.PRODUCE: 8,

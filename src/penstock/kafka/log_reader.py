@@ -1,10 +1,12 @@
 """Reads all partitions of one topic from their beginning on, without a group, and hands the records over in order.
 
-Main types: ``LogRecord``, ``LogReader``. The reader goes on whatever happens to the brokers. Where the topic lost
-records that were read already, or is another one than before, that is an error in the log, and it reads what is there.
+Main types: ``LogRecord``, ``LogReader``; ``LogPositions``: how far it has read, and waiting for it. The reader goes on
+whatever happens to the brokers. Where the topic lost records that were read already, or is another one than before,
+that is an error in the log, and it reads what is there: then all positions are forgotten, and what is still said of the
+time before does not count.
 
 Threads: ``log-<topic>``, started and joined here, owns the consumer and calls the handler. What is asked for from other
-threads is done there between two fetches.
+threads is done there between two fetches. ``LogPositions``: any.
 Source: org.apache.kafka.connect.util.KafkaBasedLog.
 """
 
@@ -20,9 +22,79 @@ import confluent_kafka as ck
 
 from penstock.errors import KafkaException
 from penstock.kafka.client_log import CLIENT_LOG
-from penstock.kafka.log_positions import LogPositions
 from penstock.kafka.log_settings import LogSettings
 from penstock.telemetry.seldom_log import SeldomLog
+
+
+class LogPositions:
+    """The positions of one log.
+
+    >>> positions = LogPositions()
+    >>> positions.advance(positions.generation, {0: 5, 1: 2})
+    >>> positions.behind({0: 5, 1: 3, 2: 0})
+    {1: 3}
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._reached: dict[int, int] = {}
+        self._generation = 0
+        self._closed: str | None = None
+
+    @property
+    def generation(self) -> int:
+        """Counts how often reading began."""
+        return self._generation
+
+    def reached(self, partition: int) -> int:
+        """The offset behind what was handed over of a partition; 0 before that."""
+        return self._reached.get(partition, 0)
+
+    def advance(self, generation: int, reached: Mapping[int, int]) -> None:
+        """Says how far the reader is, after what it read was handed over."""
+        with self._changed:
+            if generation == self._generation:
+                self._reached.update(reached)
+                self._changed.notify_all()
+
+    def begin_anew(self) -> int:
+        """Forgets all positions.
+
+        Returns:
+            The generation of what is read from now on.
+        """
+        with self._changed:
+            self._reached.clear()
+            self._generation += 1
+            return self._generation
+
+    def behind(self, targets: Mapping[int, int]) -> dict[int, int]:
+        """The targets that were not reached yet."""
+        return {partition: offset for partition, offset in targets.items() if self.reached(partition) < offset}
+
+    def wait(self, targets: Mapping[int, int], timeout_s: float) -> bool:
+        """Waits until all targets were reached.
+
+        Returns:
+            False when the time was over before.
+
+        Raises:
+            KafkaException: The log was closed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed is not None or not self.behind(targets), timeout_s)
+            if not self.behind(targets):
+                return True
+            if self._closed is not None:
+                raise KafkaException(self._closed)
+            return False
+
+    def close(self, reason: str) -> None:
+        """Ends all waits, and every later one, with this reason."""
+        with self._changed:
+            self._closed = reason
+            self._changed.notify_all()
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """How a client logs in at a broker: what it says, and what the answers mean. Bytes in, bytes out.
 
 Main types: `Exchange` (one login over a connection) and the mechanisms: `Plain`, `Scram`, `Bearer`; that of Kerberos is
-in `penstock.kafka.kerberos`.
+in `penstock.kafka.credentials`.
 
 Thread: none; no I/O.
 
@@ -40,7 +40,6 @@ class Mechanism(Protocol):
 
     def first(self) -> bytes:
         """What the client says first."""
-        ...
 
     def respond(self, challenge: bytes) -> bytes | None:
         """What the client says to an answer; None when nothing is left to say, and the login is complete.
@@ -48,7 +47,6 @@ class Mechanism(Protocol):
         Raises:
             SaslAuthenticationException: the answer is not what the mechanism says, or not from who knows the secret.
         """
-        ...
 
 
 class Plain:

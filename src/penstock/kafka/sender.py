@@ -24,11 +24,11 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from penstock.errors import SaslAuthenticationException, SslAuthenticationException
-from penstock.kafka.chunks import Encode, Piece
 from penstock.kafka.cluster_view import ClusterView
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.connections import Connections
 from penstock.kafka.coordinator import NEEDS, Coordinator
+from penstock.kafka.deliveries import Encode, Piece
 from penstock.kafka.fields import VERSIONS, Api, MalformedResponse
 from penstock.kafka.link import Link
 from penstock.kafka.producer_id import ProducerId

@@ -30,10 +30,9 @@ from penstock.errors import (
     KafkaRetriableException,
     TransactionAbortableException,
 )
-from penstock.kafka.chunks import Chunk
 from penstock.kafka.column_producer import ColumnProducer
 from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, Receipts
+from penstock.kafka.deliveries import Chunk, FailedDelivery, ProducerClosedException, Receipts
 from penstock.kafka.partitioner import murmur2
 from penstock.kafka.producer_records import ProducerRecord, batch_of
 from penstock.kafka.transaction import Phase, Transaction

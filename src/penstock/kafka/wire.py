@@ -1,7 +1,7 @@
 """The requests of a producer and the broker's answers to them, as the bytes of Kafka's protocol.
 
 Main functions: a `..._request` and a `..._response` for each of the requests, and `correlation_of`. Those of
-transactions are in `transaction_wire`.
+transactions are in `coordinator`.
 
 Requests begin with their size, answers are given without it: they begin with the number of the request (correlation
 id). Answers are checked: one that is cut short, or that says what the protocol does not allow, is `MalformedResponse`.

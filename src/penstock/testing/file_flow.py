@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException
 from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.testing.worker_process import WorkerProcess
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigValue
 from penstock.config.providers import Unresolved
-from penstock.kafka.client_table import ClientKind, setting_names
+from penstock.kafka.client_table import ClientKind, java_name_of, setting_names
 from penstock.plugins import PluginKind, Plugins
 from penstock.settings import STANDALONE
 from penstock.settings.plugin_classes import CONVERTERS
@@ -90,7 +90,6 @@ def _client_fault(kind: ClientKind, prefix: str, name: str, text: str) -> str | 
     """What is wrong with a setting of a Kafka client."""
     # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
     from penstock.kafka.client_settings import client_knows
-    from penstock.kafka.library_names import java_name_of
 
     own, names = name.removeprefix(prefix), setting_names(kind)
     if own in names or own.startswith("metrics.context.") or client_knows(kind, own, text):

@@ -54,12 +54,10 @@ class Committer(Protocol):
     @property
     def has_committed(self) -> bool:
         """Whether anything that the task has delivered counts by now."""
-        ...
 
     @property
     def hint(self) -> str | None:
         """What an open transaction waits for, as a text; None if there is nothing to say."""
-        ...
 
     def begin(self, stopping: threading.Event) -> bool:
         """Gets ready, before the task is initialized; may block until `stopping` is set.
@@ -70,11 +68,9 @@ class Committer(Protocol):
         Raises:
             ConnectException, KafkaException: The task cannot run.
         """
-        ...
 
     def settled(self) -> None:
         """Rows were settled."""
-        ...
 
     def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
         """A batch was handed to the producer.
@@ -86,27 +82,21 @@ class Committer(Protocol):
         Raises:
             ConnectException, KafkaException: The task cannot go on.
         """
-        ...
 
     def due_in_s(self) -> float | None:
         """Seconds until `run_if_due` is to be called without new records; None for never."""
-        ...
 
     def run_if_due(self) -> None:
         """Commits when it is time; raises as `delivered`."""
-        ...
 
     def refuse(self) -> None:
         """A row that is under way has failed the task: an open transaction must not be committed. Thread: any."""
-        ...
 
     def named(self, error: BaseException) -> BaseException:
         """The error that the task fails with after sending or committing has raised; ends an open transaction."""
-        ...
 
     def run_early(self, timeout_s: float) -> None:
         """Commits what needs no further waiting, while the end of the task takes long. Thread: task."""
-        ...
 
     def finish(self, timeout_s: float, *, failed: bool) -> None:
         """Makes the last commit: everything was delivered by now, or given up.
@@ -115,8 +105,6 @@ class Committer(Protocol):
             timeout_s: How long it may take.
             failed: Whether the task ends by an error.
         """
-        ...
 
     def cancel(self) -> None:
         """Nothing may be committed any more; returns at once. Invariant 4."""
-        ...

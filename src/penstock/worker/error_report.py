@@ -82,15 +82,12 @@ class ErrorReporter(Protocol):
             A future that ends when the report is stored, or None when there is nothing to wait for. It never holds an
             exception: failures are logged and counted by the reporter.
         """
-        ...
 
     def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
         """Wait until the reports of these partitions (None: of all) are stored; whether they were in time."""
-        ...
 
     def close(self) -> None:
         """Release what the reporter holds; called once, at the end of the task."""
-        ...
 
 
 class LogReporter:

@@ -39,7 +39,6 @@ class Inflow(Protocol[Waiting_co]):
 
     def take(self) -> Waiting_co | None:
         """The next batch; waits for one. None when no more will come."""
-        ...
 
     def take_crowded(self, job: Future[Any], /) -> Waiting_co | None:
         """A batch that is taken while Spark runs `job`, because the stage before waits for room.
@@ -47,12 +46,10 @@ class Inflow(Protocol[Waiting_co]):
         Returns:
             None when the job was done first, or no more will come.
         """
-        ...
 
     @property
     def crowded(self) -> bool:
         """Whether batches come faster than they are taken."""
-        ...
 
 
 @dataclass(frozen=True)

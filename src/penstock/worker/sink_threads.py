@@ -61,11 +61,9 @@ class BatchConverter(Protocol):
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Convert one batch; failed records are in its errors."""
-        ...
 
     def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
         """Begin a batch, of which a job is left to `submit`; what is returned ends it."""
-        ...
 
 
 class SinkFetcher:

@@ -48,11 +48,9 @@ class BatchPipeline(Protocol):
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Transform and convert a batch; blocks until Spark is there and has done it."""
-        ...
 
     def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
         """Begin a batch, of which one job is left to `submit`; what is returned ends it."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -48,23 +48,18 @@ class BatchProducer(Protocol):
     @property
     def trouble(self) -> str | None:
         """What keeps records from being sent, as far as is known."""
-        ...
 
     def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         """Hand rows over, in order; waits while too much is under way; raises when it was aborted."""
-        ...
 
     def wait_delivered(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time is over."""
-        ...
 
     def abort(self) -> None:
         """Give up what is under way; does not block."""
-        ...
 
     def close(self, timeout_s: float) -> bool:
         """Wait for what is under way, give up the rest, release the client."""
-        ...
 
 
 @dataclass

@@ -21,9 +21,8 @@ from typing import Final
 
 from penstock.kafka.client_settings import admin_client_id, admin_settings, task_transactional_id
 from penstock.kafka.client_values import items
-from penstock.kafka.internal_topics import InternalTopic
+from penstock.kafka.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.log_settings import connector_offset_log, on_producers_cluster
-from penstock.kafka.made_log import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.stores.interface import OffsetStore, TransactionalOffsetStore
 from penstock.stores.merged_offsets import MergedOffsetStore

@@ -36,20 +36,16 @@ class Sessions(Protocol):
     @property
     def up(self) -> bool:
         """Whether a session is there now."""
-        ...
 
     @property
     def generation(self) -> int:
         """Counts the sessions that came up."""
-        ...
 
     def current(self, timeout_s: float) -> tuple[SparkSession, int] | None:
         """The session and its generation; None when it is not there in time. Raises when it cannot start."""
-        ...
 
     def is_lost(self, generation: int, error: BaseException) -> bool:
         """Whether the session of that generation is gone."""
-        ...
 
 
 class TaskSession:

@@ -42,12 +42,10 @@ class TaskRunner(Protocol):
     @property
     def has_delivered(self) -> bool:
         """Whether it has delivered something, or could not for a reason outside of the task."""
-        ...
 
     @property
     def hints(self) -> Hints:
         """The reasons that the runner itself knows for standing still."""
-        ...
 
     def start(self) -> None:
         """Starts its thread; returns at once."""

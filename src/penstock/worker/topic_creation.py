@@ -38,11 +38,9 @@ class TopicMaker(Protocol):
 
     def topic_exists(self, topic: str) -> bool:
         """Whether the topic is there. Raises when the cluster cannot be asked."""
-        ...
 
     def create_topic(self, topic: NewTopic) -> None:
         """Create it. Raises AlreadyExistsException when somebody else did so first, and others."""
-        ...
 
 
 def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:

@@ -26,32 +26,25 @@ class TransactionProducer(Protocol):
     @property
     def trouble(self) -> str | None:
         """What keeps records from being sent, as far as is known."""
-        ...
 
     @property
     def ended(self) -> KafkaException | None:
         """Why the open transaction cannot be committed; None as long as it can."""
-        ...
 
     def init_transactions(self, timeout_s: float) -> None:
         """Take the transactional id. May be called again after a time-out."""
-        ...
 
     def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Send records as they are in the open transaction."""
-        ...
 
     def wait_delivered(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time is over, or nothing more will be stored."""
-        ...
 
     def commit(self, timeout_s: float) -> None:
         """Make the transaction count. May be called again when its outcome is not known."""
-        ...
 
     def abort_transaction(self, timeout_s: float) -> None:
         """Give up the open transaction."""
-        ...
 
 
 class TransactionStart(Protocol):
@@ -59,7 +52,6 @@ class TransactionStart(Protocol):
 
     def __call__(self, stopping: threading.Event) -> bool:
         """Blocks until the producer has it; False when `stopping` was set before."""
-        ...
 
 
 class TransactionSizes:

@@ -17,7 +17,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.stores.java_hashmap import decode
 from penstock.testing.journal_sink import read_journal
 from penstock.testing.worker_process import WorkerProcess

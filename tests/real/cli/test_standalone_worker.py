@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker, free_port
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.testing.control_plane import await_true
 from penstock.testing.spark_settings import QUICK_START
 

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from penstock.broker import EmbeddedBroker, free_port
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.testing.spark_settings import QUICK_START
 from penstock.testing.worker_group import WorkerGroup
 

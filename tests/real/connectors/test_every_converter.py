@@ -22,7 +22,7 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.data import STRING_SCHEMA
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
 from penstock.testing.schema_registry import RegistryStandIn

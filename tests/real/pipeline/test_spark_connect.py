@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.testing.connect_server import ConnectServer
 from penstock.testing.worker_process import WorkerProcess
 

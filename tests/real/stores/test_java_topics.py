@@ -8,7 +8,7 @@ import pytest
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ProducerFencedException
 from penstock.kafka.internal_topics import Kind
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.config_records import (
     connector_entries,

@@ -15,7 +15,7 @@ from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException
 from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.topic_reader import read_values
+from penstock.kafka.topic_sampler import read_values
 from penstock.testing.spark_tasks import ROWS
 from penstock.testing.worker_process import WorkerProcess
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigException, SaslAuthenticationException
-from penstock.kafka import kerberos
+from penstock.kafka import credentials
 from penstock.kafka.sasl import Exchange
 from penstock.kafka.security import KerberosSettings
 
@@ -40,7 +40,7 @@ class Context:
 
 
 def test_after_the_ticket_comes_the_agreement_on_no_protection() -> None:
-    exchange = Exchange(kerberos.Kerberos(Context(), b"ticket"), "a:1")
+    exchange = Exchange(credentials.Kerberos(Context(), b"ticket"), "a:1")
     assert exchange.agreed(0, ["GSSAPI"]) == b"ticket"
     assert exchange.answered(0, None, b"proof") == b""
     assert exchange.answered(0, None, b"wrapped") == b"<\x01\x00\x00\x00>"
@@ -49,7 +49,7 @@ def test_after_the_ticket_comes_the_agreement_on_no_protection() -> None:
 
 @pytest.mark.parametrize(("layers", "answer"), [(b"\x06\0\0\0", b"wrapped"), (b"\x01", b"wrapped")])
 def test_a_broker_that_asks_for_protection_is_refused(layers: bytes, answer: bytes) -> None:
-    exchange = Exchange(kerberos.Kerberos(Context(layers), b"ticket"), "a:1")
+    exchange = Exchange(credentials.Kerberos(Context(layers), b"ticket"), "a:1")
     exchange.agreed(0, ["GSSAPI"])
     exchange.answered(0, None, b"proof")
     with pytest.raises(SaslAuthenticationException, match="a protection that Kafka's clients do not have"):
@@ -57,7 +57,7 @@ def test_a_broker_that_asks_for_protection_is_refused(layers: bytes, answer: byt
 
 
 def test_a_broker_that_does_not_prove_itself_is_refused() -> None:
-    exchange = Exchange(kerberos.Kerberos(Context(), b"ticket"), "a:1")
+    exchange = Exchange(credentials.Kerberos(Context(), b"ticket"), "a:1")
     exchange.agreed(0, ["GSSAPI"])
     with pytest.raises(SaslAuthenticationException, match="that is not the broker"):
         exchange.answered(0, None, b"else")
@@ -80,7 +80,7 @@ def library(fault: Exception | None = None) -> Any:
 
 def test_a_ticket_is_taken_with_the_key_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", library())
-    made = kerberos.begin(KerberosSettings("kafka", "me@X", "/k"), "broker.example")
+    made = credentials.kerberos_login(KerberosSettings("kafka", "me@X", "/k"), "broker.example")
     assert made.first() == b"ticket"
     context = made._context.made
     assert context["name"] == ("kafka@broker.example", "service")
@@ -94,7 +94,7 @@ def test_a_ticket_is_taken_with_the_key_of_the_settings(monkeypatch: pytest.Monk
 def test_no_ticket_and_no_library_are_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", library(ValueError("no key for me@X")))
     with pytest.raises(SaslAuthenticationException, match=r"(?s)no key for me@X.*keyTab"):
-        kerberos.begin(KerberosSettings("kafka", "me@X", "/k"), "broker.example")
+        credentials.kerberos_login(KerberosSettings("kafka", "me@X", "/k"), "broker.example")
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(ConfigException, match=r"pip install 'penstock\[kerberos\]'"):
-        kerberos.library()
+        credentials.gssapi_library()

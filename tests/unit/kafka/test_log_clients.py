@@ -21,11 +21,9 @@ from penstock.errors import (
 )
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.fields import Api
-from penstock.kafka.log_positions import LogPositions
-from penstock.kafka.log_reader import LogReader, LogRecord
+from penstock.kafka.log_reader import LogPositions, LogReader, LogRecord
 from penstock.kafka.log_settings import LogSettings, config_log
-from penstock.kafka.log_transactions import TransactionalWriter
-from penstock.kafka.log_writer import LogWriter
+from penstock.kafka.log_writer import LogWriter, TransactionalWriter
 from penstock.testing.control_plane import await_true
 from penstock.testing.scripted_broker import (
     LOSE_REQUEST,

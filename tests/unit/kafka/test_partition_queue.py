@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kafka.partition_queue import REMEMBERED, PartitionQueue
+from penstock.kafka.record_accumulator import REMEMBERED, PartitionQueue
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from penstock.kafka import transaction_wire, wire
+from penstock.kafka import coordinator, wire
 from penstock.kafka.fields import MalformedResponse
 from penstock.kafka.wire import Address, LoginAnswer, ProducerIdentity
 
@@ -22,18 +22,18 @@ MECHANISMS = bytes.fromhex("000000070021000000020005504c41494e0006475353415049")
 SAID = bytes.fromhex("000000070000ffff00000003763d410000000000000bb8")
 ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
     (
-        transaction_wire.find_coordinator_response,
+        coordinator.find_coordinator_response,
         COORDINATOR,
-        transaction_wire.FoundCoordinator(0, None, Address("a", 9092)),
+        coordinator.FoundCoordinator(0, None, Address("a", 9092)),
     ),
     (
-        transaction_wire.find_coordinator_response,
+        coordinator.find_coordinator_response,
         NO_COORDINATOR,
-        transaction_wire.FoundCoordinator(15, "no", Address("", -1)),
+        coordinator.FoundCoordinator(15, "no", Address("", -1)),
     ),
-    (transaction_wire.init_transactions_response, IDENTITY, ProducerIdentity(0, 1000, 2)),
-    (transaction_wire.add_partitions_response, ADDED, {("t", 0): 0, ("t", 3): 51}),
-    (transaction_wire.end_transaction_response, ENDED, 90),
+    (coordinator.init_transactions_response, IDENTITY, ProducerIdentity(0, 1000, 2)),
+    (coordinator.add_partitions_response, ADDED, {("t", 0): 0, ("t", 3): 51}),
+    (coordinator.end_transaction_response, ENDED, 90),
     (wire.sasl_handshake_response, MECHANISMS, (33, ["PLAIN", "GSSAPI"])),
     (wire.sasl_authenticate_response, SAID, LoginAnswer(0, None, b"v=A", 3000)),
 )
@@ -43,24 +43,24 @@ ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
     ("made", "expected"),
     [
         (
-            transaction_wire.find_coordinator_request(7, "c", "tx"),
+            coordinator.find_coordinator_request(7, "c", "tx"),
             "00000010" "000a" "0002" "00000007" "0001" "63" "0002" "7478" "01",
         ),
         (
-            transaction_wire.init_transactions_request(7, "c", "tx", 60_000, (1000, 2)),
+            coordinator.init_transactions_request(7, "c", "tx", 60_000, (1000, 2)),
             "0000001e" "0016" "0003" "00000007" "0001" "63" "00" "03" "7478" "0000ea60" "00000000000003e8" "0002" "00",
         ),
         (
-            transaction_wire.init_transactions_request(7, "c", "x" * 200, 1, (-1, -1)),
+            coordinator.init_transactions_request(7, "c", "x" * 200, 1, (-1, -1)),
             "000000e5" "0016" "0003" "00000007" "0001" "63" "00" "c901" + "78" * 200 + "00000001" + "ff" * 10 + "00",
         ),
         (
-            transaction_wire.add_partitions_request(7, "c", "tx", (1000, 2), [("t", 0), ("u", 1), ("t", 3)]),
+            coordinator.add_partitions_request(7, "c", "tx", (1000, 2), [("t", 0), ("u", 1), ("t", 3)]),
             "00000037" "0018" "0002" "00000007" "0001" "63" "0002" "7478" "00000000000003e8" "0002"
             "00000002" "0001" "74" "00000002" "00000000" "00000003" "0001" "75" "00000001" "00000001",
         ),
         (
-            transaction_wire.end_transaction_request(7, "c", "tx", (1000, 2), commit=True),
+            coordinator.end_transaction_request(7, "c", "tx", (1000, 2), commit=True),
             "0000001a" "001a" "0002" "00000007" "0001" "63" "0002" "7478" "00000000000003e8" "0002" "01",
         ),
         (

@@ -4,7 +4,7 @@ import confluent_kafka as ck
 import pytest
 
 from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, SparkSessionLostException
-from penstock.kafka.consumer_errors import exception_of
+from penstock.kafka.consumer_offsets import exception_of
 from penstock.model import State
 from penstock.worker.restarting import TransactionLostException, state_after
 

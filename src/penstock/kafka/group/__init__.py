@@ -8,7 +8,7 @@ Start from:
 - ``GroupCoordinator`` (``coordinator``, rounds and heartbeats), ``Connections`` (``connections``, encryption and login)
   and ``GroupLoop`` (``loop``): all that knows kafka-python.
 
-``state`` outlives a life; ``calls`` runs what may take long; ``metrics``, ``refusals`` and ``log`` are what people see.
+``MemberState`` (``standing``) outlives a life; ``calls`` runs what may take long; ``metrics`` are what people see.
 What the bytes say is in ``penstock.assignors``, who makes them in ``penstock.herder.cluster``.
 
 Source: KIP-62, KIP-394, KIP-800; group-membership.md.

@@ -31,7 +31,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from penstock.errors import SaslAuthenticationException
 from penstock.kafka.credentials import Credentials, credentials_of
 from penstock.kafka.group.calls import GroupCalls
-from penstock.kafka.group.refusals import LOGIN_REFUSED, TLS_FAILED
+from penstock.kafka.group.events import LOGIN_REFUSED, TLS_FAILED
 from penstock.kafka.group.settings import GroupSettings, NetworkSettings
 from penstock.kafka.sasl import Mechanism
 from penstock.kafka.security import client_context

@@ -21,12 +21,17 @@ from typing import Any, Final
 from penstock.kafka.group.calls import GroupCalls
 from penstock.kafka.group.connections import Access
 from penstock.kafka.group.coordinator import GroupCoordinator
-from penstock.kafka.group.events import GroupEvents, GroupRefusedException, Joined
+from penstock.kafka.group.events import (
+    INVALID_SESSION_TIMEOUT,
+    GroupEvents,
+    GroupRefusedException,
+    Joined,
+    is_definite,
+    refusal,
+)
 from penstock.kafka.group.loop import GroupLoop, KafkaError, KafkaTimeoutError, error_code
-from penstock.kafka.group.refusals import INVALID_SESSION_TIMEOUT, is_definite, refusal
 from penstock.kafka.group.settings import GroupSettings
-from penstock.kafka.group.standing import Backoff, Verdict
-from penstock.kafka.group.state import MemberState
+from penstock.kafka.group.standing import Backoff, MemberState, Verdict
 from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger("penstock.kafka.group")

@@ -21,7 +21,7 @@ from kafka.net.wakeup_notifier import WakeupNotifier
 from penstock.errors import SaslAuthenticationException
 from penstock.kafka.group.calls import GroupCalls
 from penstock.kafka.group.connections import LOGIN_ERRORS, Access, Connections
-from penstock.kafka.group.refusals import LOGIN_REFUSED
+from penstock.kafka.group.events import LOGIN_REFUSED
 from penstock.kafka.group.settings import GroupSettings
 
 __all__ = ["GroupLoop", "KafkaError", "KafkaTimeoutError", "error_code"]

@@ -1,12 +1,13 @@
-"""Decides whether a member of a group may go on with its work, or has to give it up.
+"""What is known of a member of a group, and whether it may go on with its work or has to give it up.
 
-Main type: ``Standing``: what was seen goes in, ``verdict`` says whether the member has to give up its work, and why.
-``Backoff`` says how long to wait before another attempt. No I/O; times are seconds of a monotonic clock.
+Main types: ``MemberState``, what outlives a life of the event loop; ``Standing``: what was seen goes in, ``verdict``
+says whether the member has to give up its work, and why. ``Backoff`` says how long to wait before another attempt. No
+I/O; times are seconds of a monotonic clock.
 
 It has to when a heartbeat was not answered for ``session.timeout.ms``, when no connection to the coordinator stands for
 ``heartbeat.interval.ms``, and when its owner has not answered for ``rebalance.timeout.ms``.
 
-Thread: the member's network thread; ``Standing.polled`` any.
+Thread: the member's network thread; ``Standing.polled`` any, and the fields that say so.
 
 Source: Heartbeat and AbstractCoordinator of Kafka's clients; WorkerCoordinator.poll for the coordinator out of reach.
 """
@@ -15,8 +16,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+
+from penstock.kafka.group.events import GroupView
+from penstock.kafka.group.metrics import GroupCounts
 
 
 class Verdict(Enum):
@@ -157,3 +161,37 @@ class Backoff:
     def reset(self) -> None:
         """It has worked."""
         self._failures = 0
+
+
+@dataclass
+class MemberState:
+    """A member.
+
+    Attributes:
+        standing: Whether the member may believe that it is one.
+        counts: What it has done.
+        view: What any thread may read of it.
+        wanted: The owner wants to be in the group. Written by any thread.
+        unpolled: It was put out because the owner did not answer; the next sign of the owner ends that.
+        closing: It is to end. Written by any thread.
+        asked: Counts the owner's wishes to join again. Written by any thread.
+        reason: Why it joins, for the broker's log. Written by any thread.
+        last_completed: The generation of the last round whose assignment has arrived; -1 for none.
+        refused: The code of the refusal that was told last; empty when it was let in since.
+    """
+
+    standing: Standing
+    counts: GroupCounts = field(default_factory=GroupCounts)
+    view: GroupView = field(default_factory=GroupView)
+    wanted: bool = True
+    unpolled: bool = False
+    closing: bool = False
+    asked: int = 0
+    reason: str = "the worker starts"
+    last_completed: int = -1
+    refused: str = ""
+
+    @property
+    def joins(self) -> bool:
+        """Whether the member is to be in the group."""
+        return self.wanted and not self.unpolled and not self.closing
