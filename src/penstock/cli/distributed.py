@@ -38,7 +38,7 @@ from penstock.telemetry import configure_logging
 
 if TYPE_CHECKING:
     from penstock.herder.cluster.group import Member, WorkerGroup
-    from penstock.herder.cluster.round_counts import RoundCounts
+    from penstock.herder.cluster.group_metrics import RoundCounts
     from penstock.kafka.group.events import GroupEvents
 
 log = logging.getLogger(__name__)
@@ -185,8 +185,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
     def _group(self, plane: ControlPlane) -> tuple[WorkerGroup, RoundCounts]:
         """The worker's place in its group, and the rounds of that; both are measured from now on."""
         from penstock.herder.cluster.group import WorkerGroup
-        from penstock.herder.cluster.group_metrics import publish_member, publish_rounds
-        from penstock.herder.cluster.round_counts import RoundCounts
+        from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
         from penstock.kafka.group.member import GroupMember
         from penstock.kafka.group.settings import group_settings
 

@@ -19,8 +19,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from penstock.cli.api_client import ApiClient, ApiError, Unreachable
-from penstock.cli.findings import in_commands
-from penstock.cli.output import complain, show_json
+from penstock.cli.output import complain, in_commands, show_json
 from penstock.errors import ConfigException
 
 DEFAULT_URL: Final = "http://localhost:8083"

@@ -29,8 +29,7 @@ from penstock.herder.control_plane import Cluster
 from penstock.herder.membership import Membership
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
-from penstock.stores.connectors import FileConnectorStore, StoredConnector
-from penstock.stores.local_config import LocalConfigStore
+from penstock.stores.local_config import FileConnectorStore, LocalConfigStore, StoredConnector
 from penstock.stores.local_status import LocalStatusStore
 from penstock.telemetry import configure_logging
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import KafkaException
-from penstock.herder.offset_changes import OffsetChanges
+from penstock.herder.offset_requests import OffsetChanges
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.payloads import ConnectorView
 from penstock.settings import WORKER

@@ -22,8 +22,7 @@ from penstock.herder.control_plane import Cluster, ControlPlane, HerderParts, Vi
 from penstock.herder.facts import ConnectorFacts
 from penstock.herder.interface import Created, Health
 from penstock.herder.loop import HerderLoop
-from penstock.herder.offset_changes import OffsetChanges
-from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.offset_requests import AlterRequest, OffsetChanges, OffsetEntry
 from penstock.herder.questions import Questions
 from penstock.herder.reconfiguration import Reconfiguration
 from penstock.herder.restarts import Restarts

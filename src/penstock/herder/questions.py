@@ -23,8 +23,7 @@ from penstock.herder.explanation import (
     explain_waiting,
     look_around,
 )
-from penstock.herder.offset_changes import OffsetChanges, PreparedChange
-from penstock.herder.offset_requests import OffsetEntry, done_message, not_stopped
+from penstock.herder.offset_requests import OffsetChanges, OffsetEntry, PreparedChange, done_message, not_stopped
 from penstock.model import TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
 from penstock.validation.config_infos import ConfigInfos

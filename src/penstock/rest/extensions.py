@@ -24,7 +24,7 @@ from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.rest.basic_auth import JAVA_NAME, READ_ONLY, USERS_FILE, BasicAuthExtension
 from penstock.rest.bodies import read_body
 from penstock.rest.errors import on_error
-from penstock.rest.paths import raw_path
+from penstock.rest.other_workers import raw_path
 from penstock.rest.routing import Entry, not_json
 from penstock.rest.services import Services, services
 

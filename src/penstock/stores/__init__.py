@@ -5,12 +5,12 @@ Start from:
 - ``OffsetStore``, ``ConfigStore``, ``StatusStore`` (``interface``): what the worker and the herder need.
 - ``OffsetWriter``, ``OffsetReader`` (``offsets``): source offsets in Kafka Connect's JSON, written to and read from an
   offset store: ``FileOffsetStore`` (``file``), ``OffsetTopicStore`` (``offset_topic``), ``MergedOffsetStore``
-  (``merged_offsets``) or ``MemoryOffsetStore`` (``memory``).
-- ``ConfigTopicStore`` (``config_topic``), or ``LocalConfigStore`` (``local_config``) for a standalone worker, whose
-  file ``connectors`` has: what is configured to run.
+  beside it, or ``MemoryOffsetStore`` (``memory``).
+- ``ConfigTopicStore`` (``config_topic``), or ``LocalConfigStore`` (``local_config``) for a standalone worker, with a
+  file of its own: what is configured to run.
 - ``StatusTopicStore`` (``status_topic``), or ``LocalStatusStore`` (``local_status``): what connectors and tasks do.
 
 When a source's offsets are written is decided in ``penstock.worker``, by ``penstock.worker.offset_commit`` and
 ``penstock.worker.transaction_commit``. The offsets of sinks are in their consumer groups: see
-``penstock.worker.sink_committer``. The topics are read and written by ``penstock.kafka.topic_log``.
+``penstock.worker.sink_commit``. The topics are read and written by ``penstock.kafka.topic_log``.
 """

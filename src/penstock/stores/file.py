@@ -1,13 +1,17 @@
 """The standalone worker's source offsets in one file, in Java Connect's own format.
 
-Main type: `FileOffsetStore`. The file is replaced as a whole (temporary file, fsync, rename, fsync of the directory),
-so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file beside it keeps
-a second worker away.
+Main type: `FileOffsetStore`. The file is replaced as a whole by `replace_file` (temporary file, fsync, rename, fsync of
+the directory), so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file
+beside it keeps a second worker away.
 
 Source: org.apache.kafka.connect.storage.FileOffsetBackingStore.
-Thread: any; writers that arrive while a write is under way share the next one.
+Thread: any; writers that arrive while a write is under way share the next one. `replace_file`: one at a time for a
+file.
 """
 
+from __future__ import annotations
+
+import contextlib
 import fcntl
 import logging
 import os
@@ -17,12 +21,51 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from penstock.errors import OffsetStoreException
 from penstock.stores.entries import OffsetEntries
 from penstock.stores.java_hashmap import JavaFormatError, decode, encode
-from penstock.stores.replacement import replace_file
+
+#: Points of a replacement, for tests that end the process there.
+TEMPORARY_WRITTEN: Final = "temporary-written"
+RENAMED: Final = "renamed"
+
+
+def replace_file(file: Path, content: bytes, at_point: Callable[[str], None] = lambda point: None) -> None:
+    """Writes a temporary file beside a file, makes it durable, and puts it in the file's place.
+
+    A file that is there keeps its mode; a new one is readable by its owner alone, whatever the umask.
+
+    Args:
+        file: The file.
+        content: What it is to hold.
+        at_point: Called with ``TEMPORARY_WRITTEN`` and ``RENAMED`` on the way.
+
+    Raises:
+        OSError: It cannot be written. The old one is there, unless the directory alone could not be made durable.
+    """
+    temporary = file.with_name(f"{file.name}.tmp")
+    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o600
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+            os.fchmod(handle.fileno(), mode)
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        at_point(TEMPORARY_WRITTEN)
+        temporary.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    at_point(RENAMED)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
 
 logger = logging.getLogger(__name__)
 

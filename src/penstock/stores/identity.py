@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from penstock.stores.replacement import replace_file
+from penstock.stores.file import replace_file
 
 logger = logging.getLogger(__name__)
 

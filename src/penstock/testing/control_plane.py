@@ -18,8 +18,7 @@ from penstock.herder.interface import Health
 from penstock.model import ConnectorType, State
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
-from penstock.stores.connectors import ConnectorStore
-from penstock.stores.local_config import LocalConfigStore
+from penstock.stores.local_config import ConnectorStore, LocalConfigStore
 from penstock.stores.local_status import LocalStatusStore
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader

@@ -42,16 +42,16 @@ from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import configure_logging
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import FakePipeline
-from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.error_report import ErrorCounts
+from penstock.worker.offset_commit import CommitHooks
 from penstock.worker.source_commits import SourceCommits
 from penstock.worker.source_offsets import SourceOffsets
-from penstock.worker.source_services import SourceServices
-from penstock.worker.source_task import SourceTaskRunner
+from penstock.worker.source_task import SourceServices, SourceTaskRunner
+from penstock.worker.stage import BatchLimits
 from penstock.worker.task_configs import load_class
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
-from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
+from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator
 from penstock.worker.worker import TaskRequest

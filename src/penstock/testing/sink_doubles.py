@@ -16,8 +16,9 @@ from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_task import SinkServices, SinkTaskRunner
+from penstock.worker.stage import BatchLimits
 from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
+from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 T0 = TopicPartition("t", 0)

@@ -16,8 +16,7 @@ from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, R
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetWriter
-from penstock.worker.commit_hooks import CommitHooks
-from penstock.worker.offset_commit import OffsetCommitter
+from penstock.worker.offset_commit import CommitHooks, OffsetCommitter
 
 WAIT_S = 30.0
 

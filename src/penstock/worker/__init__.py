@@ -6,24 +6,24 @@
 
 A batch of a source passes through, in this order:
 
-- ``SourceTaskRunner`` (``source_task``): its threads; ``Poller`` (``source_poll``): one call of ``poll``.
+- ``SourceTaskRunner`` (``source_task``): its threads; ``Poller`` beside it: one call of ``poll``.
 - ``Batcher`` (``source_stages``): joins polls while Spark is busy; ``Lookahead`` (``lookahead``): two batches at once.
 - ``SourceConverter`` (``source_convert``): records become bytes.
 - ``SourceDelivery`` (``source_delivery``): bytes go to the producer; ``TopicCreator`` (``topic_creation``) makes
   topics.
 - ``SubmittedOffsets`` (``submitted``): which offsets are safe; ``OffsetCommitter`` (``offset_commit``) writes them, or
   ``TransactionCommitter`` (``transaction_commit``) with exactly-once. ``SourceOffsets`` (``source_offsets``) decides
-  where to. ``CommitHooks`` (``commit_hooks``) tells the task.
+  where to. ``CommitHooks`` beside the former tells the task.
 
 A batch of a sink:
 
 - ``SinkTaskRunner`` (``sink_task``): its threads; ``SinkFetcher``, ``SinkConverter`` (``sink_threads``): messages are
   fetched and become records; ``SinkStages`` (``sink_stages``): what the threads share.
 - ``SinkLoop`` (``sink_loop``): the task's thread; ``Deliveries`` (``sink_delivery``): rows that still count, out of a
-  converted batch; ``SinkPut`` (``sink_put``): calls ``put``, again if need be; ``SinkPauses`` (``sink_pauses``): what
-  is not fetched meanwhile.
-- ``SinkPartitions`` (``sink_partitions``): which rows still count; ``CommitProgress`` (``sink_commit``) and
-  ``SinkCommitter`` (``sink_committer``): when offsets are committed, and which.
+  converted batch; ``SinkPut`` (``sink_put``): calls ``put``, again if need be; ``SinkPauses`` beside it: what is
+  not fetched meanwhile.
+- ``SinkPartitions`` (``sink_partitions``): which rows still count; ``CommitProgress`` and ``SinkCommitter``
+  (``sink_commit``): when offsets are committed, and which.
 
 For both:
 

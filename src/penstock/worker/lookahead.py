@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.pipeline.batch.batches import Submit
 from penstock.telemetry import BusyTimes, waiting_for
-from penstock.worker.shared_load import SharedLoad
+from penstock.worker.stage import SharedLoad
 from penstock.worker.threads import OwnedThread, as_future, start_within
 
 T = TypeVar("T")

@@ -4,8 +4,11 @@ Main type: ``Previewer``. Records come from the caller, from the source (``previ
 They go through the connector's own converters and transforms, record by record unless a transform needs frames; looking
 transforms between the steps note what passes. Nothing is committed, nothing is written.
 
-Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once, at the pace that
-``preview_pace`` sets.
+``Pace`` says when previews may begin: together they use a small share of the machine's time. On a machine without an
+idle moment whatever a preview uses is taken from connectors that run. A low priority does not help, because half of the
+work is done by threads of the worker; so it is spread over time.
+
+Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once.
 """
 
 from __future__ import annotations
@@ -46,9 +49,56 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
-from penstock.worker.preview_pace import Pace
 from penstock.worker.preview_source import FirstRecords, SourceReaders
 from penstock.worker.task_parts import TaskParts, make_parts
+
+#: The share of all cores that previews may use.
+SHARE: Final = 0.015
+#: What a preview uses as far as is known before it has run, in CPU seconds; also what it counts at least, because not
+#: all of it is measured (the request's way in and out).
+USUAL_S: Final = 0.01
+#: So many may begin at once after a rest: nobody who tries one and then another has to wait.
+AHEAD: Final = 2
+
+
+class Pace:
+    """Says when previews may begin, by what those before them have used.
+
+    Args:
+        cores: How many cores there are.
+    """
+
+    def __init__(self, cores: int) -> None:
+        self._rate = SHARE * cores
+        self._lock = threading.Lock()
+        #: Until then the share is used up.
+        self._used_until = float("-inf")
+
+    def begins(self, now: float) -> float:
+        """Books a preview; how many seconds it has to wait before it begins.
+
+        Args:
+            now: Monotonic seconds.
+
+        >>> pace = Pace(cores=2)
+        >>> [round(pace.begins(now), 3) for now in (100.0, 100.0, 100.0, 101.0)]
+        [0.0, 0.0, 0.333, 0.0]
+        """
+        with self._lock:
+            each = USUAL_S / self._rate
+            free = max(self._used_until, now)
+            self._used_until = free + each
+            return max(0.0, free - (AHEAD - 1) * each - now)
+
+    def ended(self, used_s: float) -> None:
+        """A preview that was booked has ended.
+
+        Args:
+            used_s: What it has used, in CPU seconds.
+        """
+        with self._lock:
+            self._used_until += max(0.0, used_s - USUAL_S) / self._rate
+
 
 R = TypeVar("R", bound=ConnectRecord)
 

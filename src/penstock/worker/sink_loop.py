@@ -1,7 +1,7 @@
 """The loop of a sink task: events, commits, rewinds, ``put``, round after round.
 
 Main type: ``SinkLoop``. Batches become deliveries in ``sink_delivery``, ``put`` is called in ``sink_put``, and what is
-not fetched for now is known to ``sink_pauses``.
+not fetched for now is known to ``SinkPauses``.
 
 Owning thread: the task's thread, for everything; all user code is called from here. Batches and events come through
 ``SinkStages``. What makes overlapping safe: batches carry the epoch they were fetched in, and only rows of partitions
@@ -20,9 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.api import TopicPartition
 from penstock.kafka.consumer import Placement
 from penstock.worker.sink_delivery import Deliveries, Delivery
-from penstock.worker.sink_parts import SinkParts
-from penstock.worker.sink_pauses import SinkPauses
-from penstock.worker.sink_put import SinkPut
+from penstock.worker.sink_put import SinkParts, SinkPauses, SinkPut
 from penstock.worker.sink_stages import Assigned, CommitAnswered, Event, Lost, Revoked, StageFailed
 
 logger = logging.getLogger(__name__)

@@ -1,28 +1,139 @@
 """Calls ``put``: with one batch after the other, again with the one in hand, and regularly without records.
 
-Main type: ``SinkPut``. A batch stays in hand while the task asks for it again, or until there is a Spark session again;
-meanwhile nothing is fetched.
+Main types: ``SinkPut``; ``SinkParts``, what the loop of a sink task works with; ``SinkPauses``, which partitions the
+consumer does not fetch for now. A batch stays in hand while the task asks for it again, or until there is a Spark
+session again; meanwhile nothing is fetched. Nor is anything while the connector is paused; else the partitions that the
+task itself has paused are left out.
 
-Owning thread: the task's thread.
+Owning thread: the task's thread, but for the stages and for reading the counters.
 
-Source: ``WorkerSinkTask`` (``deliverMessages``); runtime.md section 8.
+Source: ``WorkerSinkTask`` (``deliverMessages``, ``pauseAll``, ``resumeAll``), ``WorkerSinkTaskContext``
+(``pausedPartitions``); runtime.md section 8.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from penstock.api import FrameSinkTask, SinkTask, TopicPartition
+from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
 from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
+from penstock.worker.errant_records import ErrantRecords
+from penstock.worker.sink_commit import CommitProgress, SinkCommitter
+from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.sink_delivery import Deliveries, Delivery, place_of
-from penstock.worker.sink_parts import SinkParts
-from penstock.worker.sink_pauses import SinkPauses
+from penstock.worker.sink_partitions import SinkPartitions
+from penstock.worker.sink_stages import SinkConsumer, SinkStages
+from penstock.worker.sink_threads import SinkFetcher
+from penstock.worker.task_spec import TaskServices, TaskSpec
+
+
+@dataclass(frozen=True)
+class SinkParts:
+    """The parts of the loop; all but the stages belong to the task's thread."""
+
+    spec: TaskSpec[AnySinkTask]
+    services: TaskServices
+    context: WorkerSinkTaskContext
+    partitions: SinkPartitions
+    stages: SinkStages
+    fetcher: SinkFetcher
+    committer: SinkCommitter
+    errant: ErrantRecords | None
+
+    @property
+    def name(self) -> str:
+        """The task, for messages."""
+        return self.spec.name
+
+    @property
+    def progress(self) -> CommitProgress:
+        """When a commit is due, and which answers count."""
+        return self.committer.progress
+
+
+class SinkPauses:
+    """Makes the consumer pause what should be paused.
+
+    Args:
+        parts: What the loop works with.
+
+    Attributes:
+        resting: Whether the connector is paused.
+        holds_back: Whether a batch waits for its next try.
+    """
+
+    def __init__(self, parts: SinkParts) -> None:
+        self._name = parts.name
+        self._context = parts.context
+        self._partitions = parts.partitions
+        self._stages = parts.stages
+        self._fetcher = parts.fetcher
+        self.resting = False
+        self.holds_back = False
+        self._applied: frozenset[TopicPartition] = frozenset()
+        # Those that the task has paused, as far as the consumer was sent back to what is not delivered.
+        self._held: frozenset[TopicPartition] = frozenset()
+
+    def rest(self, resting: bool) -> None:
+        """The connector is paused, or goes on."""
+        self.resting = resting
+        self.apply()
+
+    def hold_back(self, waits: bool) -> None:
+        """A batch waits for its next try, or none does any more."""
+        self.holds_back = waits
+        self.apply()
+
+    def apply(self) -> None:
+        """Make the consumer pause what should be paused now."""
+        held = self._context.paused & self._partitions.assigned
+        if new := held - self._held:
+            self._hold(new)
+        self._held = held
+        wanted = self._wanted()
+        if wanted != self._applied:
+            self._fetcher.set_paused(
+                wanted - self._applied, self._applied - wanted, everything=self.resting or self.holds_back
+            )
+            self._applied = wanted
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Partitions have come, of which nothing was fetched; gives all that do not deliver for now."""
+        self._held |= self._context.paused & frozenset(partitions)
+        self._applied = self._wanted()
+        return self._applied
+
+    def forget(self, gone: frozenset[TopicPartition]) -> None:
+        """Partitions have gone."""
+        self._applied -= gone
+        self._held -= gone
+
+    def _wanted(self) -> frozenset[TopicPartition]:
+        assigned = self._partitions.assigned
+        return assigned if self.resting or self.holds_back else self._context.paused & assigned
+
+    def _hold(self, partitions: frozenset[TopicPartition]) -> None:
+        """Records on their way must not arrive after the task paused them: they are fetched again after ``resume``."""
+        positions = {partition: self._partitions.next_to_deliver(partition) for partition in partitions}
+
+        def seek_and_pause(consumer: SinkConsumer) -> int:
+            epoch = consumer.seek(positions)
+            consumer.pause(partitions)
+            return epoch
+
+        epoch = self._stages.answer_of(self._stages.submit(seek_and_pause), self._name)
+        for partition in partitions:
+            self._partitions.discard_fetched(partition, epoch)
+        self._applied |= partitions
+
 
 logger = logging.getLogger(__name__)
 

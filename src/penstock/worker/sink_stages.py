@@ -36,9 +36,7 @@ from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener
 from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batch.batches import SinkBatch
 from penstock.telemetry import BusyTimes, waiting_for
-from penstock.worker.shared_load import SharedLoad
-from penstock.worker.stage import Stage
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.stage import BatchLimits, SharedLoad, Stage
 
 T = TypeVar("T")
 

@@ -25,20 +25,16 @@ from penstock.api import AnySinkTask, SinkRecord, TopicPartition
 from penstock.kafka.subscription import Subscription
 from penstock.model import State
 from penstock.telemetry import BusyTimes
-from penstock.worker.errant_records import DeliveredMessages, ErrantRecords
+from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
-from penstock.worker.partition_holders import Holder, PartitionHolders
-from penstock.worker.record_encoder import message_as_text
-from penstock.worker.restarting import state_after
-from penstock.worker.sink_commit import CommitProgress
-from penstock.worker.sink_committer import SinkCommitter
+from penstock.worker.sink_commit import CommitProgress, SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.sink_loop import SinkLoop
-from penstock.worker.sink_partitions import SinkPartitions
-from penstock.worker.sink_parts import SinkParts
+from penstock.worker.sink_partitions import Holder, PartitionHolders, SinkPartitions
+from penstock.worker.sink_put import SinkParts
 from penstock.worker.sink_stages import SinkConsumer, SinkCounts, SinkStages
 from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
-from penstock.worker.task_engine import TaskEngine
+from penstock.worker.task_engine import TaskEngine, state_after
 from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.waiting import Hints
 
@@ -60,7 +56,7 @@ class SinkServices:
             counters are the task's; the queue counts into them.
         record_topic: Told once of each topic that records were read from (any instance of the task; KIP-558).
         encode: Makes a message of a record that the task reports and whose original is not at hand; any thread
-            (``record_encoder``).
+            (``RecordEncoder``).
         holder: The task among others of this worker that are in its group.
         shares_id: See ``state_after``.
     """

@@ -29,8 +29,7 @@ from penstock.kafka.consumer import Placement
 from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batch.batches import ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.lookahead import Lookahead, begun
-from penstock.worker.partition_holders import Holder
-from penstock.worker.shared_load import SharedLoad
+from penstock.worker.sink_partitions import Holder
 from penstock.worker.sink_stages import (
     Assigned,
     ConvertedBatch,
@@ -43,6 +42,7 @@ from penstock.worker.sink_stages import (
     StageFailed,
     TaskConversion,
 )
+from penstock.worker.stage import SharedLoad
 from penstock.worker.threads import OwnedThread, start_within
 from penstock.worker.tolerance import ErrorHandler
 

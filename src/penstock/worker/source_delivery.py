@@ -25,7 +25,7 @@ from penstock.errors import ConnectException, ToleranceExceededException
 from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.pipeline.batch.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
-from penstock.worker.committer import Committer
+from penstock.worker.offset_commit import Committer
 from penstock.worker.source_convert import Outgoing, place_in_source, refuse_malformed
 from penstock.worker.submitted import Submission
 from penstock.worker.tolerance import KAFKA_PRODUCE, ErrorHandler

@@ -25,8 +25,7 @@ from penstock.kafka.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.log_settings import connector_offset_log, on_producers_cluster
 from penstock.model import ConnectorTaskId
 from penstock.stores.interface import OffsetStore, TransactionalOffsetStore
-from penstock.stores.merged_offsets import MergedOffsetStore
-from penstock.stores.offset_topic import OffsetTopicStore
+from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
 from penstock.stores.offsets import OffsetReader
 from penstock.worker.threads import NoThreadException, in_thread
 

@@ -2,6 +2,8 @@
 
 Main types: `Batcher` (task thread -> conversion thread: joins polls while Spark is busy, never waits for more when it
 is free) and `Taken` (what it gives). `empty_poll_delay_s` paces a ``poll`` that returns nothing without waiting.
+`join_frames` makes one frame of several: a columnar task that follows a file returns one for each few lines that are
+appended. One Spark job for each could not keep up with a writer that appends often; joined, they cost as much as one.
 
 Thread: one thread puts, one takes; see `Stage`.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,13 +24,75 @@ import pyarrow as pa
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batch.batches import SourceRecords
 from penstock.telemetry import waiting_for
-from penstock.worker.boundaries import End
-from penstock.worker.frame_joining import can_join, join
-from penstock.worker.shared_load import SharedLoad
-from penstock.worker.stage import Stage
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.boundaries import End, Polled
+from penstock.worker.stage import BatchLimits, SharedLoad, Stage
 
-Polled = Sequence[SourceRecord] | SourceFrame
+
+def can_join_frames(first: SourceFrame, second: SourceFrame) -> bool:
+    """Whether the rows of both fit in one frame: Arrow tables that differ in nothing but their rows and timestamps.
+
+    A position inside of the joined frame has to be known, so frames without ``offset_after`` stay alone.
+    """
+    return (
+        isinstance(first.data, pa.Table)
+        and isinstance(second.data, pa.Table)
+        and first.offset_after is not None
+        and second.offset_after is not None
+        and first.topic == second.topic
+        and first.partition == second.partition
+        and (first.timestamp is None) == (second.timestamp is None)
+        and first.source_partition == second.source_partition
+        and first.value_schema == second.value_schema
+        and first.key_schema == second.key_schema
+        and first.value_fields == second.value_fields
+        # Timestamps that differ become a column of that name.
+        and (first.timestamp == second.timestamp or "timestamp" not in (first.value_fields or ()))
+        and first.data.schema.equals(second.data.schema)
+    )
+
+
+def join_frames(frames: Sequence[SourceFrame]) -> SourceFrame:
+    """One frame of several that can be joined, in order."""
+    if len(frames) == 1:
+        return frames[0]
+    first, last = frames[0], frames[-1]
+    timestamp, fields = first.timestamp, first.value_fields
+    tables: list[pa.Table] = [frame.data for frame in frames]
+    if any(frame.timestamp != timestamp for frame in frames) and "timestamp" not in tables[0].column_names:
+        if fields is None and "value" not in tables[0].column_names:
+            # A plain table: with one more column it has to say which are the fields.
+            fields = tables[0].column_names
+        tables = [_with_timestamp(frame) for frame in frames]
+        timestamp = None
+    ends = list(accumulate(table.num_rows for table in tables))
+
+    def offset_after(row: int) -> Mapping[str, object]:
+        index = bisect_right(ends, row)
+        frame = frames[index]
+        if row == ends[index] - 1:
+            return frame.source_offset
+        assert frame.offset_after is not None
+        return frame.offset_after(row - (ends[index - 1] if index else 0))
+
+    return SourceFrame(
+        data=pa.concat_tables(tables).combine_chunks(),
+        topic=first.topic,
+        value_schema=first.value_schema,
+        source_partition=first.source_partition,
+        source_offset=last.source_offset,
+        key_schema=first.key_schema,
+        timestamp=timestamp,
+        partition=first.partition,
+        offset_after=offset_after,
+        value_fields=fields,
+    )
+
+
+def _with_timestamp(frame: SourceFrame) -> pa.Table:
+    table: pa.Table = frame.data
+    return table.append_column("timestamp", pa.repeat(pa.scalar(frame.timestamp, pa.int64()), table.num_rows))
+
+
 Batch = SourceRecords | SourceFrame
 
 #: How many records of a poll are looked at to guess the size of all.
@@ -96,7 +161,7 @@ class Batcher(Stage[_Entry]):
     """Polls on their way to Spark. Invariant 3.
 
     Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are joined when they
-    fit together, see ``frame_joining``. Nothing is joined across a place where the task asks for the end of its
+    fit together, see ``can_join_frames``. Nothing is joined across a place where the task asks for the end of its
     transaction.
 
     Args:
@@ -194,14 +259,14 @@ class Batcher(Stage[_Entry]):
         if last.end not in (End.INSIDE, End.POLL):
             return False
         if isinstance(first.polled, SourceFrame) and isinstance(entry.polled, SourceFrame):
-            return self._join_frames and can_join(first.polled, entry.polled)
+            return self._join_frames and can_join_frames(first.polled, entry.polled)
         return not isinstance(first.polled, SourceFrame) and not isinstance(entry.polled, SourceFrame)
 
 
 def _joined(polled: Sequence[Polled]) -> Batch:
     frames = [one for one in polled if isinstance(one, SourceFrame)]
     if frames:
-        return join(frames)
+        return join_frames(frames)
     records = [one for one in polled if not isinstance(one, SourceFrame)]
     return SourceRecords(records[0] if len(records) == 1 else list(chain.from_iterable(records)))
 

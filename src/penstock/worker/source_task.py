@@ -1,6 +1,7 @@
 """Runs one source task: poll, convert, send, commit, until stop.
 
-Main type: `SourceTaskRunner`. Building one starts nothing:
+Main type: `SourceTaskRunner`, which works with `SourceServices`. `Poller` makes one call of ``poll``, during which the
+task has a `RunnerSourceTaskContext`. Building one starts nothing:
 
     runner = SourceTaskRunner(
         TaskSpec(ConnectorTaskId("orders", 0), task, task_config, read_config, offset_flush_timeout_s=5.0),
@@ -22,35 +23,192 @@ Threads, owned by the runner and named ``task-<id>``, ``convert-<id>``, ``delive
 - delivery: creates topics, sends, and commits offsets on the task's own schedule, with the user's ``commit``.
 ``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` where ``poll`` does not return.
 
-Source: AbstractWorkerSourceTask and WorkerSourceTask of Kafka Connect; runtime.md section 5.
+Source: AbstractWorkerSourceTask, WorkerSourceTask and WorkerSourceTaskContext of Kafka Connect; runtime.md section 5.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from penstock.api import SourceTask
-from penstock.errors import SparkStoppedException
+from penstock.api import (
+    FrameSourceTask,
+    OffsetStorageReader,
+    PluginMetrics,
+    SourceFrame,
+    SourceRecord,
+    SourceTask,
+    SourceTaskContext,
+    TransactionContext,
+)
+from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkStoppedException
 from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
+from penstock.pipeline.batch.frame import in_arrow
+from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import BusyTimes, log_context
-from penstock.worker.boundaries import End
+from penstock.worker.boundaries import End, Polled, TransactionRequests
 from penstock.worker.lookahead import Lookahead
-from penstock.worker.restarting import TransactionLostException
-from penstock.worker.source_convert import Outgoing, SourceConverter
-from penstock.worker.source_delivery import SourceDelivery
-from penstock.worker.source_poll import Poller, RunnerSourceTaskContext
-from penstock.worker.source_services import SourceServices
-from penstock.worker.source_stages import Batcher, Polled, Taken, empty_poll_delay_s
-from penstock.worker.stage import Stage
-from penstock.worker.task_engine import TaskEngine
-from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
+from penstock.worker.offset_commit import Committer
+from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
+from penstock.worker.source_delivery import BatchProducer, SourceDelivery
+from penstock.worker.source_stages import Batcher, Taken, empty_poll_delay_s
+from penstock.worker.stage import BatchLimits, Stage
+from penstock.worker.task_engine import TaskEngine, TransactionLostException
+from penstock.worker.task_session import TaskSession
+from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.threads import Deadline, OwnedThread
+from penstock.worker.topic_creation import TopicCreator
 from penstock.worker.waiting import Hints
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class SourceServices:
+    """What one source task works with. The runner ends what can be ended, also when the task never starts.
+
+    Attributes:
+        pipeline: transforms and converters.
+        producer: the task's own.
+        topics: makes sure that topics exist.
+        committer: makes count what is delivered; ended when the task is cancelled.
+        offset_reader: for the task's context; closed when the task is cancelled.
+        requests: what the task says of its transactions; None where it has no say.
+    """
+
+    pipeline: BatchPipeline
+    producer: BatchProducer
+    topics: TopicCreator
+    committer: Committer
+    offset_reader: OffsetReader
+    requests: TransactionRequests | None = None
+
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PollCounts:
+    """Plain counters; read by metrics from any thread."""
+
+    records: int = 0
+    failures: int = 0
+
+
+class RunnerSourceTaskContext(SourceTaskContext):
+    """The context a source task gets. Thread: any."""
+
+    def __init__(
+        self,
+        spec: TaskSpec[SourceTask],
+        services: TaskServices,
+        source: SourceServices,
+        stopping: threading.Event,
+    ) -> None:
+        self.stopping = stopping
+        self._read_config = spec.read_config
+        self._session = services.session
+        self._source = source
+        self._plugin_metrics = services.metrics.plugin()
+
+    def configs(self) -> dict[str, str]:
+        """See ``SourceTaskContext``."""
+        return dict(self._read_config())
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """See ``SourceTaskContext``."""
+        return self._source.offset_reader
+
+    def transaction_context(self) -> TransactionContext | None:
+        """See ``SourceTaskContext``."""
+        return self._source.requests
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """See ``SourceTaskContext``."""
+        return self._plugin_metrics
+
+    def spark(self) -> SparkSession:
+        """See ``SourceTaskContext``."""
+        return self._session.session()
+
+
+class Poller:
+    """Polls one task.
+
+    Args:
+        spec: The task.
+        session: Spark's, as the task uses it.
+        requests: What the task says of its transactions; None where it has no say.
+    """
+
+    def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
+        self.counts = PollCounts()
+        self._owner = str(spec.id)
+        self._task = spec.task
+        self._session = session
+        self._requests = requests
+
+    def poll(self, ended_by_stop: Callable[[], bool]) -> list[tuple[Polled, End]]:
+        """What one ``poll`` has returned, cut where the task wants a transaction to end; empty for None.
+
+        Args:
+            ended_by_stop: Whether the task's ``stop`` was called, beside this ``poll``.
+
+        Raises:
+            Exception: What ends the task.
+        """
+        try:
+            polled: object = self._task.poll()
+        except SparkStoppedException:
+            return []
+        except Exception as error:
+            if ended_by_stop():
+                # What it waited on was closed under it: that is how such a task ends.
+                logger.info(
+                    "The poll() of task %s ended by its stop(): %s: %s", self._owner, type(error).__name__, error
+                )
+                return []
+            if not isinstance(error, (RetriableException, KafkaRetriableException)):
+                raise
+            self.counts.failures += 1
+            logger.warning("The task's poll() raised a retriable error and is called again: %s", error)
+            return []
+        found = self._checked(polled)
+        if self._requests is not None:
+            return self._requests.pieces(found)
+        return [] if found is None else [(found, End.POLL)]
+
+    def _checked(self, polled: object) -> Polled | None:
+        """Checks the types of what was polled; None if there is nothing."""
+        if polled is None:
+            return None
+        if isinstance(polled, SourceFrame):
+            frame = in_arrow(polled)
+            self.counts.records += frame.num_rows or 0
+            if frame.num_rows is None:
+                self._session.used()
+            return frame
+        if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
+            wanted = "a SourceFrame" if isinstance(self._task, FrameSourceTask) else "a sequence of SourceRecords"
+            raise ConnectException(
+                f"poll() of {type(self._task).__name__} (task {self._owner}) must return {wanted} or None, "
+                f"got {type(polled).__name__}"
+            )
+        strange = {kind for kind in set(map(type, polled)) if not issubclass(kind, SourceRecord)}
+        if strange:
+            raise ConnectException(
+                f"poll() of {type(self._task).__name__} (task {self._owner}) must return SourceRecords, "
+                f"found {', '.join(sorted(kind.__name__ for kind in strange))} among them"
+            )
+        self.counts.records += len(polled)
+        return polled or None
+
 
 #: Converted batches that may wait for the producer: enough to keep it busy, whether they are small or large. More would
 #: only be memory, in addition to the producer's own buffer, when the broker stalls.

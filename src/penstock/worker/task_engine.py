@@ -1,7 +1,9 @@
 """The life of one task, the same for sources and sinks: its thread, its lock, what it reports and how it ends.
 
 Main type: ``TaskEngine``, which ``SourceTaskRunner`` and ``SinkTaskRunner`` fill in. What may happen when is decided by
-the pure machine of ``penstock.model.runner_life``; the engine feeds it and performs its effects.
+the pure machine of ``penstock.model.runner_life``; the engine feeds it and performs its effects. ``state_after`` says
+what follows when a task has ended by an error: it is FAILED, or made anew at its committed offsets, as after a
+``TransactionLostException``.
 
 Threads: ``task-<id>``, owned here, makes every call of the user's task, but for ``wakeup`` and the ``stop`` of a task
 whose ``poll`` does not return. The public methods come from any thread and return at once, except ``join``.
@@ -19,7 +21,13 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from penstock.api import Task
-from penstock.errors import SparkStoppedException, stack_trace
+from penstock.errors import (
+    ConnectException,
+    FencedInstanceIdException,
+    SparkSessionLostException,
+    SparkStoppedException,
+    stack_trace,
+)
 from penstock.model import State
 from penstock.model.runner_life import (
     Abandon,
@@ -52,9 +60,36 @@ from penstock.model.runner_life import (
 )
 from penstock.telemetry import log_context
 from penstock.worker.error_report import ErrorCounts
-from penstock.worker.restarting import state_after
 from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.threads import OwnedThread
+
+
+class TransactionLostException(ConnectException):
+    """The open transaction of a source task can never be committed; its records have to be read again.
+
+    Args:
+        message: What has happened, and what to do if it happens again and again.
+        outside: Whether what lies outside of the task is the cause: brokers that do not answer. Then the task is made
+            anew as often as it takes.
+    """
+
+    def __init__(self, message: str, *, outside: bool = False) -> None:
+        super().__init__(message)
+        self.outside = outside
+
+
+def state_after(error: BaseException, *, shares_id: bool = False) -> State:
+    """What a task that ended by an error is: FAILED, or about to start again.
+
+    Args:
+        error: The error.
+        shares_id: Whether the workers of a group have one static member id for the task. A worker that was frozen may
+            join with it when it wakes, and fence the task where it runs by now; its group tells it a moment later.
+    """
+    again = isinstance(error, SparkSessionLostException | TransactionLostException)
+    fenced = shares_id and isinstance(error, FencedInstanceIdException)
+    return State.RESTARTING if again or fenced else State.FAILED
+
 
 logger = logging.getLogger(__name__)
 

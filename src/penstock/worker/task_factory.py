@@ -49,27 +49,26 @@ from penstock.settings.worker import WorkerSettings
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
-from penstock.worker.commit_hooks import CommitHooks
 from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
+from penstock.worker.errant_records import RecordEncoder, message_as_text
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.lookahead import AT_ONCE
-from penstock.worker.partition_holders import PartitionHolders
+from penstock.worker.offset_commit import CommitHooks
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
-from penstock.worker.record_encoder import RecordEncoder, message_as_text
-from penstock.worker.shared_load import SharedLoad
+from penstock.worker.sink_partitions import PartitionHolders
 from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.source_commits import SourceCommits
 from penstock.worker.source_offsets import ConnectorOffsetReader, SourceOffsets
-from penstock.worker.source_services import SourceServices
-from penstock.worker.source_task import SourceTaskRunner
+from penstock.worker.source_task import SourceServices, SourceTaskRunner
+from penstock.worker.stage import BatchLimits, SharedLoad
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
 from penstock.worker.task_parts import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_slot import StateReport, TaskRunner
-from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec, no_probe
+from penstock.worker.task_spec import TaskServices, TaskSpec, no_probe
 from penstock.worker.threads import NoThreadException, start_within
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from penstock.api import Task
 from penstock.model import ConnectorTaskId, State
 from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.shared_load import SharedLoad
+from penstock.worker.stage import BatchLimits, SharedLoad
 from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler
 
@@ -22,19 +22,6 @@ TaskT_co = TypeVar("TaskT_co", bound=Task, covariant=True)
 
 def no_probe(point: str) -> None:
     """The probe outside of kill tests."""
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """How large a batch may grow; one larger poll, frame or message still goes.
-
-    Attributes:
-        max_records: ``batch.max.records``.
-        max_bytes: ``batch.max.bytes``.
-    """
-
-    max_records: int = 50_000
-    max_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """Runs connectors and tasks: one thread for each connector, a slot for each task.
 
 Main types: ``Worker``; ``StatusListener`` (who is told the states), ``TaskRequest`` and ``TaskFactory`` (how tasks are
-made).
+made). ``StartupCounts`` counts the starts of connectors and tasks and how they ended, a ``Startup`` is one.
 
 Thread: every method is called by the herder's thread, which owns the tables here, and returns at once, except
-``resolve``, which may read files and is called from a thread of the caller's choice.
-Source: org.apache.kafka.connect.runtime.Worker; runtime.md sections 1 to 4.
+``resolve``, which may read files and is called from a thread of the caller's choice. Counts: any; what one ``Startup``
+is told comes one at a time.
+Source: org.apache.kafka.connect.runtime.Worker and its WorkerMetricsGroup (there the counters of tasks stay at 0,
+KAFKA-18489); runtime.md sections 1 to 4.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
 from penstock.config.providers import ConfigTransformer, TransformedConfig
@@ -23,16 +25,80 @@ from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.plugin_classes import changed_code
-from penstock.telemetry import Metrics
+from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
 from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
 from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.startup_counts import StartupCounts
 from penstock.worker.task_configs import check_count
 from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.waiting import Hints
+
+#: Then ``connector`` or ``task``, and what of its start is counted.
+PREFIX: Final = "kafka_connect_worker_"
+
+
+class Startup:
+    """One start of a connector or task, which succeeds or fails at most once.
+
+    Args:
+        attempts: Counts that it began.
+        successes: Counts that it was RUNNING.
+        failures: Counts that it was FAILED before.
+        resting: It is created PAUSED or STOPPED: its start begins when it is resumed.
+    """
+
+    def __init__(self, attempts: Counter, successes: Counter, failures: Counter, *, resting: bool) -> None:
+        self._attempts = attempts
+        self._outcomes = {State.RUNNING: successes, State.FAILED: failures}
+        self._begun = False
+        self._ended = False
+        if not resting:
+            self._begin()
+
+    def reached(self, state: State) -> None:
+        """The connector or task is in this state now."""
+        outcome = self._outcomes.get(state)
+        if outcome is None or self._ended:
+            return
+        self._begin()
+        self._ended = True
+        outcome.add()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._attempts.add()
+
+
+class StartupCounts:
+    """The counters of a worker.
+
+    >>> metrics = Metrics()
+    >>> starting = StartupCounts(metrics).task()
+    >>> starting.reached(State.RUNNING); starting.reached(State.FAILED)
+    >>> [metrics.total(f"{PREFIX}task_startup_{what}_total") for what in ("attempts", "success", "failure")]
+    [1.0, 1.0, 0.0]
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._counters = {
+            kind: tuple(metrics.counter(f"{PREFIX}{kind}_startup_{what}_total") for what in _COUNTED)
+            for kind in ("connector", "task")
+        }
+
+    def connector(self, *, resting: bool = False) -> Startup:
+        """A start of a connector begins, unless it is created resting."""
+        return Startup(*self._counters["connector"], resting=resting)
+
+    def task(self, *, resting: bool = False) -> Startup:
+        """A start of a task begins, unless it is created resting."""
+        return Startup(*self._counters["task"], resting=resting)
+
+
+_COUNTED: Final = ("attempts", "success", "failure")
+
 
 log = logging.getLogger(__name__)
 

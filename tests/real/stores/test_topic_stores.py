@@ -15,8 +15,7 @@ from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState,
 from penstock.model.cluster_config import Change, ClusterConfig, TasksCommitted
 from penstock.model.config_records import connector_entries, deletion_entries, target_entries, task_entries
 from penstock.stores.config_topic import ConfigTopicStore
-from penstock.stores.merged_offsets import MergedOffsetStore
-from penstock.stores.offset_topic import OffsetTopicStore
+from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
 from penstock.stores.status_topic import StatusTopicStore
 from penstock.testing.log_lab import LogLab, await_true
 

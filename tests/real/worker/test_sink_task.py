@@ -22,7 +22,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.testing.sink_doubles import FakePipeline, RecordingTask
 from penstock.worker.dead_letter import DeadLetterSettings, open_queue
 from penstock.worker.error_report import ErrorCounts, ErrorReporter
-from penstock.worker.partition_holders import PartitionHolders
+from penstock.worker.sink_partitions import PartitionHolders
 from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_spec import TaskServices, TaskSpec

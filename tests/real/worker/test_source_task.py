@@ -24,12 +24,12 @@ from penstock.settings.topics import parse_topic_creation
 from penstock.stores.file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask, offset_committer
-from penstock.worker.commit_hooks import wants_metadata
 from penstock.worker.error_report import ErrorCounts
-from penstock.worker.source_services import SourceServices
-from penstock.worker.source_task import SourceTaskRunner
+from penstock.worker.offset_commit import wants_metadata
+from penstock.worker.source_task import SourceServices, SourceTaskRunner
+from penstock.worker.stage import BatchLimits
 from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
+from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import TopicCreator, plan_of
 

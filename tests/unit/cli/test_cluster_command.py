@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 
 from penstock.broker import free_port
 from penstock.cli.api_client import ApiClient
-from penstock.cli.cluster import EXIT_NOT_IN_ORDER
-from penstock.cli.cluster_view import MemberView, task_names, view_of
+from penstock.cli.cluster import EXIT_NOT_IN_ORDER, MemberView, task_names, view_of
 from penstock.cli.main import main
 
 NOTHING: dict[str, Any] = {"connectors": [], "tasks": []}

@@ -16,10 +16,9 @@ from rich.text import Text
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
-from penstock.cli import connector_start
-from penstock.cli.findings import faults
+from penstock.cli import connector_configurations
 from penstock.cli.main import main
-from penstock.cli.output import table
+from penstock.cli.output import faults, table
 from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
@@ -302,9 +301,9 @@ def test_waiting_goes_on_while_tasks_wait_to_begin(
         return Waiting(reason, f"{reason}.", cause="no file" if reason == "input_missing" else None)
 
     monkeypatch.setattr(explanation, "task_waiting", waiting)
-    monkeypatch.setattr(connector_start, "_STEADY_S", 0.01)
-    monkeypatch.setattr(connector_start, "_PASSING_S", 0.2 if warning else 10)
-    monkeypatch.setattr(connector_start, "_POLL_S", 0.02)
+    monkeypatch.setattr(connector_configurations, "_STEADY_S", 0.01)
+    monkeypatch.setattr(connector_configurations, "_PASSING_S", 0.2 if warning else 10)
+    monkeypatch.setattr(connector_configurations, "_POLL_S", 0.02)
     done = shell.run("create", shell.file(f"name=a\nconnector.class={SOURCE}\n"), "--wait")
     assert done.exit_code == 0
     assert next(left, None) == ("input_missing" if warning else None)

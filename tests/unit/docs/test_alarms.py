@@ -7,8 +7,8 @@ import re
 from tests.unit.docs.pages import ROOT
 
 from penstock.herder.cluster.group_metrics import COORDINATOR, REBALANCE
-from penstock.worker.startup_counts import _COUNTED, PREFIX
 from penstock.worker.task_metrics import ERRORS, SINK
+from penstock.worker.worker import _COUNTED, PREFIX
 
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
 ALARMS = PAGE.partition("### Alarms")[2].partition("\n## ")[0]

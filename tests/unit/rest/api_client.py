@@ -19,7 +19,7 @@ from penstock.rest.app import AppOptions, build_app
 from penstock.rest.listeners import Listener, open_listeners
 from penstock.rest.server import RestServer, Served
 from penstock.rest.services import Services
-from penstock.stores.connectors import ConnectorStore
+from penstock.stores.local_config import ConnectorStore
 from penstock.testing.control_plane import SOURCE, Setup, running
 from penstock.validation.plugin_catalog import PluginCatalog
 

@@ -19,8 +19,7 @@ from penstock.model.config_records import (
     task_entries,
 )
 from penstock.stores.config_topic import ConfigTopicStore
-from penstock.stores.connectors import FileConnectorStore, StoredConnector
-from penstock.stores.local_config import LocalConfigStore
+from penstock.stores.local_config import FileConnectorStore, LocalConfigStore, StoredConnector
 from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 CONFIG = {"name": "c", "connector.class": "FileStreamSource", "topic": "t"}

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import OffsetStoreException
-from penstock.stores.file import FileOffsetStore
+from penstock.stores.file import RENAMED, TEMPORARY_WRITTEN, FileOffsetStore
 from penstock.stores.interface import OffsetStore
 from penstock.stores.java_hashmap import decode, encode
-from penstock.stores.replacement import RENAMED, TEMPORARY_WRITTEN
 
 
 @contextmanager

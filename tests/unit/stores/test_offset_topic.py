@@ -8,8 +8,7 @@ from penstock.errors import KafkaException, KafkaRetriableException, OffsetStore
 from penstock.kafka.log_reader import LogRecord
 from penstock.stores.interface import OffsetStore
 from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.merged_offsets import MergedOffsetStore
-from penstock.stores.offset_topic import OffsetTopicStore
+from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
 from penstock.telemetry import waits
 from penstock.testing.memory_log import MemoryLog, MemoryTopic

@@ -8,8 +8,9 @@ from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TaskStatus
 from penstock.stores.interface import StatusStore
 from penstock.stores.local_status import LocalStatusStore
-from penstock.stores.status_records import (
+from penstock.stores.status_topic import (
     Gone,
+    StatusTopicStore,
     TopicUse,
     UnusableRecordError,
     key_of,
@@ -17,7 +18,6 @@ from penstock.stores.status_records import (
     status_record,
     topic_record,
 )
-from penstock.stores.status_topic import StatusTopicStore
 from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 TASK = ConnectorTaskId("c-ref-src", 0)

@@ -23,7 +23,8 @@ from penstock.model import State
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, HookedTask, ScriptedTask, record
 from penstock.worker import transaction_commit
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.source_commits import Ownership
+from penstock.worker.stage import BatchLimits
 from penstock.worker.transaction_commit import (
     COMMIT_ANSWERED,
     COMMIT_SENT,
@@ -31,7 +32,6 @@ from penstock.worker.transaction_commit import (
     RECORDS_SENT,
     TRANSACTION_BEGUN,
 )
-from penstock.worker.transaction_start import Ownership
 
 POLL, INTERVAL, CONNECTOR = TransactionBoundary.POLL, TransactionBoundary.INTERVAL, TransactionBoundary.CONNECTOR
 KEY = b'["c",{"file":"f"}]'

@@ -10,9 +10,8 @@ import pytest
 
 from penstock.api import SourceFrame
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA
-from penstock.worker.frame_joining import can_join, join
-from penstock.worker.source_stages import Batcher
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.source_stages import Batcher, can_join_frames, join_frames
+from penstock.worker.stage import BatchLimits
 
 
 def frame(*values: str, start: int = 0, timestamp: int | None = 1) -> SourceFrame:
@@ -34,7 +33,7 @@ def rows(joined: SourceFrame) -> dict[str, list[object]]:
 
 
 def test_joined_frames_have_all_rows_and_know_every_position() -> None:
-    joined = join([frame("a", "b"), frame("c", start=2), frame("d", "e", start=3)])
+    joined = join_frames([frame("a", "b"), frame("c", start=2), frame("d", "e", start=3)])
     assert rows(joined) == {"value": ["a", "b", "c", "d", "e"]}
     assert (joined.topic, joined.value_schema, joined.timestamp) == ("t", STRING_SCHEMA, 1)
     assert joined.source_offset == {"position": 5}
@@ -43,7 +42,7 @@ def test_joined_frames_have_all_rows_and_know_every_position() -> None:
 
 
 def test_frames_of_different_moments_keep_their_timestamps() -> None:
-    joined = join([frame("a", "b", timestamp=5), frame("c", start=2, timestamp=7)])
+    joined = join_frames([frame("a", "b", timestamp=5), frame("c", start=2, timestamp=7)])
     assert joined.timestamp is None
     assert rows(joined) == {"value": ["a", "b", "c"], "timestamp": [5, 5, 7]}
 
@@ -51,14 +50,14 @@ def test_frames_of_different_moments_keep_their_timestamps() -> None:
 def test_a_plain_table_with_timestamps_says_which_columns_are_fields() -> None:
     first = replace(frame("a", timestamp=5), data=pa.table({"id": [1], "name": ["x"]}))
     second = replace(first, timestamp=7)
-    joined = join([first, second])
+    joined = join_frames([first, second])
     assert rows(joined) == {"id": [1, 1], "name": ["x", "x"], "timestamp": [5, 7]}
     assert joined.value_fields == ["id", "name"]
-    assert join([first, first]).value_fields is None
+    assert join_frames([first, first]).value_fields is None
 
     named = replace(first, data=pa.table({"timestamp": [1]}), value_fields=("timestamp",))
-    assert can_join(named, named)
-    assert not can_join(named, replace(named, timestamp=7))
+    assert can_join_frames(named, named)
+    assert not can_join_frames(named, replace(named, timestamp=7))
 
 
 @pytest.mark.parametrize(
@@ -77,14 +76,14 @@ def test_a_plain_table_with_timestamps_says_which_columns_are_fields() -> None:
     ids=["topic", "source partition", "partition", "schema", "timestamp", "positions", "columns", "Spark", "fields"],
 )
 def test_frames_that_differ_in_more_than_their_rows_are_not_joined(other: SourceFrame) -> None:
-    assert can_join(frame("a"), frame("b"))
-    assert not can_join(frame("a"), other)
-    assert not can_join(other, frame("a"))
+    assert can_join_frames(frame("a"), frame("b"))
+    assert not can_join_frames(frame("a"), other)
+    assert not can_join_frames(other, frame("a"))
 
 
 def test_waiting_frames_are_joined_up_to_the_limit_unless_the_task_counts_them() -> None:
-    for join_frames, expected in ((True, [["a", "b"], ["c"]]), (False, [["a"], ["b"], ["c"]])):
-        batcher = Batcher(BatchLimits(max_records=2), join_frames=join_frames)
+    for joins, expected in ((True, [["a", "b"], ["c"]]), (False, [["a"], ["b"], ["c"]])):
+        batcher = Batcher(BatchLimits(max_records=2), join_frames=joins)
         taken = []
         for position, value in enumerate("abc"):
             if position == 2:

@@ -21,13 +21,12 @@ from penstock.errors import ConnectException, RetriableException, ToleranceExcee
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics, Wait, waits
 from penstock.testing.control_plane import await_true
-from penstock.worker.boundaries import End
+from penstock.worker.boundaries import End, TransactionRequests
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.task_configs import class_name
-from penstock.worker.transaction_requests import TransactionRequests
 
 TASK = ConnectorTaskId("orders", 0)
 PLACE = TopicPartition("t", 0)

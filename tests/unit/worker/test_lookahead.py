@@ -15,10 +15,9 @@ from penstock.telemetry import BusyTimes
 from penstock.testing.source_doubles import WAIT_S, FakePipeline, record
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.lookahead import Lookahead
-from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import Outgoing, SourceConverter
 from penstock.worker.source_stages import Batcher, Taken
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.stage import BatchLimits, SharedLoad
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 

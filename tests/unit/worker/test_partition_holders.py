@@ -3,7 +3,7 @@
 import threading
 
 from penstock.api import TopicPartition
-from penstock.worker.partition_holders import PartitionHolders
+from penstock.worker.sink_partitions import PartitionHolders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -10,7 +10,7 @@ from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, ConnectHeaders, SchemaAndValue, SchemaBuilder, Struct
 from penstock.errors import DataException
-from penstock.worker.record_encoder import RecordEncoder, message_as_text
+from penstock.worker.errant_records import RecordEncoder, message_as_text
 
 SCHEMA = SchemaBuilder.struct().field("a", INT32_SCHEMA).build()
 HEADERS = ConnectHeaders().add_string("h", "v").add("n", 7, INT32_SCHEMA).add("none", None)

@@ -6,7 +6,7 @@ import pytest
 from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, SparkSessionLostException
 from penstock.kafka.consumer_offsets import exception_of
 from penstock.model import State
-from penstock.worker.restarting import TransactionLostException, state_after
+from penstock.worker.task_engine import TransactionLostException, state_after
 
 
 @pytest.mark.parametrize(

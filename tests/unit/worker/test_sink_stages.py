@@ -12,9 +12,8 @@ import pytest
 from penstock.api import TopicPartition
 from penstock.kafka.consumer import FetchedChunk
 from penstock.pipeline.batch.batches import SinkBatch
-from penstock.worker.shared_load import SharedLoad
 from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.stage import BatchLimits, SharedLoad
 
 WAIT_S = 0.05
 

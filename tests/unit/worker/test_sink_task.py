@@ -14,7 +14,7 @@ from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from penstock.worker import sink_put, sink_stages
 from penstock.worker.errant_records import DeliveredMessages
-from penstock.worker.task_spec import BatchLimits
+from penstock.worker.stage import BatchLimits
 from penstock.worker.tolerance import ErrorPolicy
 from penstock.worker.waiting import Waiting, places, task_waiting
 

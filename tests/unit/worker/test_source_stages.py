@@ -16,12 +16,10 @@ from penstock.pipeline.batch.batches import RecordError, SourceRecords
 from penstock.settings.topics import parse_topic_creation
 from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_committer, produce_batch, record
 from penstock.worker.offset_commit import OffsetCommitter
-from penstock.worker.shared_load import SharedLoad
 from penstock.worker.source_convert import rows_to_send, with_rows_replaced
 from penstock.worker.source_stages import Batch, Batcher, estimated_bytes
-from penstock.worker.stage import Stage
+from penstock.worker.stage import BatchLimits, SharedLoad, Stage
 from penstock.worker.submitted import Submission
-from penstock.worker.task_spec import BatchLimits
 from penstock.worker.topic_creation import NewTopic, plan_of
 
 

@@ -39,21 +39,18 @@ from penstock.testing.source_doubles import (
 )
 from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker import source_task
-from penstock.worker.boundaries import Boundaries
-from penstock.worker.commit_hooks import CommitHooks, wants_metadata
-from penstock.worker.committer import Committer
+from penstock.worker.boundaries import Boundaries, TransactionRequests
 from penstock.worker.error_report import ErrorCounts, FailedRecord
+from penstock.worker.offset_commit import CommitHooks, Committer, wants_metadata
 from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.source_services import SourceServices
-from penstock.worker.source_task import SourceTaskRunner
+from penstock.worker.source_commits import Ownership, TransactionBeginning
+from penstock.worker.source_task import SourceServices, SourceTaskRunner
+from penstock.worker.stage import BatchLimits
 from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import BatchLimits, TaskServices, TaskSpec
+from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.topic_creation import NewTopic, TopicCreator
-from penstock.worker.transaction_commit import TransactionCommitter
-from penstock.worker.transaction_parts import TransactionParts, TransactionSizes
-from penstock.worker.transaction_requests import TransactionRequests
-from penstock.worker.transaction_start import Ownership, TransactionBeginning
+from penstock.worker.transaction_commit import TransactionCommitter, TransactionParts, TransactionSizes
 
 
 class Reports:

@@ -15,7 +15,7 @@ from penstock.worker import sink_threads
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.task_metrics import publish_sink, withdraw
 from penstock.worker.tolerance import ErrorPolicy
-from penstock.worker.transaction_parts import TransactionSizes
+from penstock.worker.transaction_commit import TransactionSizes
 
 
 def test_a_sink_task_says_what_it_read_put_and_skipped_until_it_is_stopped() -> None:

@@ -15,7 +15,7 @@ from penstock.errors import (
 from penstock.model import State
 from penstock.testing.control_plane import await_true
 from penstock.testing.spark_doubles import FakeSessions
-from penstock.worker.restarting import state_after
+from penstock.worker.task_engine import state_after
 from penstock.worker.task_session import TaskSession
 
 ERROR = ValueError("refused")

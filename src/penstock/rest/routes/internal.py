@@ -14,7 +14,7 @@ from starlette.responses import Response
 from penstock.errors import BadRequestException
 from penstock.rest.bodies import read_body
 from penstock.rest.errors import json_response
-from penstock.rest.paths import raw_path
+from penstock.rest.other_workers import raw_path
 from penstock.rest.routing import Entry
 from penstock.rest.services import services
 

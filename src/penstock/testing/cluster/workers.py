@@ -20,8 +20,7 @@ from penstock.telemetry import Metrics
 from penstock.testing.cluster.clock import NodeLoop, VirtualLoop
 from penstock.testing.cluster.producers import Holder, Producers
 from penstock.worker.connector_runner import TaskPlan
-from penstock.worker.startup_counts import StartupCounts
-from penstock.worker.worker import StatusListener, TaskRequest
+from penstock.worker.worker import StartupCounts, StatusListener, TaskRequest
 
 
 class NotedTask:

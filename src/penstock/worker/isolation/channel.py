@@ -2,10 +2,11 @@
 
 Main type: ``Channel``. Each thread that calls has its *lane*: on the other side one thread serves it, and what is
 called back in the course of a call is served by the thread that waits. So a task's methods keep to their threads, and
-``stop`` reaches a task whose ``poll`` blocks.
+``stop`` reaches a task whose ``poll`` blocks. ``Handed`` numbers what a task has handed over, the same on both sides,
+so that it need not cross again to be named.
 
 Thread: ``call`` and ``notify`` from any; one thread runs ``read``; a thread for each lane of the other side, or one for
-all of them.
+all of them. Of a ``Handed`` one adds, one asks.
 """
 
 from __future__ import annotations
@@ -17,13 +18,62 @@ import queue
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, described, rebuilt
 from penstock.worker.threads import OwnedThread, start_within
+
+
+class Handed:
+    """What was handed over, in order. It is asked for in this order too, and then let go.
+
+    >>> handed = Handed()
+    >>> first, second = "a", "b"
+    >>> handed.add([first, second])
+    >>> handed.number_of(second), handed.at(1)
+    (1, 'b')
+    """
+
+    def __init__(self) -> None:
+        self._left: deque[object] = deque()
+        self._first = 0
+
+    def add(self, items: Iterable[object]) -> None:
+        """Notes what was handed over."""
+        self._left.extend(items)
+
+    def number_of(self, item: object) -> int:
+        """The number of an object; those before it are let go.
+
+        Raises:
+            LookupError: It is not there, or one behind it was asked for before.
+        """
+        while self._left:
+            if self._left[0] is item:
+                return self._first
+            self._let_go()
+        raise LookupError("what the task is to be told of was not handed over by it")
+
+    def at(self, number: int) -> object:
+        """The object of a number; those before it are let go.
+
+        Raises:
+            LookupError: It was let go.
+        """
+        while self._left and self._first < number:
+            self._let_go()
+        if not self._left or self._first != number:
+            raise LookupError(f"number {number} of what the task has handed over is not there any more")
+        return self._left[0]
+
+    def _let_go(self) -> None:
+        self._left.popleft()
+        self._first += 1
+
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,8 @@ from penstock.api import FrameSinkTask, FrameSourceTask, SinkFrame, SourceFrame,
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
 from penstock.pipeline.batch.crossing import table_bytes, table_of
 from penstock.telemetry import Stack
-from penstock.worker.isolation.channel import Channel, ChannelClosed, thread_of
+from penstock.worker.isolation.channel import Channel, ChannelClosed, Handed, thread_of
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
-from penstock.worker.isolation.handed import Handed
 
 NO_SPARK: Final = (
     "A task with task.isolation=process has no Spark session: the session is the worker's, and DataFrames cannot cross "

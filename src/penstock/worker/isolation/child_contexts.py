@@ -36,7 +36,7 @@ from penstock.worker.isolation.channel import Channel
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.worker.transaction_requests import TransactionRequests
+    from penstock.worker.boundaries import TransactionRequests
 
 #: What the worker asks for by name when it has metrics measured. One process has one task.
 _measurables: Final[dict[MetricName, Callable[[], float]]] = {}
@@ -90,7 +90,7 @@ class ChildSourceTaskContext(SourceTaskContext):
     def transaction_context(self) -> TransactionContext | None:
         """See ``SourceTaskContext``. None if the worker's context has none."""
         if self.requests is None and self._channel.call("has_transactions"):
-            from penstock.worker.transaction_requests import TransactionRequests
+            from penstock.worker.boundaries import TransactionRequests
 
             self.requests = TransactionRequests("with task.isolation=process", frames=self._frames)
         return self.requests

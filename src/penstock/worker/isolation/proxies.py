@@ -37,7 +37,7 @@ from penstock.api import (
 )
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, rebuilt, table_bytes, table_of
-from penstock.worker.isolation.handed import Handed
+from penstock.worker.isolation.channel import Handed
 from penstock.worker.isolation.process import TaskProcess
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,7 @@ from penstock.api import SampleWindow
 from penstock.assignors.connect_protocol import Subprotocol
 from penstock.assignors.units import Units
 from penstock.herder.cluster.group import Place
-from penstock.herder.cluster.group_metrics import publish_member, publish_rounds
-from penstock.herder.cluster.round_counts import RoundCounts
+from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
 from penstock.kafka.group.events import Joined
 from penstock.kafka.group.metrics import GroupMetrics, Timed
 from penstock.model import ConnectorTaskId

@@ -3,7 +3,7 @@
 import math
 
 from penstock.api import SampleWindow
-from penstock.herder.cluster.round_counts import RoundCounts
+from penstock.herder.cluster.group_metrics import RoundCounts
 from penstock.kafka.group.events import GroupRefusedException, Joined
 
 
