@@ -1,8 +1,8 @@
 """What a `ColumnProducer` is made with.
 
-Main type: `ColumnSettings`.
+Main type: `ColumnSettings`; `backoff` says how long to wait as its limits want it.
 
-Thread: none; values.
+Thread: none; values and a pure function.
 """
 
 from __future__ import annotations
@@ -146,3 +146,8 @@ def _addresses(text: RdValue) -> tuple[Address, ...]:
     """The addresses in a list of them, as Kafka writes it."""
     found = [found for found in map(_ADDRESS.fullmatch, items(str(text))) if found is not None]
     return tuple(Address(one[1].strip("[]"), int(one[2])) for one in found)
+
+
+def backoff(first: float, longest: float, attempts: int) -> float:
+    """Seconds to wait after this many attempts before: doubled each time."""
+    return min(longest, first * 2.0 ** min(attempts, 30))

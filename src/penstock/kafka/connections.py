@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.errors import AuthenticationException, KafkaException
-from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.column_settings import ColumnSettings, backoff
 from penstock.kafka.credentials import credentials_of
 from penstock.kafka.fields import Api, MalformedResponse, UnsupportedVersionException
 from penstock.kafka.link import Expected, Link
@@ -332,8 +332,3 @@ class Connections:
                 pass
         except BlockingIOError:
             return
-
-
-def backoff(first: float, longest: float, attempts: int) -> float:
-    """Seconds to wait after this many attempts before: doubled each time."""
-    return min(longest, first * 2.0 ** min(attempts, 30))

@@ -30,8 +30,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError
 
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.connections import backoff
+from penstock.kafka.column_settings import ColumnSettings, backoff
 from penstock.kafka.deliveries import Encode, Piece
 from penstock.kafka.producer_id import ProducerId
 from penstock.kafka.protocol_errors import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of

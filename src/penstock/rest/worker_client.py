@@ -146,21 +146,22 @@ class SignedRequests:
 
     def fence(self, url: str, connector: str) -> None:
         """See ``OtherWorkers``."""
-        self._ask("PUT", url, f"/connectors/{quote(connector, safe='')}/fence", b"")
+        self._ask("PUT", url, f"/connectors/{quote(connector, safe='')}/fence")
 
     def restart_task(self, url: str, task: ConnectorTaskId) -> None:
         """See ``OtherWorkers``."""
         path = f"/connectors/{quote(task.connector, safe='')}/tasks/{task.task}/restart?forward=true"
-        answer = self._client.ask("POST", url, path)
-        if answer.status >= 300:
-            raise refusal(answer.status, answer.message, f"restart task {task}")
+        self._ask("POST", url, path, sign=False, what=f"restart task {task}")
 
-    def _ask(self, method: str, url: str, path: str, body: bytes) -> None:
-        key, what = self._key(), f"{method} {path}"
+    def _ask(
+        self, method: str, url: str, path: str, body: bytes = b"", *, sign: bool = True, what: str | None = None
+    ) -> None:
+        key = self._key() if sign else None
         headers = {} if key is None else self._signer.headers(key, method, path, body)
         answer = self._client.ask(method, url, path, body, headers)
         if answer.status >= 300:
-            raise refusal(answer.status, answer.message, what, signed=key is not None)
+            what = what or f"{method} {path}"
+            raise refusal(answer.status, answer.message, what, signed=key is not None or not sign)
 
 
 #: The group deals out its work, or what the worker needs is not there yet: the same request may pass a little later.
