@@ -161,7 +161,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         from penstock.herder.cluster.leader import LeaderDuties
         from penstock.herder.cluster.session_keys import Signer, Verifier
         from penstock.herder.cluster.worker_cluster import WorkerCluster
-        from penstock.worker.zombie_fencing import fence_zombies
+        from penstock.kafka.fencing import fence_zombies
 
         settings, plane = self.settings, herder.plane
         group, rounds = self._group(plane)

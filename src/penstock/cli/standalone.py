@@ -106,7 +106,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
     def open_stores(self, opened: ExitStack) -> Stores:
         """See ``ConnectWorker``."""
         from penstock.stores.file import FileOffsetStore
-        from penstock.stores.identity import kept_id
+        from penstock.stores.local_config import kept_id
         from penstock.worker.source_offsets import SourceOffsets
 
         offsets = FileOffsetStore(self.settings.offset_file, at_point=self.probe)

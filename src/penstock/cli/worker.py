@@ -2,6 +2,8 @@
 
 Main types: ``ConnectWorker``, whose subclasses say where configurations, statuses and offsets are kept; ``Stores``.
 Main functions: ``load_worker``, which reads the worker's file, and ``run``, from the start to the exit code.
+``raise_file_limit`` lets the process open as many files as it may; ``until_answered`` makes calls to Kafka again as
+long as brokers do not answer, and ``is_passing`` says which errors may go by themselves.
 
 The REST server answers first; Spark and the Kafka client are imported and started after it. Threads: the main thread
 starts, waits for a signal and stops; ``startup`` (owned here) does what takes long.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -24,8 +27,6 @@ from urllib.parse import urlsplit
 
 from penstock import __version__
 from penstock.cli.connector_files import read_text
-from penstock.cli.file_limit import raise_file_limit
-from penstock.cli.kafka_answers import is_passing, until_answered
 from penstock.cli.signals import Ending, Events
 from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties
@@ -33,6 +34,7 @@ from penstock.errors import (
     ConfigException,
     ConnectException,
     KafkaException,
+    KafkaRetriableException,
     SparkUnavailableException,
 )
 from penstock.herder import Health, Herder, HerderParts
@@ -61,8 +63,68 @@ if TYPE_CHECKING:
     from penstock.worker.source_offsets import SourceOffsets
     from penstock.worker.worker import Worker
 
-W = TypeVar("W", bound=WorkerSettings)
 log = logging.getLogger(__name__)
+
+
+def raise_file_limit() -> int:
+    """Lets this process open as many files as its user may, as a JVM does for itself.
+
+    Shells set 1024 by habit: a thousand clients of the REST API would leave no file to connectors.
+
+    Returns:
+        The limit from now on; -1 for none.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("At most %d files and connections can be open; more was refused: %s", soft, error)
+        return soft
+    return hard
+
+
+_PAUSE_S: Final = 1.0
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether Kafka may answer another time: brokers are away, or are coming back."""
+    return isinstance(error, KafkaRetriableException) or isinstance(error.__cause__, KafkaRetriableException)
+
+
+def until_answered(
+    call: Callable[[], object],
+    stopping: threading.Event,
+    tell: Callable[[Exception], None],
+    passes: Callable[[Exception], bool] = is_passing,
+    pause_s: float = _PAUSE_S,
+) -> bool:
+    """Makes a call to Kafka, again and again as long as brokers do not answer.
+
+    Args:
+        call: What may be called again after it has failed.
+        stopping: Set when nobody waits for it any more.
+        tell: Is told of each error that may go by itself.
+        passes: Whether an error may.
+        pause_s: How long after it the call is made again, in seconds.
+
+    Returns:
+        False when the worker is to stop first.
+    """
+    while not stopping.is_set():
+        try:
+            call()
+            return True
+        except (ConnectException, KafkaException) as error:
+            if not passes(error):
+                raise
+            tell(error)
+            stopping.wait(pause_s)
+    return False
+
+
+W = TypeVar("W", bound=WorkerSettings)
 
 #: The version of Kafka Connect whose REST API this is; clients decide by it what they may ask.
 CONNECT_VERSION: Final = "4.3.0"

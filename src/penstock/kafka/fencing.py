@@ -1,10 +1,12 @@
 """Fences the producers of transactional ids: what they have open is aborted, and they can send nothing any more.
 
-Main function: `fence_producers`.
+Main functions: `fence_producers`; `fence_zombies` ends those of former tasks of a connector, where these send, with the
+connector's own client settings.
 
 Thread: the caller's, which blocks.
 
-Source: Admin.fenceProducers of Kafka (KIP-618); it is InitProducerId with each id.
+Source: Admin.fenceProducers of Kafka (KIP-618), which is InitProducerId with each id; Worker.fenceZombies of Kafka
+Connect.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.client_settings import producer_settings
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.connections import Connections
 from penstock.kafka.coordinator import NEEDS, Coordinator
@@ -108,3 +111,29 @@ def _nothing() -> None:
 def failed(fenced: Mapping[str, Fenced]) -> dict[str, KafkaException]:
     """Those that could not be fenced, and why."""
     return {one: result for one, result in fenced.items() if isinstance(result, KafkaException)}
+
+
+#: As long as Kafka's admin client takes for one call.
+_TIMEOUT_S: Final = 60.0
+
+
+def fence_zombies(
+    worker: Mapping[str, str], connector: str, config: Mapping[str, str], ids: Sequence[str]
+) -> dict[str, KafkaException]:
+    """Fences whoever sends with these transactional ids.
+
+    Args:
+        worker: The worker's settings.
+        connector: The name of the connector.
+        config: Its settings, placeholders resolved.
+        ids: The transactional ids.
+
+    Returns:
+        Why some could not be fenced, by id.
+
+    Raises:
+        ConfigException: the settings of the connector's producers cannot be used.
+    """
+    # Producers may be sent to another cluster than the worker's; that is where their ids count.
+    client = producer_settings(worker, config, client_id=f"connector-fencing-{connector}")
+    return failed(fence_producers(ColumnSettings.of(client), ids, _TIMEOUT_S, name=f"{connector} (fencing)"))

@@ -2,7 +2,7 @@
 
 Start from:
 
-- ``RestServer`` (``server``): a thread with its ``listeners``; ``WorkerRest`` (``setup``) makes it of the settings.
+- ``RestServer`` (``server``): a thread, and where it listens; ``WorkerRest`` (``setup``) makes it of the settings.
 - ``build_app`` (``app``): the routes over a ``Herder``; ``routes`` has a module for each resource, ``Services``
   (``services``) what these share.
 - ``status_of`` (``errors``): the HTTP status of an error; ``create_request``, ``config_map`` (``bodies``): what

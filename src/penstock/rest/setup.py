@@ -19,9 +19,8 @@ from starlette.types import ASGIApp
 from penstock.errors import ConfigException
 from penstock.rest.app import AppOptions, build_admin_app, build_app
 from penstock.rest.extensions import Extensions, HerderState
-from penstock.rest.listeners import Listener, open_listeners, shown
 from penstock.rest.middleware import parse_header_rules
-from penstock.rest.server import RestServer, Served
+from penstock.rest.server import Listener, RestServer, Served, open_listeners, shown
 from penstock.rest.services import Services
 from penstock.rest.tls import server_context
 from penstock.settings.worker import WorkerSettings

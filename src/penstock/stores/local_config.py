@@ -5,7 +5,8 @@ are folded at once, as they would be in a cluster; connectors and target states 
 is one, task configurations never do. Connectors of the command line are not in it: their files are their home, and each
 start creates them anew. Earlier versions stored them too, and an entry does not tell; it goes when the command line
 names its connector, or over REST. The file is JSON, replaced as a whole (temporary file, fsync, rename), readable by
-its owner only: configurations hold secrets. A lock file beside it keeps a second worker away.
+its owner only: configurations hold secrets. A lock file beside it keeps a second worker away. `kept_id` is the worker's
+id, kept beside its offsets file: who goes on with these offsets has the same id.
 
 Thread: any; one write at a time. The listener is called on the thread of whoever writes, and must not write itself.
 Source: org.apache.kafka.connect.storage.MemoryConfigBackingStore.
@@ -17,6 +18,8 @@ import fcntl
 import json
 import logging
 import os
+import re
+import secrets
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +32,41 @@ from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
 from penstock.model.config_records import Entry, connector_entries
 from penstock.stores.file import replace_file
 from penstock.stores.interface import ConfigListener
+
+logger = logging.getLogger(__name__)
+
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+_ID_BYTES: Final = 8
+
+
+def kept_id(offsets_file: str) -> str | None:
+    """The id of the worker whose offsets these are; made and kept in ``<offsets file>.id`` the first time.
+
+    Args:
+        offsets_file: Its path; its lock is held.
+
+    Returns:
+        16 hexadecimal digits; None where nothing can be kept, as beside a device.
+    """
+    file = Path(offsets_file).absolute()
+    if file.exists() and not file.is_file():
+        return None
+    # A link to the file leads to the same worker.
+    kept = Path(f"{file.resolve()}.id")
+    try:
+        if kept.exists() and _ID.fullmatch(found := kept.read_text(encoding="ascii", errors="replace").strip()):
+            return found
+        new = secrets.token_hex(_ID_BYTES)
+        replace_file(kept, f"{new}\n".encode("ascii"))
+    except OSError as error:
+        logger.warning(
+            "The worker's id cannot be kept in %s (%s): after a crash its sinks wait for their old group members",
+            kept,
+            error,
+        )
+        return None
+    return new
+
 
 _FORMAT: Final = 1
 
@@ -196,9 +234,6 @@ def _decode(content: bytes) -> dict[str, StoredConnector]:
             raise ValueError(f"the configuration of {name} is not a map of texts")
         connectors[name] = StoredConnector(config, TargetState(one["target"]), frozenset(one.get("secrets", ())))
     return connectors
-
-
-logger = logging.getLogger(__name__)
 
 
 class LocalConfigStore:

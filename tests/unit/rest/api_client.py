@@ -16,8 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.herder import Herder
 from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions, build_app
-from penstock.rest.listeners import Listener, open_listeners
-from penstock.rest.server import RestServer, Served
+from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
 from penstock.stores.local_config import ConnectorStore
 from penstock.testing.control_plane import SOURCE, Setup, running

@@ -19,8 +19,8 @@ from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions
 from penstock.rest.basic_auth import BasicAuthExtension, login_file, read_users, users_file
 from penstock.rest.extensions import Extensions, HerderState
-from penstock.rest.listeners import Listener
 from penstock.rest.middleware import ResponseHeaders, parse_header_rules
+from penstock.rest.server import Listener
 from penstock.rest.services import Services
 from penstock.rest.setup import RestSettings, WorkerRest
 from penstock.rest.tls import server_context

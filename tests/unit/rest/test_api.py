@@ -15,7 +15,7 @@ from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.errors import ConfigException, ConnectException
 from penstock.rest.errors import on_error
-from penstock.rest.listeners import Listener, open_listeners
+from penstock.rest.server import Listener, open_listeners
 from penstock.testing.control_plane import SOURCE, Setup, await_true
 from penstock.testing.probes import BOARD
 

@@ -17,8 +17,7 @@ import httpx
 import pytest
 from tests.unit.rest.api_client import Api, serve, serving
 
-from penstock.rest.listeners import Listener, open_listeners
-from penstock.rest.server import BoundedConnection
+from penstock.rest.server import BoundedConnection, Listener, open_listeners
 from penstock.testing.control_plane import SOURCE, await_true, running
 from penstock.testing.probes import BOARD
 
