@@ -45,15 +45,31 @@ def run_while(runtime, disturb):
     return outcome["result"]
 
 
-def test_a_job_survives_a_killed_jvm(spark_runtime):
+def test_a_job_survives_a_killed_jvm_and_a_dataframe_is_not_run_on_another(spark_runtime):
     runtime = spark_runtime
-    runtime.session(60)
+    lost = runtime.session(60).range(3)
+    # A session that shares the JVM dies with it, too.
+    beside = lost.sparkSession.newSession().range(3)
+    assert runtime.run_on(beside.sparkSession, beside.count) == 3
     before = runtime.generation
     killed = runtime.jvm_pid
-    result = run_while(runtime, lambda: os.kill(killed, signal.SIGKILL))
+
+    def kill():
+        os.kill(killed, signal.SIGKILL)
+        with pytest.raises(SparkSessionLostException, match="with it the DataFrame that was made on it"):
+            runtime.run_on(lost.sparkSession, lost.count)
+
+    result = run_while(runtime, kill)
     assert result == [sum(number % 7 for number in range(FEW))]
     assert runtime.generation == before + 1
     assert runtime.jvm_pid != killed
+    found = runtime.session(60).range(4)
+    for frame in (lost, beside):
+        with pytest.raises(SparkSessionLostException):
+            runtime.run_on(frame.sparkSession, lambda: pytest.fail("it is not tried"))
+    assert runtime.run_on(found.sparkSession, found.count) == 4
+    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
+        runtime.run_on(found.sparkSession, lambda: found.select("nowhere").toArrow())
 
 
 def test_a_job_survives_a_frozen_jvm(spark_runtime):
@@ -65,24 +81,6 @@ def test_a_job_survives_a_frozen_jvm(spark_runtime):
     assert result == [sum(number % 7 for number in range(FEW))]
     assert runtime.generation == before + 1
     assert not os.path.exists(f"/proc/{frozen}/exe")
-
-
-def test_a_dataframe_of_a_lost_session_is_not_run_on_another(spark_runtime):
-    runtime = spark_runtime
-    lost = runtime.session(60).range(3)
-    # A session that shares the JVM dies with it, too.
-    beside = lost.sparkSession.newSession().range(3)
-    assert runtime.run_on(beside.sparkSession, beside.count) == 3
-    os.kill(runtime.jvm_pid, signal.SIGKILL)
-    with pytest.raises(SparkSessionLostException, match="with it the DataFrame that was made on it"):
-        runtime.run_on(lost.sparkSession, lost.count)
-    found = runtime.session(60).range(4)
-    for frame in (lost, beside):
-        with pytest.raises(SparkSessionLostException):
-            runtime.run_on(frame.sparkSession, lambda: pytest.fail("it is not tried"))
-    assert runtime.run_on(found.sparkSession, found.count) == 4
-    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
-        runtime.run_on(found.sparkSession, lambda: found.select("nowhere").toArrow())
 
 
 def test_a_failed_job_does_not_cost_the_session(spark_runtime):
