@@ -34,7 +34,7 @@ class Feeder:
         lines_at_once: int = 40,
         line: bytes = b"line %08d, \xc3\xa4 bit longer than its number\n",
         *,
-        per_s: float = 10,
+        per_s: float = 4,
     ) -> None:
         self._path, self._lines_at_once, self._line, self._pause_s = path, lines_at_once, line, 1 / per_s
         self._closed = threading.Event()

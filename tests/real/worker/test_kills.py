@@ -33,52 +33,42 @@ POINTS = (
     "sink.closed",
 )
 SECONDS_TO_LIVE = 1.5
+#: Of the sink's members. Longer than a busy machine needs for Spark and all else that a worker begins with: a worker
+#: must not wait until the one that was killed has lost its place.
+SESSION_S = 600
 
 
 @pytest.fixture
 def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
     """A worker, not started."""
-    made = FileFlow(tmp_path, broker.bootstrap_servers, endable=True)
+    session = str(SESSION_S * 1000)
+    settings = {"consumer.session.timeout.ms": session, "consumer.max.poll.interval.ms": session}
+    made = FileFlow(tmp_path, broker.bootstrap_servers, settings, endable=True)
     yield made
     made.worker.close()
 
 
-def test_a_killed_worker_goes_on_long_before_the_session_of_its_old_member_has_ended(
-    tmp_path: Path, broker: EmbeddedBroker
-) -> None:
-    # Longer than a busy machine needs for Spark and all else that a worker begins with.
-    session_s = 600
-    session = str(session_s * 1000)
-    settings = {"consumer.session.timeout.ms": session, "consumer.max.poll.interval.ms": session}
-    flow = FileFlow(tmp_path, broker.bootstrap_servers, settings)
-    worker = flow.worker
-    try:
-        with Feeder(flow.source):
-            flow.start()
-            killed = time.monotonic()
-            assert worker.end(signal.SIGKILL) == -signal.SIGKILL
-            before = flow.sink.stat().st_size
-            worker.start()
-            worker.wait_running(flow.sink_name)
-            flow.wait_growth(before)
-            assert time.monotonic() - killed < session_s / 2
-        assert worker.end() == 0
-    finally:
-        worker.close()
-
-
-def test_kills_at_random_moments_and_at_named_points_lose_no_line(
+def test_kills_at_random_moments_and_at_named_points_lose_no_line_and_no_worker_waits_for_the_session_of_the_one_before(
     flow: FileFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker, chance = flow.worker, random.Random()
+
+    def start() -> int:
+        """Starts the worker, in which lines flow long before the session of the member before has ended."""
+        began = time.monotonic()
+        jvm = flow.start()
+        worker.wait_running(flow.sink_name)
+        assert time.monotonic() - began < SESSION_S / 2
+        return jvm
+
     with Feeder(flow.source):
         for _ in range(RANDOM_KILLS):
-            jvm = flow.start()
+            jvm = start()
             threading.Event().wait(chance.uniform(0, SECONDS_TO_LIVE))
             assert worker.end(signal.SIGKILL) == -signal.SIGKILL, worker.text()[-4000:]
             assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
         for point in POINTS:
-            jvm = flow.start()
+            jvm = start()
             worker.end_at(point)
             # The last two are passed when the worker is told to stop.
             ended = worker.end() if point.startswith("sink.clos") else worker.wait_ended(30)

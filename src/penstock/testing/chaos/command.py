@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--distributed", action="store_true", help="faults at random in a group of three workers")
     parser.add_argument("--minutes", type=float, default=20.0, help="of --distributed: how long there are faults")
     parser.add_argument("--seed", type=int, default=1, help="of --distributed: which faults there are")
-    parser.add_argument("--lines", type=int, default=200, help="of --distributed: 10 times a second, for each source")
+    parser.add_argument("--lines", type=int, default=200, help="of --distributed: 4 times a second, for each source")
     options = parser.parse_args(arguments)
     cases = {**QUICK, **LONG}
     if unknown := sorted(set(options.only or ()) - set(cases)):

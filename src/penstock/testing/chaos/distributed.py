@@ -102,7 +102,7 @@ class GroupChaos:
     Args:
         directory: for all files.
         broker: runs already; nobody else uses it.
-        lines_at_once: how many lines each source's file gets, ten times a second.
+        lines_at_once: how many lines each source's file gets, four times a second.
         say: gets a line for each thing that happens.
     """
 
