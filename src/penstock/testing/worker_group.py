@@ -23,7 +23,7 @@ QUICK: Final = {
     "session.timeout.ms": "6000",
     "scheduled.rebalance.max.delay.ms": "0",
 }
-_POLL_S: Final = 0.02
+_POLL_S: Final = 0.1
 #: Workers ask for a round with the next heartbeat, which is a second away at most.
 _REST_S: Final = 2.5
 _SHOWN: Final = 3000

@@ -24,7 +24,7 @@ from typing import IO, ClassVar
 from penstock.broker import free_port
 from penstock.testing.spark_settings import QUICK_START
 
-_POLL_S = 0.05
+_POLL_S = 0.1
 # Tests may run as root, which may read and write every file; users' workers may not. Drops CAP_DAC_OVERRIDE and
 # CAP_DAC_READ_SEARCH with PR_CAPBSET_DROP, which is refused, and not needed, for other users.
 _GIVE_UP_FILE_RIGHTS = """
