@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal as Number
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 import pyarrow as pa
@@ -108,11 +109,16 @@ def session(spark_runtime: SparkRuntime) -> Iterator[SparkSession]:
     found.conf.unset("spark.sql.timeType.enabled")
 
 
-def written(made: ProduceBatch, *, unordered: bool = False) -> list[tuple[object, object]]:
+def written(made: ProduceBatch) -> list[tuple[Any, object]]:
     """Each row's value, or why it has none."""
     rows = made.table.column("value").to_pylist()
     errors = {row: (one.exception_class, one.message) for row, one in made.errors.items()}
-    return [(sorted(one) if unordered and one else one, errors.get(row)) for row, one in enumerate(rows)]
+    return [(one, errors.get(row)) for row, one in enumerate(rows)]
+
+
+def in_any_order(rows: list[tuple[Any, object]]) -> list[tuple[Any, object]]:
+    """The same, with the bytes of each value sorted."""
+    return [(sorted(value) if value else value, error) for value, error in rows]
 
 
 def records(values: list[Any], schema: Schema | None) -> SourceRecords:
@@ -132,11 +138,26 @@ def dataframe(session: SparkSession, case: Case) -> Any:
     return session.createDataFrame([(cell,) for cell in case.cells], kind)
 
 
+#: What records have become, by pipeline, schema and values: columns of many types stand for the same ones.
+BECAME: WeakKeyDictionary[SourcePipeline, dict[tuple[Schema | None, str], list[tuple[Any, object]]]]
+BECAME = WeakKeyDictionary()
+
+
+def became(pipe: SourcePipeline, values: list[Any], schema: Schema | None) -> list[tuple[Any, object]]:
+    """What records become; each only once."""
+    known = BECAME.setdefault(pipe, {})
+    key = schema, repr(values)
+    if key not in known:
+        known[key] = written(pipe.run(records(values, schema)))
+    return known[key]
+
+
 def difference(pipe: SourcePipeline, data: Any, case: Case, *, typed: bool, unordered: bool = False) -> str | None:
     """How what a frame and records become differs; None = it does not."""
     schema, values = (case.schema, case.values) if typed else (None, case.plain)
-    wanted = written(pipe.run(records(values, schema)), unordered=unordered)
-    got = written(pipe.run(frame(data, schema)), unordered=unordered)
+    wanted, got = became(pipe, values, schema), written(pipe.run(frame(data, schema)))
+    if unordered:
+        wanted, got = in_any_order(wanted), in_any_order(got)
     return None if got == wanted else f"{case} {'typed' if typed else 'schemaless'}: {got} is not {wanted}"
 
 
