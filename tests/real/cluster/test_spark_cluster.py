@@ -16,14 +16,15 @@ import pytest
 
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.kafka.topic_sampler import read_values
+from penstock.pipeline.spark.class_archive import archive_option
 from penstock.testing.spark_settings import QUICK_START
 from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-#: The JVM's first compiler alone: no process of Spark runs for long here.
-QUICKLY = QUICK_START["spark.driver.extraJavaOptions"]
+#: The JVM's first compiler alone: no process of Spark runs for long here. The classes are those of any session.
+QUICKLY = f"{QUICK_START['spark.driver.extraJavaOptions']} {archive_option()}".replace('"', "").rstrip()
 SHOUT = """
 from penstock.api import Transformation
 from penstock.config import ConfigDef

@@ -12,6 +12,8 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
+from penstock.testing.spark_settings import QUICK_START
+
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 
 NAME = "watched"
@@ -71,6 +73,7 @@ class Rig:
             "task.shutdown.graceful.timeout.ms": "1000",
             "listeners": self.url,
             "spark.master": "local[1]",
+            **QUICK_START,
         }
         connector = {
             "name": NAME,
