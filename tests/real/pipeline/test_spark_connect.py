@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 #: One of each kind: a session on a server differs in how columns get there and back, not in what they say.
-CLASSES = ["JsonConverter", "SimpleHeaderConverter", "HoistField", "RecordIsTombstone"]
+CLASSES = ["JsonConverter", "SimpleHeaderConverter", "InsertField", "TopicNameMatches"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 def test_recorded_behaviour_of_the_built_classes_holds_on_spark_connect(server: ConnectServer) -> None:
     command = [sys.executable, "-m", "penstock.testing.vectors", *map(str, sorted(VECTORS.glob("*.jsonl")))]
     command += [part for name in CLASSES for part in ("--class", name)]
-    command += ["--shuffled", "--rows", "100", "--remote", server.url]
+    command += ["--shuffled", "--rows", "500", "--remote", server.url]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=1150, check=False)
 
