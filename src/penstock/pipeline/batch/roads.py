@@ -59,7 +59,7 @@ class Why(enum.Enum):
     MANY_SCHEMAS = "many schemas for few records"
     DEEP_SCHEMA = "a deeply nested schema"
     HUGE_VALUE = "a huge value"
-    MIXED_VALUES = "schemaless values of mixed kinds"
+    MIXED_VALUES = "schemaless values, few or of mixed kinds"
     NO_COLUMNS = "a step that has no columns for such schemaless values"
     NO_SPARK = "a look at a few records"
     OWN_CLASS = "a class of your own, in the worker"
