@@ -32,6 +32,28 @@ TEMPORARY_WRITTEN: Final = "temporary-written"
 RENAMED: Final = "renamed"
 
 
+def lock_path_of(file: Path) -> Path:
+    """The lock file of a file that is replaced with each write: a lock on the file itself would go with it."""
+    return file.with_name(file.name + ".lock")
+
+
+def locked(path: Path) -> IO[bytes]:
+    """Opens a lock file, which is locked until it is closed.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+        OSError: It cannot be opened or made.
+    """
+    # Whoever can open it can lock it.
+    handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise
+    return handle
+
+
 def replace_file(file: Path, content: bytes, at_point: Callable[[str], None] = lambda point: None) -> None:
     """Writes a temporary file beside a file, makes it durable, and puts it in the file's place.
 
@@ -239,12 +261,9 @@ class FileOffsetStore:
         return False
 
     def _take_lock(self) -> None:
-        """Lock a file of its own: the offsets file is replaced with each write, and a lock on it would go with it."""
-        lock_path = self._file.with_name(self._file.name + ".lock")
+        lock_path = lock_path_of(self._file)
         try:
-            # Whoever can open it can lock it.
-            self._lock_handle = os.fdopen(os.open(lock_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
-            fcntl.flock(self._lock_handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_handle = locked(lock_path)
         except BlockingIOError as error:
             raise OffsetStoreException(
                 f"The offsets file {self.path} is in use by another worker; give each standalone worker its own "

@@ -14,7 +14,6 @@ Source: org.apache.kafka.connect.storage.MemoryConfigBackingStore.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -30,7 +29,7 @@ from penstock.errors import ConnectException, DataException
 from penstock.model import TargetState
 from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
 from penstock.model.config_records import Entry, connector_entries
-from penstock.stores.file import replace_file
+from penstock.stores.file import lock_path_of, locked, replace_file
 from penstock.stores.interface import ConfigListener
 
 logger = logging.getLogger(__name__)
@@ -163,11 +162,9 @@ class FileConnectorStore:
                 self._write({key: value for key, value in self._connectors.items() if key != name})
 
     def _take_lock(self) -> None:
-        lock_path = self._file.with_name(self._file.name + ".lock")
+        lock_path = lock_path_of(self._file)
         try:
-            # Whoever can open it can lock it.
-            self._lock_handle = os.fdopen(os.open(lock_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
-            fcntl.flock(self._lock_handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_handle = locked(lock_path)
         except BlockingIOError as error:
             raise self._unusable(
                 "is in use by another worker; give each standalone worker its own config.storage.file.filename, or "
