@@ -40,34 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-
-@contextmanager
-def scratch_file(directory: str, *, in_memory: bool) -> Iterator[str]:
-    """An empty file, for as long as the context.
-
-    Args:
-        directory: Where it is, if on disk.
-        in_memory: Whether it may be one without a place on disk. Other processes of the same user on this machine can
-            open its path, too.
-
-    Returns:
-        Its path.
-    """
-    if in_memory and hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("penstock-batch")
-        try:
-            yield f"/proc/{os.getpid()}/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    descriptor, path = tempfile.mkstemp(dir=directory)
-    os.close(descriptor)
-    try:
-        yield path
-    finally:
-        os.unlink(path)
-
-
 log = logging.getLogger(__name__)
 
 #: How many are kept that nobody uses.
@@ -79,6 +51,18 @@ _PROJECTING: Final = frozenset(
 _SCAN: Final = "RDDScanExec"
 #: A session may be set to take batches for small up to a size that nobody wants to fill for nothing.
 _MOST_BYTES: Final = 64 * 1024 * 1024
+#: Releases of PySpark whose inside is what is expected here.
+KNOWN_RELEASES: Final = ("4.3.",)
+#: PySpark shifts these by the session's time zone, value by value.
+_SHIFTED: Final = '"timestamp'
+_SERVED_AT_A_PATH: Final = "spark.python.unix.domain.socket.enabled"
+#: A query is prepared once so many small batches have used its plan: it has to be compiled, which takes as long as
+#: several batches that Spark works out while it plans. A large batch is compiled anyway.
+FEW_BATCHES: Final = 4
+#: Batches up to so many bytes go with the call, larger ones through a file.
+SMALL_BYTES: Final = 64 * 1024
+
+_thread = threading.local()
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,20 +184,6 @@ def _read(session: Any, java: Any) -> Any:
         log.debug("A plan with %s is made again for each batch", kind)
         return None
     return call(node, "rdd")
-
-
-#: Releases of PySpark whose inside is what is expected here.
-KNOWN_RELEASES: Final = ("4.3.",)
-#: PySpark shifts these by the session's time zone, value by value.
-_SHIFTED: Final = '"timestamp'
-_SERVED_AT_A_PATH: Final = "spark.python.unix.domain.socket.enabled"
-#: A query is prepared once so many small batches have used its plan: it has to be compiled, which takes as long as
-#: several batches that Spark works out while it plans. A large batch is compiled anyway.
-FEW_BATCHES: Final = 4
-#: Batches up to so many bytes go with the call, larger ones through a file.
-SMALL_BYTES: Final = 64 * 1024
-
-_thread = threading.local()
 
 
 class Mapped(Protocol):
@@ -419,3 +389,30 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+
+
+@contextmanager
+def scratch_file(directory: str, *, in_memory: bool) -> Iterator[str]:
+    """An empty file, for as long as the context.
+
+    Args:
+        directory: Where it is, if on disk.
+        in_memory: Whether it may be one without a place on disk. Other processes of the same user on this machine can
+            open its path, too.
+
+    Returns:
+        Its path.
+    """
+    if in_memory and hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("penstock-batch")
+        try:
+            yield f"/proc/{os.getpid()}/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, path = tempfile.mkstemp(dir=directory)
+    os.close(descriptor)
+    try:
+        yield path
+    finally:
+        os.unlink(path)

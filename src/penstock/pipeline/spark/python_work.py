@@ -65,18 +65,15 @@ class PythonWork:
 
         A job that is about to begin is not there yet, so it is asked for again.
         """
-        with self._changed:
-            self._ended = True
-            for _ in range(_TRIES):
-                sessions = list(self._sessions)
-                if not sessions:
+        for _ in range(_TRIES):
+            with self._changed:
+                self._ended = True
+                if not self._sessions:
                     return
-                self._changed.release()
-                try:
-                    _cancel(sessions[0], self._tag)
-                finally:
-                    self._changed.acquire()
-                self._changed.wait(_AGAIN_S)
+                session = self._sessions[0]
+            _cancel(session, self._tag)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._sessions, _AGAIN_S)
 
 
 def _cancel(session: SparkSession, tag: str) -> None:
