@@ -20,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.pipeline.columns.text_bounds import bytes_of, places_of
+
 _BACKSLASH: Final = 0x5C
 _QUOTE: Final = 0x22
 _FIRST_PRINTABLE: Final = 0x20
@@ -99,20 +101,20 @@ def cut_objects(
     Returns:
         The rows that are such objects, and the text of each member's values in these rows.
     """
-    _, offsets, buffer = texts.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    data = np.frombuffer(buffer, np.uint8)[: bounds[-1]]
-    quotes = bounds[0] + _places(data[bounds[0] :], _QUOTE)
+    data = bytes_of(texts)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    bounds = offsets.astype(np.int64) - offsets[0]
+    quotes = places_of(data, _QUOTE)
     firsts = np.searchsorted(quotes, bounds)
     fits = wanted & (np.diff(firsts) == layout.quotes)
-    fits[_rows_of_odd(data[bounds[0] :], bounds)] = False
+    fits[_rows_of_odd(data, bounds)] = False
     rows = np.flatnonzero(fits)
     alone = len(quotes) == len(rows) * layout.quotes
     found = (
         quotes.reshape(len(rows), layout.quotes) if alone else quotes[firsts[rows][:, None] + np.arange(layout.quotes)]
     )
     cuts, good = _cut(bounds[rows], bounds[rows + 1], found, layout, members)
-    rows, parts = rows[good], _texts(buffer, cuts[good])
+    rows, parts = rows[good], _texts(data, cuts[good])
     same = _equal(parts, len(rows), layout.runs)
     # Runs and values take turns.
     rows, first = rows[same], np.flatnonzero(same) * 2 * len(layout.runs)
@@ -150,12 +152,12 @@ def _cut(
     return bounds, good & (ends - at == len(layout.runs[-1]))
 
 
-def _texts(buffer: pa.Buffer, bounds: np.ndarray) -> pa.StringArray:
+def _texts(data: np.ndarray, bounds: np.ndarray) -> pa.StringArray:
     """Parts of a text, and behind those of each row what stands in front of the next one; nothing is copied."""
     flat = np.append(bounds.ravel(), bounds[-1:, -1])
     if not len(flat):
         return pa.array([], pa.string())
-    return pa.StringArray.from_buffers(len(flat) - 1, pa.py_buffer(flat), buffer)
+    return pa.StringArray.from_buffers(len(flat) - 1, pa.py_buffer(flat), pa.py_buffer(data))
 
 
 def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarray:
@@ -168,18 +170,9 @@ def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarra
     return same
 
 
-def _places(data: np.ndarray, byte: int) -> np.ndarray:
-    """Where a byte is. What is equal is noted in memory from Arrow: see ``has_byte``."""
-    if not len(data):
-        return np.empty(0, np.int64)
-    equal = np.frombuffer(pa.allocate_buffer(len(data)), np.bool_)
-    there = np.equal(data, byte, out=equal).any()
-    return np.flatnonzero(equal) if there else np.empty(0, np.int64)
-
-
 def _rows_of_odd(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The rows in which a quote may be part of a string, or a character may not be."""
-    odd = _places(data, _BACKSLASH)
+    odd = places_of(data, _BACKSLASH)
     if data.min(initial=_FIRST_PRINTABLE) < _FIRST_PRINTABLE:
         odd = np.concatenate([odd, np.flatnonzero(data < _FIRST_PRINTABLE)])
-    return np.unique(np.searchsorted(bounds, bounds[0] + odd, side="right") - 1)
+    return np.unique(np.searchsorted(bounds, odd, side="right") - 1)

@@ -140,29 +140,28 @@ class ObjectTexts:
                 colon.
         """
         rows, cut = self._cut(texts, wanted, inside)
-        mine = np.zeros(len(texts), dtype=bool)
-        mine[rows] = True
-        quick = _structs(cut, kind) if len(rows) else None
-        if quick is not None and len(rows) == len(texts):
-            return ReadTexts(mine, quick, _bound_of(texts, TextBound.CLEAN))
-        left = wanted & ~mine
+        left = wanted.copy()
+        left[rows] = False
         if left.any():
             left &= self.matches(_alone(texts, left), inside)
-        parts = [] if quick is None else [quick]
-        bound = _bound_of(texts, TextBound.CLEAN)
-        if left.any():
+        if not len(rows):
+            if not left.any():
+                return ReadTexts(left, pa.nulls(len(texts), kind), TextBound.CLEAN)
             others = _alone(texts, left)
-            parts.append(_read_structs(others, kind, inside))
-            bound = min(bound, bound_of(others))
-            order = len(rows) + np.arange(len(texts))
-            order[rows] = np.arange(len(rows))
-            pick = pa.array(order)
-        else:
+            return ReadTexts(left, _read_structs(others, kind, inside), bound_of(others))
+        structs, bound = _structs(cut, kind), _bound_of(texts, TextBound.CLEAN)
+        taken = left.copy()
+        taken[rows] = True
+        if len(rows) < len(texts):
             place = np.zeros(len(texts), dtype=np.int64)
             place[rows] = np.arange(len(rows))
-            pick = pa.array(place, mask=~mine)
-        structs = pa.concat_arrays(parts).take(pick) if parts else pa.nulls(len(texts), kind)
-        return ReadTexts(mine | left, structs, bound)
+            if left.any():
+                others = _alone(texts, left)
+                structs = pa.concat_arrays([structs, _read_structs(others, kind, inside)])
+                bound = min(bound, bound_of(others))
+                place[left] = len(rows) + np.flatnonzero(left)
+            structs = structs.take(pa.array(place, mask=~taken))
+        return ReadTexts(taken, structs, bound)
 
     def _cut(
         self, texts: pa.ChunkedArray, wanted: np.ndarray, inside: str | None

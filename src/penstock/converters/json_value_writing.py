@@ -17,7 +17,7 @@ from datetime import date, datetime, time
 from typing import Any, Final
 
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
-from penstock.data.text import Float32, in_order, java_decimal, java_double, java_float, json_string
+from penstock.data.text import Float32, has_text_keys, in_order, java_decimal, java_double, java_float, json_string
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class_of_value
 from penstock.pipeline.columns.json_columns import NULL_REQUIRED
@@ -113,7 +113,7 @@ def _write_map(schema: Schema | None, value: Mapping[Any, Any], inner: Any) -> s
     keys = None if schema is None else schema.key_schema
     values = None if schema is None else schema.value_schema
     if schema is None:
-        as_object = all(isinstance(key, str) for key in value)
+        as_object = has_text_keys(value)
     else:
         as_object = keys is not None and keys.type is Type.STRING
     if as_object:

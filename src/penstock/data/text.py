@@ -319,15 +319,16 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
 
 def in_order(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
     """The pairs of a map without a schema, in the order of its keys if these are texts: it has no order of its own."""
-    return sorted(value.items(), key=lambda pair: _utf16(str(pair[0]))) if _has_text_keys(value) else value.items()
+    return sorted(value.items(), key=lambda pair: _utf16(str(pair[0]))) if has_text_keys(value) else value.items()
 
 
-def _has_text_keys(value: dict[Any, object]) -> bool:
+def has_text_keys(value: Mapping[Any, object]) -> bool:
+    """Whether all keys of a map are texts."""
     return {*map(type, value)} <= _TEXT or all(isinstance(key, str) for key in value)
 
 
 def _hash_map(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
-    if not _has_text_keys(value):
+    if not has_text_keys(value):
         return value.items()
     return ((name, value[name]) for name in hash_map_order(tuple(value)))
 

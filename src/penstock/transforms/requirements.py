@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, cast
 
 from penstock.data import Schema, Struct
+from penstock.data.text import has_text_keys
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
 
@@ -27,7 +28,6 @@ __all__ = [
     "with_string_keys",
 ]
 
-_TEXT: Final = frozenset((str,))
 _ODD_KEY: Final = "A map in schemaless data has a key that is no string"
 
 
@@ -87,6 +87,6 @@ def with_string_keys(value: dict[object, object]) -> dict[str, object]:
     Raises:
         ClassCastError: A key is none.
     """
-    if not ({*map(type, value)} <= _TEXT or all(isinstance(key, str) for key in value)):
+    if not has_text_keys(value):
         raise ClassCastError(_ODD_KEY)
     return cast("dict[str, object]", value)

@@ -198,7 +198,7 @@ class SinkPipeline:
                 continue
             if self._texts_alone:
                 failures.went_as_rows(one.rows, why)
-                groups.append(self._as_texts(one, table, failures))
+                groups.append(self._with_texts(one, table, failures))
                 continue
             left[everything if one.rows is None else one.rows] = True
             # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
@@ -207,7 +207,7 @@ class SinkPipeline:
             return [], everything, None
         return groups, np.flatnonzero(left), None
 
-    def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
+    def _with_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
         """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
         rows = np.arange(table.num_rows) if group.rows is None else group.rows
         mine = table.select(["topic", "value"]).take(pa.array(rows))
@@ -288,7 +288,8 @@ class SinkPipeline:
                 found[side] = converter.sort(columns[side], worked_on=worked_on, beside_spark=not self._whole)
                 rewritten = found[side].column
                 columns[side] = columns[side] if rewritten is None else rewritten
-                if converter.reads_text and not sides[side].absent:
+                unread = len(found[side].read) < len(found[side].hints)
+                if converter.reads_text and unread and not sides[side].absent:
                     sides[side], columns[side] = _as_text(columns[side])
             else:
                 found[side] = Sorted(hints=(None,))

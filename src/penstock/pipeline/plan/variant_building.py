@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from penstock.data import Schema, Struct
+from penstock.data.text import has_text_keys
 from penstock.pipeline.columns.temporal import millis_of_time
 from penstock.pipeline.columns.types import Form, Physical
 from penstock.pipeline.columns.variant import unscale, unscaled_bytes
@@ -109,7 +110,7 @@ def variant_literal(value: object) -> Column:
 def _object_literal(value: Mapping[object, object]) -> Column:
     if not value:
         return F.parse_json(F.lit("{}"))
-    plain = all(isinstance(key, str) for key in value) and not (len(value) == 1 and next(iter(value)) in TAGS)
+    plain = has_text_keys(value) and not (len(value) == 1 and next(iter(value)) in TAGS)
     if plain:
         return F.to_variant_object(F.struct(*[variant_literal(one).alias(str(key)) for key, one in value.items()]))
     pairs = [variant_literal([key, one]) for key, one in value.items()]
