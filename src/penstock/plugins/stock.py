@@ -109,6 +109,18 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "penstock.connectors.directory.DirectorySourceConnector",
         "penstock.connectors.directory:DirectorySourceConnector",
     ),
+    _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.jdbc.JdbcSource",
+        "penstock.connectors.jdbc:JdbcSource",
+        "io.confluent.connect.jdbc.JdbcSourceConnector",
+    ),
+    _stock(
+        PluginKind.SINK,
+        "penstock.connectors.jdbc.JdbcSink",
+        "penstock.connectors.jdbc:JdbcSink",
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+    ),
     *_converters(),
     *_transforms(),
     *_predicates(),

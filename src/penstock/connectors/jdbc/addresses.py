@@ -1,0 +1,247 @@
+"""Addresses of databases: ``jdbc:`` URLs and SQLAlchemy URLs, and the drivers that they need.
+
+Main types: `Address`, made by `parse_address`. Pure; any thread. Nothing here connects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from penstock.errors import ConfigException
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+#: The setting that holds the address.
+URL_CONFIG: Final = "connection.url"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A kind of database.
+
+    Attributes:
+        name: Its name in SQLAlchemy, and the value of ``dialect.name``.
+        driver: The SQLAlchemy driver.
+        extra: The extra of Penstock that brings its libraries.
+        modules: What has to be installed.
+        options: The parameters of a URL that are taken, each with the name that the driver has for it. A parameter can
+            make a driver read files or run code, so one that is not listed is refused.
+        port: The default port, None for files.
+    """
+
+    name: str
+    driver: str
+    extra: str
+    modules: tuple[str, ...]
+    options: Mapping[str, str]
+    port: int | None = None
+
+
+_POSTGRESQL: Final = Dialect(
+    "postgresql",
+    "psycopg",
+    "postgresql",
+    ("sqlalchemy", "psycopg", "adbc_driver_postgresql"),
+    {
+        "sslmode": "sslmode",
+        "sslrootcert": "sslrootcert",
+        "sslcert": "sslcert",
+        "sslkey": "sslkey",
+        "connect_timeout": "connect_timeout",
+        "connectTimeout": "connect_timeout",
+        "application_name": "application_name",
+        "ApplicationName": "application_name",
+        "target_session_attrs": "target_session_attrs",
+        "currentSchema": "currentSchema",
+        "ssl": "ssl",
+        "tcpKeepAlive": "keepalives",
+    },
+    5432,
+)
+_MYSQL_OPTIONS: Final = {"charset": "charset", "connect_timeout": "connect_timeout", "connectTimeout": "connectTimeout"}
+
+#: What there is, by SQLAlchemy's name.
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    one.name: one
+    for one in (
+        _POSTGRESQL,
+        Dialect("sqlite", "pysqlite", "sqlite", ("sqlalchemy",), {}),
+        Dialect("mysql", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
+        Dialect("mariadb", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
+    )
+}
+
+_SCHEME = re.compile(r"(?:jdbc:)?([A-Za-z][A-Za-z0-9]*)(?:\+[A-Za-z0-9_]+)?:(.*)", re.DOTALL)
+_AUTHORITY = re.compile(
+    r"(?:(?P<user>[^:@/]*)(?::(?P<password>[^@/]*))?@)?"
+    r"(?P<host>\[[^\]]*\]|[^:/?@]*)(?::(?P<port>\d*))?(?:/(?P<database>[^?]*))?(?:\?(?P<query>.*))?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """Where a database is and who logs in there.
+
+    Attributes:
+        dialect: Its kind.
+        host: Empty for a file.
+        port: None for a file.
+        database: Its name, or the path of a file.
+        user: None: the driver's own default.
+        password: Likewise.
+        options: The parameters of the URL, by the driver's names.
+    """
+
+    dialect: Dialect
+    host: str
+    port: int | None
+    database: str
+    user: str | None
+    password: str | None
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Address({self.label})"
+
+    @property
+    def label(self) -> str:
+        """The address in messages, without password: ``postgresql://db:5432/shop``."""
+        return (
+            f"{self.dialect.name}:{self.database or ':memory:'}"
+            if self.port is None
+            else f"{self.dialect.name}://{self.host}:{self.port}/{self.database}"
+        )
+
+    def sqlalchemy_url(self) -> URL:
+        """The address for SQLAlchemy. Needs SQLAlchemy."""
+        from sqlalchemy.engine import URL
+
+        return URL.create(
+            f"{self.dialect.name}+{self.dialect.driver}",
+            username=self.user,
+            password=self.password,
+            host=self.host or None,
+            port=self.port,
+            database=self.database or None,
+            query=dict(self.options),
+        )
+
+    def libpq_uri(self) -> str:
+        """The address for libpq, PostgreSQL's own client library."""
+        login = "" if self.user is None else quote(self.user, safe="")
+        if self.password is not None:
+            login += f":{quote(self.password, safe='')}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        options = f"?{urlencode(self.options, quote_via=quote)}" if self.options else ""
+        return f"postgresql://{login}{'@' if login else ''}{host}:{self.port}/{quote(self.database)}{options}"
+
+
+def parse_address(url: str, user: str | None = None, password: str | None = None) -> Address:
+    """The address that a URL names.
+
+    Args:
+        url: ``jdbc:postgresql://host:port/database?parameter=value``, or the same without ``jdbc:``;
+            ``jdbc:sqlite:PATH`` for a file.
+        user: ``connection.user``; wins over the URL's.
+        password: ``connection.password``; wins over the URL's.
+
+    Raises:
+        ConfigException: The URL has another form, or a kind of database or a parameter that is not supported.
+
+    >>> parse_address("jdbc:postgresql://db/shop?user=kay").label
+    'postgresql://db:5432/shop'
+    >>> parse_address("jdbc:sqlite:/tmp/shop.db").label
+    'sqlite:/tmp/shop.db'
+    """
+    found = _SCHEME.fullmatch(url.strip())
+    name = found.group(1).lower() if found else ""
+    if name == "postgres":
+        name = "postgresql"
+    if found is None or name not in DIALECTS:
+        raise ConfigException(
+            f"{URL_CONFIG} is no address of a database that is supported: {_without_password(url)!r}. Write it as "
+            "jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.. or "
+            "jdbc:sqlite:PATH"
+        )
+    dialect, rest = DIALECTS[name], found.group(2)
+    if dialect.port is None:
+        return _file_address(dialect, rest)
+    parts = _AUTHORITY.fullmatch(rest.removeprefix("//")) if rest.startswith("//") else None
+    if parts is None or not parts["host"]:
+        raise ConfigException(
+            f"{URL_CONFIG} has no host: {_without_password(url)!r}. Write it as "
+            f"jdbc:{name}://HOST:PORT/DATABASE; several hosts in one URL are not supported"
+        )
+    query = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
+    in_url = query.pop("user", None) or parts["user"], query.pop("password", None) or parts["password"]
+    return Address(
+        dialect,
+        parts["host"].strip("[]"),
+        int(parts["port"] or dialect.port),
+        parts["database"] or "",
+        user or in_url[0] or None,
+        password or in_url[1] or None,
+        _options(dialect, query),
+    )
+
+
+def _file_address(dialect: Dialect, rest: str) -> Address:
+    """A file is named as in JDBC (``sqlite:/a/b``) or as in SQLAlchemy (``sqlite:////a/b``, ``sqlite:///b``)."""
+    path = rest.removeprefix("///") if rest.startswith("//") else rest
+    if "?" in path or path.startswith("file:"):
+        raise ConfigException(f"{URL_CONFIG}: a path of {dialect.name} takes no parameters, got {rest!r}")
+    return Address(dialect, "", None, "" if path == ":memory:" else path, None, None, {})
+
+
+def _options(dialect: Dialect, query: Mapping[str, str]) -> dict[str, str]:
+    unknown = sorted(set(query) - set(dialect.options))
+    if unknown:
+        raise ConfigException(
+            f"{URL_CONFIG}: the parameter {', '.join(unknown)} of the URL is not supported. {dialect.name} takes "
+            f"{', '.join(sorted(set(dialect.options)))}"
+        )
+    options: dict[str, str] = {}
+    for key, value in query.items():
+        name, adapted = dialect.options[key], _ADAPTED.get(dialect.options[key])
+        options.update(adapted(value) if adapted else {name: value})
+    return options
+
+
+def _search_path(schema: str) -> dict[str, str]:
+    names = [one.strip() for one in schema.split(",")]
+    if not all(re.fullmatch(r"\w+", name) for name in names):
+        raise ConfigException(f"{URL_CONFIG}: currentSchema takes names of schemas, got {schema!r}")
+    return {"options": f"-csearch_path={','.join(names)}"}
+
+
+#: JDBC's parameters that the drivers here have another form of.
+_ADAPTED: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
+    "currentSchema": _search_path,
+    "ssl": lambda value: {"sslmode": "verify-full"} if value.lower() in ("", "true") else {},
+    "keepalives": lambda value: {"keepalives": "1" if value.lower() == "true" else "0"},
+    "connectTimeout": lambda value: {"connect_timeout": str(max(1, int(value) // 1000)) if value.isdigit() else value},
+}
+
+
+def missing_libraries(dialect: Dialect) -> str | None:
+    """A message if a library of this kind of database is not installed, else None."""
+    missing = [name for name in dialect.modules if find_spec(name) is None]
+    if not missing:
+        return None
+    return (
+        f"{dialect.name} needs the Python {'library' if len(missing) == 1 else 'libraries'} {', '.join(missing)}, "
+        f"which this worker does not have: run `pip install 'penstock[{dialect.extra}]'` in its environment and "
+        "restart it"
+    )
+
+
+def _without_password(url: str) -> str:
+    """The URL for a message: neither ``user:password@`` nor ``password=`` shows."""
+    return re.sub(r"(?i)(password=)[^&;]*", r"\1[hidden]", re.sub(r"//[^/@]*@", "//[hidden]@", url))

@@ -1,0 +1,198 @@
+"""The rows of a frame as changes of one table: rows to write, and keys to delete.
+
+Main types: `Changes`, made by `changes_of`. Pure; any thread. Needs PyArrow.
+
+Source: io.confluent.connect.jdbc.sink.metadata.FieldsMetadata, for which fields are keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig, PkMode
+from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema, Type
+from penstock.errors import ConnectException, DataException
+
+_ROW: Final = "penstock row"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One column to write.
+
+    Attributes:
+        name: Its name.
+        schema: The schema of its cells.
+        is_key: True if it is part of the primary key.
+    """
+
+    name: str
+    schema: Schema
+    is_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes of one table, in an order in which none depends on another one.
+
+    Attributes:
+        columns: The columns to write, those of the key first.
+        rows: The rows to write: a column for each of ``columns``.
+        row_numbers: The row of the frame that each of ``rows`` is from.
+        deletes: The keys to delete: the columns of the key.
+        delete_numbers: The row of the frame that each of ``deletes`` is from.
+    """
+
+    columns: tuple[Target, ...]
+    rows: pa.Table
+    row_numbers: pa.Array
+    deletes: pa.Table
+    delete_numbers: pa.Array
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of the primary key."""
+        return [one.name for one in self.columns if one.is_key]
+
+
+def changes_of(
+    config: JdbcSinkConfig,
+    table: pa.Table,
+    origin: pa.Table,
+    key_schema: Schema | None,
+    value_schema: Schema | None,
+    what: str,
+) -> Changes:
+    """The changes that the rows of a frame are.
+
+    Args:
+        config: The settings.
+        table: Columns ``key`` and ``value``, typed by their schemas.
+        origin: Columns ``topic``, ``partition`` and ``offset`` of the messages; as many rows.
+        key_schema: Schema of the keys.
+        value_schema: Schema of the values.
+        what: The records, for messages.
+
+    Raises:
+        DataException: The records lack a key, a value or a field that the settings need.
+    """
+    keys = _keys(config, table, origin, key_schema, value_schema, what)
+    numbers = pa.array(range(table.num_rows), pa.int64())
+    value = _flat(table.column("value"))
+    gone = value.is_null()
+    if pc.any(gone).as_py() and not config.delete_enabled:
+        row = pc.index(gone, True).as_py()
+        raise DataException(
+            f"The value of {what}, offset {origin.column('offset')[row].as_py()}, is null: with delete.enabled=true "
+            "and pk.mode=record_key it deletes the row of its key; the transform Filter with the predicate "
+            "RecordIsTombstone leaves such records out"
+        )
+    fields = _fields(config, value, value_schema, [target.name for target, _ in keys], what)
+    targets = tuple(target for target, _ in [*keys, *fields])
+    everything = pa.table([cells for _, cells in [*keys, *fields]], names=[one.name for one in targets])
+    names = [target.name for target, _ in keys]
+    if names:
+        _refuse_null_keys(everything, names, origin, what)
+    last = numbers
+    if names and config.insert_mode is not InsertMode.INSERT:
+        last = _last_of_each_key(everything.select(names))
+    kept = last.filter(pc.invert(gone.take(last)))
+    deleted = _last_of_each_key(everything.select(names)) if config.delete_enabled else numbers.slice(0, 0)
+    deleted = deleted.filter(gone.take(deleted))
+    return Changes(targets, everything.take(kept), kept, everything.select(names).take(deleted), deleted)
+
+
+def _keys(
+    config: JdbcSinkConfig,
+    table: pa.Table,
+    origin: pa.Table,
+    key_schema: Schema | None,
+    value_schema: Schema | None,
+    what: str,
+) -> list[tuple[Target, pa.Array]]:
+    if config.pk_mode is PkMode.NONE:
+        return []
+    if config.pk_mode is PkMode.KAFKA:
+        kinds = (STRING_SCHEMA, INT32_SCHEMA, INT64_SCHEMA)
+        return [
+            (Target(name, kind, True), _flat(origin.column(source)))
+            for name, kind, source in zip(config.kafka_keys, kinds, ("topic", "partition", "offset"), strict=True)
+        ]
+    of_key = config.pk_mode is PkMode.RECORD_KEY
+    schema, part = (key_schema, "key") if of_key else (value_schema, "value")
+    if schema is None:
+        raise DataException(
+            f"The {part} of {what} has no schema, and pk.mode={config.pk_mode.value} needs one: use a converter with "
+            "schemas"
+        )
+    cells = _flat(table.column(part))
+    if schema.type is not Type.STRUCT:
+        if not of_key or len(config.pk_fields) != 1:
+            text = "pk.fields has to name one column" if of_key else "pk.mode=record_value needs a struct"
+            raise DataException(f"The {part} of {what} is {schema}: {text}")
+        return [(Target(config.pk_fields[0], schema, True), cells)]
+    names = config.pk_fields or [field.name for field in schema.fields]
+    found = []
+    for name in names:
+        field = schema.field(name)
+        if field is None:
+            has = ", ".join(one.name for one in schema.fields)
+            raise DataException(f"pk.fields: the {part} of {what} has no field {name!r}; it has {has}")
+        found.append((Target(name, field.schema, True), _child(cells, field.index)))
+    return found
+
+
+def _fields(
+    config: JdbcSinkConfig, value: pa.Array, schema: Schema | None, keys: Sequence[str], what: str
+) -> list[tuple[Target, pa.Array]]:
+    if value.null_count == len(value) and (schema is None or schema.type is not Type.STRUCT):
+        return []
+    if schema is None or schema.type is not Type.STRUCT:
+        form = "has no schema" if schema is None else f"is {schema}"
+        raise DataException(
+            f"The value of {what} {form}; a row needs a struct with a schema. Use a converter with schemas "
+            "(value.converter.schemas.enable=true, or Avro, Protobuf, JSON Schema), or make a struct of a single value "
+            "with the transform HoistField"
+        )
+    wanted = set(config.fields)
+    return [
+        (Target(field.name, field.schema, False), _child(value, field.index))
+        for field in schema.fields
+        if field.name not in keys and (not wanted or field.name in wanted)
+    ]
+
+
+def _child(cells: pa.Array, place: int) -> pa.Array:
+    """A field, null where its struct is."""
+    return pc.struct_field(cells, [place])
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def _refuse_null_keys(table: pa.Table, names: Sequence[str], origin: pa.Table, what: str) -> None:
+    for name in names:
+        cells = table.column(name)
+        if cells.null_count:
+            row = pc.index(cells.is_null(), True).as_py()
+            raise DataException(
+                f"The column {name!r} of the primary key is null in {what}, offset "
+                f"{origin.column('offset')[row].as_py()}: every record needs a key"
+            )
+
+
+def _last_of_each_key(keys: pa.Table) -> pa.Array:
+    """The number of the last row of each key, in order: earlier changes of a row are those that it overwrites."""
+    numbered = keys.append_column(_ROW, pa.array(range(keys.num_rows), pa.int64()))
+    try:
+        grouped = numbered.group_by(list(keys.column_names)).aggregate([(_ROW, "max")])
+    except pa.ArrowNotImplementedError as error:
+        raise ConnectException(f"A primary key cannot have columns of these types: {keys.schema.types}") from error
+    return _flat(grouped.column(f"{_ROW}_max")).sort()

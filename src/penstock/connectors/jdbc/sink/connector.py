@@ -1,0 +1,80 @@
+"""JDBC sink connector. Main type: `JdbcSink`, which the worker calls on the connector's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.api import SinkConnector, Task, TopicPartition
+from penstock.config import Config, ConfigDef
+from penstock.connectors.jdbc.addresses import missing_libraries
+from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
+from penstock.errors import ConnectException
+
+
+class JdbcSink(SinkConnector):
+    """Writes records into tables: as new rows, in place of rows, or as deletes.
+
+    Source: io.confluent.connect.jdbc.JdbcSinkConnector.
+    """
+
+    def __init__(self) -> None:
+        self._props: dict[str, str] = {}
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Takes the settings.
+
+        Raises:
+            ConfigException: The settings are wrong.
+        """
+        JdbcSinkConfig.parse(props)
+        self._props = dict(props)
+
+    def task_class(self) -> type[Task]:
+        """The task that writes frames."""
+        from penstock.connectors.jdbc.sink.task import JdbcSinkTask
+
+        return JdbcSinkTask
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The same configuration for each task: topic partitions are spread over them."""
+        return [dict(self._props) for _ in range(max_tasks)]
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def config(self) -> ConfigDef:
+        """The settings."""
+        return JdbcSinkConfig.definition()
+
+    def validate(self, connector_configs: Mapping[str, str]) -> Config:
+        """Checks each setting, which of them fit together, and whether the database is there."""
+        checked = super().validate(connector_configs)
+        values = {value.name: value for value in checked.config_values}
+        if any(value.error_messages for value in values.values()):
+            return checked
+        config = JdbcSinkConfig.of(JdbcSinkConfig.definition().parse(connector_configs))
+        faults = config.faults() or [("connection.url", text) for text in _faults_of_database(config)]
+        for name, text in faults:
+            values[name].add_error_message(f"{name}: {text}")
+        return checked
+
+    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
+        """Says that the database cannot be reached."""
+        return _faults_of_database(JdbcSinkConfig.parse(props))
+
+    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Any offsets do: those of the consumer group are the only position."""
+        return True
+
+
+def _faults_of_database(config: JdbcSinkConfig) -> list[str]:
+    missing = missing_libraries(config.address().dialect)
+    if missing:
+        return [missing]
+    from penstock.connectors.jdbc.tables import Catalog
+
+    try:
+        with Catalog(config.address()).connection():
+            return []
+    except ConnectException as error:
+        return [str(error)]

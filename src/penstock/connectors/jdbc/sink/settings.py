@@ -1,0 +1,142 @@
+"""Settings of the sink: `JdbcSinkConfig`, `InsertMode`, `PkMode`. Values; any thread.
+
+Source: the settings of io.confluent.connect.jdbc.JdbcSinkConnector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, Self
+
+from penstock.config import ClassResolver, Importance, Range, setting
+from penstock.connectors.jdbc.connection_settings import ConnectionConfig
+from penstock.errors import ConfigException
+
+#: The columns of ``pk.mode=kafka``, unless ``pk.fields`` names others.
+KAFKA_KEYS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
+
+
+class InsertMode(Enum):
+    """The statement of a row: the values of ``insert.mode``."""
+
+    INSERT = "insert"
+    UPSERT = "upsert"
+    UPDATE = "update"
+
+
+class PkMode(Enum):
+    """Where the primary key comes from: the values of ``pk.mode``."""
+
+    NONE = "none"
+    KAFKA = "kafka"
+    RECORD_KEY = "record_key"
+    RECORD_VALUE = "record_value"
+
+
+class JdbcSinkConfig(ConnectionConfig):
+    """The settings of the JDBC sink."""
+
+    insert_mode: InsertMode = setting(
+        default=InsertMode.INSERT,
+        importance=Importance.HIGH,
+        doc="insert: each record is a new row. upsert: a row with the same primary key is replaced, so that records "
+        "that come twice do no harm. update: only rows that are there are changed.",
+    )
+    pk_mode: PkMode = setting(
+        default=PkMode.NONE,
+        importance=Importance.HIGH,
+        doc="The primary key. none: no key. kafka: topic, partition and offset of the message. record_key: the key, or "
+        "fields of it. record_value: fields of the value.",
+    )
+    pk_fields: tuple[str, ...] = setting(
+        default=(),
+        doc="The columns of the primary key. With pk.mode=kafka: the names of the three columns. With record_key: the "
+        "name of the column, where the key is no struct; else the fields to take, all if left out. With record_value: "
+        "the fields to take, all if left out.",
+    )
+    delete_enabled: bool = setting(
+        default=False,
+        doc="A record whose value is null deletes the row of its key. Needs pk.mode=record_key.",
+    )
+    auto_create: bool = setting(default=False, doc="Create a table that is not there, from the schema of the records.")
+    auto_evolve: bool = setting(
+        default=False,
+        doc="Add a column for each field that a table lacks, if the field may be null or has a default.",
+    )
+    table_name_format: str = setting(
+        default="${topic}", doc="The table of a topic, as TABLE or SCHEMA.TABLE; ${topic} stands for the topic."
+    )
+    topic_to_table_map: tuple[str, ...] = setting(
+        default=(), doc="Tables of single topics, as TOPIC:TABLE; all others go by table.name.format."
+    )
+    fields_include_list: tuple[str, ...] = setting(
+        default=(), doc="The fields of the value to write; left out: all. Those of the primary key are written anyway."
+    )
+    fields_whitelist: tuple[str, ...] = setting(
+        default=(), importance=Importance.LOW, doc="The former name of fields.include.list."
+    )
+    batch_size: int = setting(
+        default=3000,
+        validator=Range.at_least(1),
+        doc="The rows of one statement, for databases that have no bulk load. PostgreSQL loads all that there are.",
+    )
+    max_retries: int = setting(
+        default=10,
+        validator=Range.at_least(-1),
+        doc="How often a write that the database interrupted is tried again before the task fails; -1: for ever.",
+    )
+    retry_backoff_ms: int = setting(
+        default=3000, validator=Range.at_least(0), doc="How long to wait before such a write is tried again."
+    )
+    dialect_name: str = setting(
+        default="", importance=Importance.LOW, doc="Not used: connection.url says which database it is."
+    )
+    quote_sql_identifiers: str = setting(
+        default="always",
+        importance=Importance.LOW,
+        doc="Not used: names are quoted where they have to be.",
+    )
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
+        """See ``AbstractConfig``; also checks which settings fit together.
+
+        Raises:
+            ConfigException: A setting is missing or wrong, or two do not fit together.
+        """
+        config = super().parse(properties, resolve_class=resolve_class)
+        for name, text in config.faults():
+            raise ConfigException(f"{name}: {text}")
+        return config
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the value to write, by either name of the setting; empty: all."""
+        return self.fields_include_list or self.fields_whitelist
+
+    @property
+    def kafka_keys(self) -> tuple[str, ...]:
+        """The names of the columns of ``pk.mode=kafka``."""
+        return self.pk_fields or KAFKA_KEYS
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Names of settings that do not fit others, each with a text for people."""
+        found = []
+        if self.delete_enabled and self.pk_mode is not PkMode.RECORD_KEY:
+            found.append(("delete.enabled", "a row is deleted by the key of its record: set pk.mode=record_key"))
+        if self.insert_mode is not InsertMode.INSERT and self.pk_mode is PkMode.NONE:
+            text = f"insert.mode={self.insert_mode.value} needs a primary key: set pk.mode"
+            found.append(("pk.mode", text))
+        if self.pk_mode is PkMode.KAFKA and len(self.kafka_keys) != len(KAFKA_KEYS):
+            found.append(("pk.fields", "with pk.mode=kafka it names three columns, for topic, partition and offset"))
+        for entry in self.topic_to_table_map:
+            topic, colon, table = entry.partition(":")
+            if not (topic and colon and table):
+                found.append(("topic.to.table.map", f"an entry is TOPIC:TABLE, not {entry!r}"))
+        return found
+
+    def table_of(self, topic: str) -> str:
+        """The table of a topic."""
+        tables = dict(entry.split(":", 1) for entry in self.topic_to_table_map)
+        return tables.get(topic) or self.table_name_format.replace("${topic}", topic)

@@ -1,0 +1,277 @@
+"""Statements of the sink: they make a table, add columns to it, and write rows.
+
+Main functions: `create_table`, `add_columns`, `write_rows`, `delete_rows`, for rows that are parameters;
+`copied_rows` and `copied_deletes`, for PostgreSQL, whose rows are in a temporary table. Pure; any thread. Needs
+SQLAlchemy.
+
+Source: io.confluent.connect.jdbc.dialect, for the types of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import Dialect
+
+from penstock.connectors.jdbc.sink.changes import Target
+from penstock.connectors.jdbc.sink.settings import InsertMode
+from penstock.connectors.jdbc.tables import Table, TableName
+from penstock.data import Decimal, Schema, Type
+from penstock.errors import DataException
+
+_PLAIN: Final[dict[Type, Any]] = {
+    Type.INT8: sa.SmallInteger,
+    Type.INT16: sa.SmallInteger,
+    Type.INT32: sa.Integer,
+    Type.INT64: sa.BigInteger,
+    Type.FLOAT32: sa.REAL,
+    Type.FLOAT64: sa.Double,
+    Type.BOOLEAN: sa.Boolean,
+    Type.STRING: sa.Text,
+    Type.BYTES: sa.LargeBinary,
+}
+_LOGICAL: Final = "org.apache.kafka.connect.data."
+#: MySQL has no TEXT in a key.
+_KEY_TEXT: Final = 256
+
+
+def column_type(schema: Schema, is_key: bool, dialect: Dialect, where: str) -> sa.types.TypeEngine[Any]:
+    """The type of a new column.
+
+    Raises:
+        DataException: A column cannot hold values of this schema.
+    """
+    if schema.name == Decimal.LOGICAL_NAME:
+        return sa.Numeric(38, int((schema.parameters or {})["scale"])) if dialect.name != "postgresql" else sa.Numeric()
+    if schema.name == f"{_LOGICAL}Date":
+        return sa.Date()
+    if schema.name == f"{_LOGICAL}Time":
+        return mysql.TIME(fsp=3) if dialect.name in ("mysql", "mariadb") else sa.Time()
+    if schema.name == f"{_LOGICAL}Timestamp":
+        return mysql.DATETIME(fsp=3) if dialect.name in ("mysql", "mariadb") else sa.DateTime()
+    if schema.type is Type.ARRAY and schema.value_schema is not None and dialect.name == "postgresql":
+        return sa.ARRAY(column_type(schema.value_schema, False, dialect, where))
+    if schema.type is Type.STRING and is_key and dialect.name in ("mysql", "mariadb"):
+        return sa.String(_KEY_TEXT)
+    plain = _PLAIN.get(schema.type)
+    if plain is None:
+        raise DataException(
+            f"{where} is {schema}, which a column cannot hold: flatten it with the transform Flatten, leave it out "
+            "with fields.include.list or ReplaceField, or make it text before"
+        )
+    made: sa.types.TypeEngine[Any] = plain()
+    return made
+
+
+def create_table(name: TableName, columns: Sequence[Target], dialect: Dialect) -> str:
+    """A table with a column for each field, and the primary key.
+
+    Raises:
+        DataException: A field has no type of a column.
+    """
+    table = sa.Table(
+        name.name,
+        sa.MetaData(),
+        *(
+            sa.Column(
+                one.name,
+                column_type(one.schema, one.is_key, dialect, f"The field {one.name!r} for the table {name}"),
+                primary_key=one.is_key,
+                nullable=one.schema.optional and not one.is_key,
+                autoincrement=False,
+            )
+            for one in columns
+        ),
+        schema=name.schema,
+    )
+    return str(sa.schema.CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip()
+
+
+def add_columns(name: TableName, columns: Sequence[Target], dialect: Dialect) -> list[str]:
+    """A statement for each column to add.
+
+    Raises:
+        DataException: A field has no type of a column, or is neither optional nor has a default.
+    """
+    quoted = quoted_name(name, dialect)
+    made = []
+    for one in columns:
+        where = f"The field {one.name!r} for the table {name}"
+        kind = column_type(one.schema, False, dialect, where).compile(dialect=dialect)
+        if not one.schema.optional and one.schema.default is None:
+            raise DataException(
+                f"{where} has neither a default nor may it be null, so the column cannot be added: rows that are there "
+                "would have no value. Add it to the table, or make the field optional"
+            )
+        made.append(f"ALTER TABLE {quoted} ADD COLUMN {dialect.identifier_preparer.quote(one.name)} {kind} NULL")
+    return made
+
+
+def quoted_name(name: TableName, dialect: Dialect) -> str:
+    """The name of a table in SQL."""
+    quote = dialect.identifier_preparer.quote
+    return f"{quote(name.schema)}.{quote(name.name)}" if name.schema else quote(name.name)
+
+
+def write_rows(
+    found: Table, columns: Sequence[str], keys: Sequence[str], mode: InsertMode, dialect: Dialect
+) -> sa.Executable:
+    """The statement of one row, whose parameters are named by the columns.
+
+    Args:
+        found: The table, whose types say in which form a driver takes a value.
+        columns: The columns to write.
+        keys: Those of the primary key.
+        mode: ``insert.mode``.
+        dialect: The database.
+
+    Raises:
+        DataException: The database has no upsert that is known here.
+    """
+    table = _typed(found, columns)
+    rest = [one for one in columns if one not in keys]
+    values: dict[str, Any] = {one: sa.bindparam(one, type_=found.types[one]) for one in columns}
+    if mode is InsertMode.UPDATE:
+        return sa.update(table).where(_is_row(table, found, keys)).values({one: values[one] for one in rest or columns})
+    if mode is InsertMode.INSERT:
+        return sa.insert(table).values(values)
+    if dialect.name in ("mysql", "mariadb"):
+        inserted = mysql.insert(table).values(values)
+        return inserted.on_duplicate_key_update({one: inserted.inserted[one] for one in rest or keys})
+    if dialect.name in ("sqlite", "postgresql"):
+        upsert: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table).values(values)
+        made: sa.Executable = (
+            upsert.on_conflict_do_update(index_elements=list(keys), set_={one: upsert.excluded[one] for one in rest})
+            if rest
+            else upsert.on_conflict_do_nothing(index_elements=list(keys))
+        )
+        return made
+    raise DataException(f"insert.mode=upsert is not known for {dialect.name}: use insert or update")
+
+
+def delete_rows(found: Table, keys: Sequence[str]) -> sa.Executable:
+    """The statement that deletes one row, whose parameters are named ``key NAME``."""
+    table = _typed(found, keys)
+    return sa.delete(table).where(_is_row(table, found, keys))
+
+
+def _typed(found: Table, columns: Sequence[str]) -> sa.TableClause:
+    typed: list[Any] = [sa.column(one, found.types[one]) for one in columns]
+    return sa.table(found.name.name, *typed, schema=found.name.schema)
+
+
+def _is_row(table: sa.TableClause, found: Table, keys: Sequence[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[key] == sa.bindparam(f"key {key}", type_=found.types[key]) for key in keys))
+
+
+# ------------------------------------------------------------------ PostgreSQL, from a temporary table
+
+
+def temporary_table(name: str, schema: pa.Schema) -> str:
+    """A temporary table for rows of these types, which each commit empties."""
+    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+    columns = ", ".join(f"{quote(field.name)} {_copied_type(field.type)}" for field in schema)
+    return f"CREATE TEMPORARY TABLE IF NOT EXISTS {quote(name)} ({columns}) ON COMMIT DELETE ROWS"
+
+
+def _copied_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"{_copied_type(kind.value_type)}[]"
+    if pa.types.is_timestamp(kind):
+        return "timestamptz" if kind.tz else "timestamp"
+    for matches, name in _COPIED:
+        if matches(kind):
+            return name
+    return "text"
+
+
+_COPIED: Final = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_int8, "int2"),
+    (pa.types.is_int16, "int2"),
+    (pa.types.is_int32, "int4"),
+    (pa.types.is_int64, "int8"),
+    (pa.types.is_float32, "float4"),
+    (pa.types.is_float64, "float8"),
+    (pa.types.is_decimal, "numeric"),
+    (pa.types.is_binary, "bytea"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+)
+
+
+def copied_rows(
+    name: TableName,
+    temporary: str,
+    columns: Sequence[tuple[str, str]],
+    keys: Sequence[str],
+    mode: InsertMode,
+) -> str:
+    """Writes the rows of a temporary table.
+
+    Args:
+        name: The table.
+        temporary: The temporary table, with columns of the same names.
+        columns: Names of the columns, each with the type to cast it to, empty where its own will do.
+        keys: The columns of the primary key.
+        mode: ``insert.mode``.
+    """
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    quote = dialect.identifier_preparer.quote
+    target = quoted_name(name, dialect)
+    named = ", ".join(quote(column) for column, _ in columns)
+    values = ", ".join(_cast(f"{quote(temporary)}.{quote(column)}", kind) for column, kind in columns)
+    rest = [column for column, _ in columns if column not in keys]
+    if mode is InsertMode.UPDATE:
+        types = dict(columns)
+        changed = ", ".join(
+            f"{quote(one)} = {_cast(f'{quote(temporary)}.{quote(one)}', types[one])}" for one in rest or keys
+        )
+        return (
+            f"UPDATE {target} AS target SET {changed} FROM {quote(temporary)} WHERE {_same(temporary, columns, keys)}"
+        )
+    text = f"INSERT INTO {target} ({named}) SELECT {values} FROM {quote(temporary)}"
+    if mode is InsertMode.INSERT:
+        return text
+    of_keys = ", ".join(quote(key) for key in keys)
+    if not rest:
+        return f"{text} ON CONFLICT ({of_keys}) DO NOTHING"
+    changed = ", ".join(f"{quote(one)} = excluded.{quote(one)}" for one in rest)
+    return f"{text} ON CONFLICT ({of_keys}) DO UPDATE SET {changed}"
+
+
+def copied_deletes(name: TableName, temporary: str, keys: Sequence[tuple[str, str]]) -> str:
+    """Deletes the rows whose keys are in a temporary table; arguments as for `copied_rows`."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    quote = dialect.identifier_preparer.quote
+    same = _same(temporary, keys, [key for key, _ in keys])
+    return f"DELETE FROM {quoted_name(name, dialect)} AS target USING {quote(temporary)} WHERE {same}"
+
+
+def _same(temporary: str, columns: Sequence[tuple[str, str]], keys: Sequence[str]) -> str:
+    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+    return " AND ".join(
+        f"target.{quote(column)} = {_cast(f'{quote(temporary)}.{quote(column)}', kind)}"
+        for column, kind in columns
+        if column in keys
+    )
+
+
+def cast_to(kind: sa.types.TypeEngine[Any] | None) -> str:
+    """The type that a copied column is cast to, empty where assigning it does what is needed.
+
+    Text is not cast to a text of limited length: a cast would cut it, where assigning it is refused.
+    """
+    if kind is None or isinstance(kind, sa.types.NullType):
+        return ""
+    if isinstance(kind, sa.String) and not isinstance(kind, sa.Enum):
+        return ""
+    return str(kind.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+
+
+def _cast(cells: str, kind: str) -> str:
+    return f"{cells}::{kind}" if kind else cells

@@ -1,0 +1,271 @@
+"""Connections of the sink: they look at tables, make and alter them, and write changes in a transaction.
+
+Main types: `Writer`, with `writer_for`; `AdbcWriter` for PostgreSQL, which loads rows by COPY into a temporary table
+and moves them with one statement; `RowWriter` for every other database. Needs SQLAlchemy and a driver.
+
+Thread: the task's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from penstock.connectors.jdbc.faults import Fault, fault_of
+from penstock.connectors.jdbc.sink.changes import Changes, Target
+from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
+from penstock.connectors.jdbc.sink.statements import (
+    add_columns,
+    cast_to,
+    copied_deletes,
+    copied_rows,
+    create_table,
+    delete_rows,
+    temporary_table,
+    write_rows,
+)
+from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table, unreachable
+from penstock.errors import ConnectException
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Changes of one table.
+
+    Attributes:
+        table: The table, as it is.
+        changes: Its rows and deletes.
+    """
+
+    table: Table
+    changes: Changes
+
+
+class Writer(ABC):
+    """Writes changes of tables.
+
+    Args:
+        config: The settings.
+    """
+
+    def __init__(self, config: JdbcSinkConfig) -> None:
+        self._config = config
+        self._address = config.address()
+        self._catalog = Catalog(self._address)
+        self._tables: dict[str, Table] = {}
+
+    def table(self, name: str, columns: Sequence[Target]) -> Table:
+        """A table that has these columns: as it is, made, or with columns added, as the settings allow.
+
+        Raises:
+            RetriableException: The database cannot be reached.
+            ConnectException: The table, or a column, is not there and must not be made.
+            DataException: A field cannot be a column.
+        """
+        known = self._tables.get(name)
+        if known is None or _lacking(known, columns):
+            self._tables[name] = known = self._look(name, columns)
+        return known
+
+    def forget(self) -> None:
+        """Looks at tables again when they are next written to."""
+        self._tables.clear()
+
+    @abstractmethod
+    def write(self, writes: Sequence[Write]) -> None:
+        """Writes all changes in one transaction.
+
+        Raises:
+            RetriableException: The database ended the connection or the transaction; nothing was written.
+            DataException: A row is not accepted; nothing was written.
+            ConnectException: A statement is not accepted; nothing was written.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the connection."""
+
+    def _look(self, text: str, columns: Sequence[Target]) -> Table:
+        name = TableName.of(text)
+        found = self._catalog.table(name)
+        if found is None:
+            if not self._config.auto_create:
+                raise ConnectException(f"{missing_table(name, self._address)}. Create it, or set auto.create=true")
+            self._run([create_table(name, columns, self._catalog.engine.dialect)])
+            found = self._catalog.table(name)
+            if found is None:
+                raise missing_table(name, self._address)
+        lacking = _lacking(found, columns)
+        if lacking:
+            names = ", ".join(one.name for one in lacking)
+            if not self._config.auto_evolve:
+                raise ConnectException(
+                    f"The table {name} has no column {names}, which records have as a field. Add it, set "
+                    "auto.evolve=true, or name the fields to write in fields.include.list"
+                )
+            self._run(add_columns(name, lacking, self._catalog.engine.dialect))
+            found = self._catalog.table(name) or found
+        forgotten = sorted(found.required - {one.name for one in columns})
+        if forgotten and self._config.insert_mode is not InsertMode.UPDATE:
+            raise ConnectException(
+                f"The column {', '.join(forgotten)} of the table {name} must not be null and has no default, and "
+                "records have no such field"
+            )
+        return found
+
+    def _run(self, statements: Sequence[str]) -> None:
+        try:
+            with self._catalog.connection() as connection, connection.begin():
+                for statement in statements:
+                    connection.exec_driver_sql(statement.replace("%", "%%") if "%" in statement else statement)
+        except sa.exc.DBAPIError as error:
+            raise fault_of(self._address, error.orig or error).error from error
+
+
+def _lacking(table: Table, columns: Sequence[Target]) -> list[Target]:
+    return [one for one in columns if one.name not in table.types]
+
+
+def writer_for(config: JdbcSinkConfig) -> Writer:
+    """The writer of the database that the settings name."""
+    return AdbcWriter(config) if config.address().dialect.name == "postgresql" else RowWriter(config)
+
+
+class AdbcWriter(Writer):
+    """PostgreSQL through ADBC: Arrow becomes binary COPY in C."""
+
+    def __init__(self, config: JdbcSinkConfig) -> None:
+        super().__init__(config)
+        self._connection: Any = None
+        self._temporary: dict[tuple[tuple[str, str], ...], str] = {}
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """See `Writer`."""
+        connection = self._open()
+        try:
+            with connection.cursor() as cursor:
+                for one in writes:
+                    self._write(cursor, one)
+            connection.commit()
+        except Exception as error:
+            fault = fault_of(self._address, error)
+            if fault.kind is Fault.PASSING:
+                self.close()
+            else:
+                self._temporary.clear()  # Made in the transaction that did not come to pass.
+                with suppress(Exception):
+                    connection.rollback()
+            raise fault.error from error
+
+    def close(self) -> None:
+        """See `Writer`."""
+        connection, self._connection = self._connection, None
+        self._temporary.clear()
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+    def _open(self) -> Any:
+        if self._connection is None:
+            import adbc_driver_postgresql.dbapi as driver
+
+            try:
+                self._connection = driver.connect(self._address.libpq_uri())
+                with self._connection.cursor() as cursor:
+                    # A timestamp without a zone is one of this zone.
+                    cursor.execute(f"SET TIME ZONE '{self._config.db_timezone}'")
+                self._connection.commit()
+            except Exception as error:
+                self.close()
+                raise unreachable(self._address, error) from error
+        return self._connection
+
+    def _write(self, cursor: Any, one: Write) -> None:
+        table, changes, name = one.table, one.changes, one.table.name
+        casts = [(column, cast_to(table.types.get(column))) for column in changes.rows.column_names]
+        keys = changes.keys
+        if changes.deletes.num_rows:
+            temporary = self._copy(cursor, changes.deletes)
+            cursor.execute(
+                copied_deletes(name, temporary, [(column, cast) for column, cast in casts if column in keys])
+            )
+            cursor.execute(f'TRUNCATE "{temporary}"')
+        if changes.rows.num_rows:
+            temporary = self._copy(cursor, changes.rows)
+            cursor.execute(copied_rows(name, temporary, casts, keys, self._config.insert_mode))
+            cursor.execute(f'TRUNCATE "{temporary}"')
+
+    def _copy(self, cursor: Any, rows: pa.Table) -> str:
+        """Loads rows into a temporary table of their types, which commits empty."""
+        shape = tuple((field.name, str(field.type)) for field in rows.schema)
+        temporary = self._temporary.get(shape)
+        if temporary is None:
+            temporary = f"penstock_{len(self._temporary)}"
+            cursor.execute(f'DROP TABLE IF EXISTS pg_temp."{temporary}"')
+            cursor.execute(temporary_table(temporary, rows.schema))
+            self._temporary[shape] = temporary
+        cursor.adbc_ingest(temporary, rows, mode="append", temporary=True)
+        return temporary
+
+
+class RowWriter(Writer):
+    """Any database of SQLAlchemy: statements with parameters, ``batch.size`` rows at a time."""
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """See `Writer`."""
+        try:
+            with warnings.catch_warnings():
+                # SQLite keeps a Decimal as a double.
+                warnings.simplefilter("ignore", sa.exc.SAWarning)
+                with self._catalog.connection() as connection, connection.begin():
+                    for one in writes:
+                        self._write(connection, one)
+        except sa.exc.SQLAlchemyError as error:
+            raise fault_of(self._address, getattr(error, "orig", None) or error).error from error
+
+    def close(self) -> None:
+        """See `Writer`."""
+        self._catalog.engine.dispose()
+
+    def _write(self, connection: sa.Connection, one: Write) -> None:
+        changes, keys = one.changes, one.changes.keys
+        dialect = connection.dialect
+        if changes.deletes.num_rows:
+            statement = delete_rows(one.table, keys)
+            for rows in self._rows(changes.deletes, one.table, keys, True):
+                connection.execute(statement, rows)
+        if changes.rows.num_rows:
+            mode = self._config.insert_mode
+            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect)
+            for rows in self._rows(changes.rows, one.table, keys, mode is InsertMode.UPDATE):
+                connection.execute(statement, rows)
+
+    def _rows(
+        self, rows: pa.Table, table: Table, keys: Sequence[str], with_keys: bool
+    ) -> Iterator[list[dict[str, object]]]:
+        zone = ZoneInfo(self._config.db_timezone)
+        for batch in rows.to_batches(max_chunksize=self._config.batch_size):
+            columns = {name: _values(batch.column(name), table, name, zone) for name in batch.schema.names}
+            if with_keys:
+                columns |= {f"key {key}": columns[key] for key in keys}
+            names = list(columns)
+            yield [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[object]:
+    """Cells as what the driver takes; an instant in a column without a zone is in ``db.timezone``."""
+    values: list[object] = cells.to_pylist()
+    if not pa.types.is_timestamp(cells.type) or table.is_zoned(name):
+        return values
+    as_text = not isinstance(table.types[name], sa.DateTime)
+    local = [one.astimezone(zone).replace(tzinfo=None) if isinstance(one, datetime) else one for one in values]
+    return [one.isoformat(" ", "milliseconds") if as_text and isinstance(one, datetime) else one for one in local]

@@ -1,0 +1,11 @@
+"""The JDBC source: ``JdbcSource`` (``connector``).
+
+- ``settings``: its settings, and which tables they mean.
+- ``position``, ``queries``, ``late_commits``: which rows come next, and how far a reader may go. Pure.
+- ``reading``: connections that run the statements and give Arrow.
+- ``task``: goes round the tables.
+"""
+
+from penstock.connectors.jdbc.source.connector import JdbcSource
+
+__all__ = ["JdbcSource"]

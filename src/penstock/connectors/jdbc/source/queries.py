@@ -1,0 +1,247 @@
+"""Queries of the source: the rows after a position, and how far a reader may go.
+
+Main types: `Selection`, which says what is read from one table or query; `Bound`. Functions build SQLAlchemy
+statements; `pieces` cuts the rows that come back and says which position is reached after each. Pure; any thread.
+
+Source: io.confluent.connect.jdbc.source.TimestampIncrementingCriteria, for conditions and order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import sqlalchemy as sa
+
+from penstock.connectors.jdbc.columns import Column, utc
+from penstock.connectors.jdbc.source.position import Mode, Position
+from penstock.connectors.jdbc.tables import TableName
+
+#: Names of the columns of a result that only the position needs.
+INCREMENTING: Final = "penstock incrementing"
+TIMESTAMP: Final = "penstock timestamp"
+#: The table or query in a statement. Columns name it, since ORDER BY would take a bare name for a selected expression.
+_ALIAS: Final = "penstock_source"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows of one table or query, in the order in which they are read.
+
+    Attributes:
+        source: The table, or the text of a query.
+        columns: What is selected.
+        mode: How new rows are found.
+        incrementing: The incrementing column, where the mode has one.
+        timestamps: The timestamp columns, of which the first that is not null counts.
+        zoned: True if these columns have a time zone of their own.
+        zone: ``db.timezone``, for timestamps that have none.
+        suffix: ``query.suffix``.
+    """
+
+    source: TableName | str
+    columns: tuple[Column, ...]
+    mode: Mode
+    incrementing: str | None = None
+    timestamps: tuple[str, ...] = ()
+    zoned: bool = False
+    zone: str = "UTC"
+    suffix: str = ""
+
+    def from_clause(self) -> sa.FromClause:
+        """The table or query, with an alias and with all the columns that a statement can name."""
+        moment = sa.DateTime(timezone=self.zoned)
+        kinds: dict[str, Any] = {one.name: None for one in self.columns}
+        kinds.update({self.incrementing: None} if self.incrementing else {})
+        kinds.update(dict.fromkeys(self.timestamps, moment))
+        columns: list[Any] = [sa.column(name, kind) for name, kind in kinds.items()]
+        if isinstance(self.source, str):
+            # A colon begins a parameter in a text of SQLAlchemy.
+            return sa.text(self.source.replace(":", "\\:")).columns(*columns).subquery(_ALIAS)
+        return sa.table(self.source.name, *columns, schema=self.source.schema).alias(_ALIAS)
+
+    def _plain(self, source: sa.FromClause) -> sa.ColumnElement[Any]:
+        column: sa.ColumnElement[Any] = source.c[str(self.incrementing)]
+        return column
+
+    def _timestamp(self, source: sa.FromClause) -> sa.ColumnElement[Any]:
+        named: list[sa.ColumnElement[Any]] = [source.c[name] for name in self.timestamps]
+        return named[0] if len(named) == 1 else sa.func.coalesce(*named, type_=sa.DateTime(timezone=self.zoned))
+
+    def _moment(self, nanoseconds: int) -> sa.ColumnElement[Any]:
+        """A timestamp in the form of the columns; digits below the microsecond are cut off."""
+        moment = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+        if self.zoned:
+            return sa.literal(moment, sa.DateTime(timezone=True))
+        return sa.literal(moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None), sa.DateTime())
+
+    def _later(self, source: sa.FromClause, after: Position) -> list[sa.ColumnElement[bool]]:
+        """The conditions that a row is after a position. A null in a column of the position is never after it."""
+        if self.mode is Mode.BULK:
+            return []
+        if self.mode is Mode.INCREMENTING:
+            plain = self._plain(source)
+            return [plain.is_not(None) if after.incrementing is None else plain > after.incrementing]
+        when = self._timestamp(source)
+        if self.mode is Mode.TIMESTAMP:
+            return [when.is_not(None) if after.timestamp is None else when > self._moment(after.timestamp)]
+        plain = self._plain(source)
+        if after.timestamp is None:
+            return [when.is_not(None), plain.is_not(None)]
+        moment = self._moment(after.timestamp)
+        same = when == moment if after.incrementing is None else sa.and_(when == moment, plain > after.incrementing)
+        # The first condition follows from the second one, and lets the database use an index.
+        return [when >= moment, sa.or_(when > moment, same), plain.is_not(None)]
+
+    def statement(self, after: Position, bound: Bound) -> sa.Select[Any]:
+        """The rows after a position, up to a bound, in order, with the columns of the position."""
+        source = self.from_clause()
+        selected: list[sa.ColumnElement[Any]] = [one.expression(source.c[one.name]) for one in self.columns]
+        order: list[sa.ColumnElement[Any]] = []
+        conditions = self._later(source, after)
+        if self.mode.has_timestamp:
+            when = self._timestamp(source)
+            selected.append(when.label(TIMESTAMP))
+            order.append(when)
+            if bound.timestamp is not None:
+                conditions.append(when < self._moment(bound.timestamp))
+        if self.mode.has_incrementing:
+            plain = self._plain(source)
+            selected.append(sa.cast(plain, sa.BigInteger).label(INCREMENTING))
+            order.append(plain)
+            if bound.incrementing is not None and self.mode is Mode.INCREMENTING:
+                conditions.append(plain < bound.incrementing)
+        statement = sa.select(*selected).select_from(source).where(*conditions).order_by(*order)
+        return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
+
+    def lowest(self, after: Position, condition: str) -> sa.Select[Any]:
+        """The lowest position after another one, of the rows that a condition holds for.
+
+        Args:
+            after: The position.
+            condition: SQL of the database.
+
+        Returns:
+            A statement with one row and one column.
+        """
+        source = self.from_clause()
+        value = self._timestamp(source) if self.mode.has_timestamp else sa.cast(self._plain(source), sa.BigInteger)
+        found = sa.select(sa.func.min(value)).select_from(source)
+        return found.where(*self._later(source, after), sa.text(condition))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How far a reader may go: rows before it, and none at or after it.
+
+    Attributes:
+        timestamp: Nanoseconds since 1970; None: no bound.
+        incrementing: None: no bound.
+        because: What the rows behind it wait for, None where there is nothing to wait for.
+    """
+
+    timestamp: int | None = None
+    incrementing: int | None = None
+    because: str | None = None
+
+    def and_before(self, timestamp: int) -> Bound:
+        """The same, and nothing from a moment on."""
+        lower = timestamp if self.timestamp is None else min(self.timestamp, timestamp)
+        return Bound(lower, self.incrementing, self.because)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a result, in order.
+
+    Attributes:
+        table: The fields of their values.
+        position: Where to go on after all of them.
+        position_after: Where to go on after the row of a number.
+    """
+
+    table: pa.Table
+    position: Position
+    position_after: Callable[[int], Position]
+
+
+def pieces(selection: Selection, batches: Iterable[pa.RecordBatch], after: Position, most_rows: int) -> Iterator[Piece]:
+    """Cuts a result.
+
+    A timestamp can be that of several rows. The position goes past it once the last of them is in the piece, since rows
+    are found again by it; so a piece is held back until the next one has begun.
+
+    Args:
+        selection: What was selected.
+        batches: Rows with the selected columns and those of the position.
+        after: The position in front of the result.
+        most_rows: The most rows of a piece.
+    """
+    waiting: pa.RecordBatch | None = None
+    for batch in _cut(batches, most_rows):
+        if waiting is not None:
+            piece = _piece(selection, waiting, after, batch)
+            after = piece.position
+            yield piece
+        waiting = batch
+    if waiting is not None:
+        yield _piece(selection, waiting, after, None)
+
+
+def _cut(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, most_rows):
+            yield batch.slice(start, most_rows)
+
+
+def _piece(selection: Selection, batch: pa.RecordBatch, before: Position, following: pa.RecordBatch | None) -> Piece:
+    cells = [one.cells(batch.column(place)) for place, one in enumerate(selection.columns)]
+    table = pa.table(cells, names=[one.name for one in selection.columns])
+    ids = _integers(batch, INCREMENTING) if selection.mode.has_incrementing else None
+    times = _nanoseconds(batch, selection.zone) if selection.mode.has_timestamp else None
+    next_time = None
+    if times is not None and following is not None:
+        next_time = int(_nanoseconds(following.slice(0, 1), selection.zone)[0])
+
+    def position_after(row: int) -> Position:
+        if times is None:
+            return Position(None, int(ids[row])) if ids is not None else before
+        if ids is not None:
+            return Position(int(times[row]), int(ids[row]))
+        here = int(times[row])
+        later = int(times[row + 1]) if row + 1 < len(times) else next_time
+        if later != here:
+            return Position(here)
+        first = int(np.searchsorted(times, here, side="left"))
+        return Position(int(times[first - 1])) if first else before
+
+    return Piece(table, position_after(batch.num_rows - 1), position_after)
+
+
+def _integers(batch: pa.RecordBatch, name: str) -> np.ndarray[Any, Any]:
+    values: np.ndarray[Any, Any] = batch.column(name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _nanoseconds(batch: pa.RecordBatch, zone: str) -> np.ndarray[Any, Any]:
+    micros: np.ndarray[Any, Any] = utc(batch.column(TIMESTAMP), zone).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return micros * 1000
+
+
+def utc_nanoseconds(value: object, zone: str) -> int | None:
+    """A position that a statement gave: a timestamp as nanoseconds since 1970, a number as it is."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=ZoneInfo(zone))
+        return (aware - _EPOCH) // timedelta(microseconds=1) * 1000
+    return value if isinstance(value, int) else None
+
+
+def chosen(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of these names, all if there are none."""
+    return tuple(one for one in columns if not names or one.name in names)

@@ -1,0 +1,241 @@
+"""Connections of the source: they run its statements and give the rows as Arrow.
+
+Main types: `Reader`, with `reader_for`; `AdbcReader` for PostgreSQL, whose driver makes Arrow in C, and `CursorReader`
+for every other database. Needs SQLAlchemy and a driver.
+
+Thread: the task's; a reader has one statement at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from penstock.connectors.jdbc.addresses import Address
+from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
+from penstock.connectors.jdbc.faults import fault_of
+from penstock.connectors.jdbc.source.late_commits import RUNNING, Snapshot, bound_of, unsettled
+from penstock.connectors.jdbc.source.position import Position
+from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Selection, utc_nanoseconds
+from penstock.connectors.jdbc.tables import Catalog, unreachable
+
+
+class Reader(ABC):
+    """One connection, in a transaction that reads."""
+
+    @abstractmethod
+    def bound(self, selection: Selection, after: Position) -> Bound:
+        """How far rows may be read, as the database sees its own transactions; begins the transaction.
+
+        Raises:
+            RetriableException: The database cannot be reached, or ended the connection.
+        """
+
+    @abstractmethod
+    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement, while they come.
+
+        Raises:
+            RetriableException: The database cannot be reached, or ended the connection.
+            ConnectException: It refuses the statement.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the transaction and the connection, also in the middle of a result. Any thread."""
+
+
+def reader_for(address: Address, catalog: Catalog, isolation: str | None = None) -> Reader:
+    """A reader with a connection of its own, not yet opened.
+
+    Args:
+        address: Where the database is.
+        catalog: Makes connections of databases that have no ADBC driver.
+        isolation: ``transaction.isolation.mode`` in SQL's words; None: the best for the mode.
+    """
+    if address.dialect.name == "postgresql":
+        return AdbcReader(address, isolation)
+    return CursorReader(address, catalog, isolation)
+
+
+class AdbcReader(Reader):
+    """PostgreSQL through ADBC: binary COPY becomes Arrow in C."""
+
+    def __init__(self, address: Address, isolation: str | None = None) -> None:
+        self._address = address
+        self._isolation = isolation or "REPEATABLE READ"
+        self._connection: Any = None
+        self._cursor: Any = None
+        # ADBC's driver takes no parameters with COPY, and no doubled per cent signs.
+        self._dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+
+    def bound(self, selection: Selection, after: Position) -> Bound:
+        """See `Reader`. Source: the function pg_current_snapshot and the view pg_stat_activity of PostgreSQL."""
+        self._begin()
+        if not isinstance(selection.source, str) and selection.mode.value != "bulk":
+            snapshot = Snapshot.of(*self._one(Snapshot.SQL))
+            running = self._one(RUNNING)
+            lowest = None
+            if snapshot.has_running:
+                (lowest,) = self._one(self._text(selection.lowest(after, unsettled(snapshot))))
+            return bound_of(selection.mode, snapshot, running, utc_nanoseconds(lowest, selection.zone))
+        return Bound()
+
+    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `Reader`."""
+        self._begin()
+        cursor = self._cursor = self._connection.cursor()
+        try:
+            cursor.execute(self._text(selection.statement(after, bound)))
+            yield from cursor.fetch_record_batch()
+        except Exception as error:
+            raise fault_of(self._address, error).error from error
+
+    def close(self) -> None:
+        """See `Reader`."""
+        cursor, self._cursor = self._cursor, None
+        connection, self._connection = self._connection, None
+        for one in (cursor, connection):
+            if one is not None:
+                with suppress(Exception):
+                    one.close()
+
+    def _begin(self) -> None:
+        if self._connection is not None:
+            return
+        import adbc_driver_postgresql.dbapi as driver
+
+        try:
+            self._connection = driver.connect(self._address.libpq_uri())
+            with self._connection.cursor() as cursor:
+                cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {self._isolation} READ ONLY")
+                cursor.execute("SET TIME ZONE 'UTC'")
+        except Exception as error:
+            self.close()
+            raise unreachable(self._address, error) from error
+
+    def _one(self, text: str) -> tuple[Any, ...]:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(text)
+                row: tuple[Any, ...] = cursor.fetchone()
+                return row
+        except Exception as error:
+            raise fault_of(self._address, error).error from error
+
+    def _text(self, statement: sa.Select[Any]) -> str:
+        return str(statement.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True}))
+
+
+class CursorReader(Reader):
+    """Any database of SQLAlchemy: a cursor is read in chunks, whose columns become Arrow."""
+
+    def __init__(self, address: Address, catalog: Catalog, isolation: str | None = None) -> None:
+        self._address = address
+        self._engine = catalog.engine
+        self._isolation = isolation
+        self._connection: sa.Connection | None = None
+
+    def bound(self, selection: Selection, after: Position) -> Bound:
+        """See `Reader`: these databases do not tell which transactions are open."""
+        return Bound()
+
+    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `Reader`."""
+        try:
+            opened = self._connection = self._engine.connect()
+            if self._isolation:
+                opened = opened.execution_options(isolation_level=self._isolation)
+            result = opened.execution_options(stream_results=True).execute(selection.statement(after, bound))
+            names = list(result.keys())
+            while chunk := result.fetchmany(most_rows):
+                yield _batch(selection, names, chunk)
+        except sa.exc.DBAPIError as error:
+            raise fault_of(self._address, error.orig or error).error from error
+
+    def close(self) -> None:
+        """See `Reader`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+
+def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True))
+    arrays = [one.of_values(columns[place]) for place, one in enumerate(selection.columns)]
+    for place in range(len(arrays), len(names)):
+        kind = pa.int64() if names[place] == INCREMENTING else pa.timestamp("us", "UTC" if selection.zoned else None)
+        arrays.append(pa.array(columns[place], kind))
+    assert set(names[len(selection.columns) :]) <= {INCREMENTING, TIMESTAMP}
+    return pa.record_batch(arrays, names=names)
+
+
+def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeMapping) -> tuple[Column, ...]:
+    """The columns of a query, found by running it without taking a row.
+
+    Raises:
+        RetriableException: The database cannot be reached.
+        ConnectException: It refuses the query.
+    """
+    statement = sa.text(f"SELECT * FROM ({query}) AS penstock_source WHERE 1 = 0".replace(":", "\\:"))
+    try:
+        with catalog.connection() as connection:
+            cursor = connection.execute(statement).cursor
+            assert cursor is not None
+            described = cursor.description
+    except sa.exc.DBAPIError as error:
+        raise fault_of(address, error.orig or error).error from error
+    return tuple(column_of(one[0], _type_of(one), True, mapping) for one in described)
+
+
+def _type_of(described: Any) -> sa.types.TypeEngine[Any]:
+    """The type of a column of a cursor: psycopg names it, SQLite has none."""
+    shown = getattr(described, "type_display", None)
+    if shown is None:
+        return sa.types.NullType()
+    name, *arguments = re.findall(r"[\w ]+|\[\]", shown)
+    if "[]" in arguments:
+        return sa.types.NullType()
+    found = _NAMED.get(name.strip())
+    if found is sa.Numeric and len(arguments) >= 1:
+        numbers = [int(one) for one in arguments if one.strip().isdigit()]
+        return sa.Numeric(numbers[0], numbers[1] if len(numbers) > 1 else 0)
+    return found() if found else sa.types.NullType()
+
+
+_NAMED: Final[Mapping[str, Callable[[], sa.types.TypeEngine[Any]]]] = {
+    "int2": sa.SmallInteger,
+    "smallint": sa.SmallInteger,
+    "int4": sa.Integer,
+    "integer": sa.Integer,
+    "int8": sa.BigInteger,
+    "bigint": sa.BigInteger,
+    "float4": sa.REAL,
+    "real": sa.REAL,
+    "float8": sa.Double,
+    "double precision": sa.Double,
+    "numeric": sa.Numeric,
+    "bool": sa.Boolean,
+    "boolean": sa.Boolean,
+    "text": sa.Text,
+    "varchar": sa.Text,
+    "character varying": sa.Text,
+    "bpchar": sa.Text,
+    "character": sa.Text,
+    "bytea": sa.LargeBinary,
+    "date": sa.Date,
+    "time": sa.Time,
+    "time without time zone": sa.Time,
+    "timestamp": sa.DateTime,
+    "timestamp without time zone": sa.DateTime,
+    "timestamptz": lambda: sa.DateTime(timezone=True),
+    "timestamp with time zone": lambda: sa.DateTime(timezone=True),
+}

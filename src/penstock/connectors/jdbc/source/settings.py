@@ -1,0 +1,231 @@
+"""Settings of the source, and which tables they mean.
+
+Main types: `JdbcSourceConfig`; `wanted_tables`. Values; any thread.
+
+Source: the settings of io.confluent.connect.jdbc.JdbcSourceConnector.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Self
+
+from penstock.config import ClassResolver, ConfigType, Importance, NonEmptyString, Range, setting
+from penstock.connectors.jdbc.connection_settings import ConnectionConfig
+from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
+from penstock.connectors.jdbc.source.position import Mode
+from penstock.errors import ConfigException, ConnectException
+
+#: Made by the connector for each task: the tables that it reads, as JSON.
+TABLES_CONFIG: Final = "tables"
+
+
+class JdbcSourceConfig(ConnectionConfig):
+    """The settings of the JDBC source."""
+
+    mode: Mode = setting(
+        importance=Importance.HIGH,
+        doc="How new rows are found. bulk: the whole table each time. incrementing: by a column that only grows. "
+        "timestamp: by columns that say when a row was changed. timestamp+incrementing: by both, which finds changed "
+        "rows and tells rows of one moment apart.",
+    )
+    incrementing_column_name: str = setting(
+        default="",
+        doc="The column that grows with each new row. Left out: the column whose values the database generates.",
+    )
+    timestamp_column_name: tuple[str, ...] = setting(
+        default=(), doc="Columns that say when a row was changed; the first one that is not null counts."
+    )
+    timestamp_initial: int | None = setting(
+        type=ConfigType.LONG,
+        default=None,
+        importance=Importance.LOW,
+        doc="Where to begin with a table that was not read before, in milliseconds since 1970; -1: at the present "
+        "moment. Left out: at the first row.",
+    )
+    timestamp_delay_interval_ms: int = setting(
+        type=ConfigType.LONG,
+        default=0,
+        validator=Range.at_least(0),
+        doc="How old a timestamp has to be before its row is read, so that rows whose transactions commit late are not "
+        "missed. PostgreSQL says itself which transactions are open, and needs no delay.",
+    )
+    timestamp_granularity: TimestampGranularity = setting(
+        default=TimestampGranularity.CONNECT_LOGICAL,
+        importance=Importance.LOW,
+        doc="The form of timestamps: connect_logical has milliseconds, the others have micro- or nanoseconds since "
+        "1970 as a number or as text, or are dates with a time as text (ISO 8601, UTC).",
+    )
+    validate_non_null: bool = setting(
+        default=True,
+        importance=Importance.LOW,
+        doc="Refuse a table whose incrementing column, or all of whose timestamp columns, may be null: such rows would "
+        "never be read.",
+    )
+    query: str = setting(
+        default="",
+        doc="A SELECT to read in place of tables. It may have a WHERE of its own; the conditions of the mode are put "
+        "around it.",
+    )
+    query_suffix: str = setting(
+        default="", importance=Importance.LOW, doc="SQL that is put at the end of each statement, such as a hint."
+    )
+    catalog_pattern: str | None = setting(
+        default=None, importance=Importance.LOW, doc="Not used: a connection sees one catalog, its database."
+    )
+    schema_pattern: str | None = setting(
+        default=None,
+        doc="The schemas to look for tables in, as an SQL pattern (% and _). Left out: all but the database's own.",
+    )
+    table_include_list: tuple[str, ...] = setting(
+        default=(), doc="The tables to read, as TABLE or SCHEMA.TABLE. Left out: all that there are."
+    )
+    table_exclude_list: tuple[str, ...] = setting(default=(), doc="Tables that are not read.")
+    table_whitelist: tuple[str, ...] = setting(
+        default=(), importance=Importance.LOW, doc="The former name of table.include.list."
+    )
+    table_blacklist: tuple[str, ...] = setting(
+        default=(), importance=Importance.LOW, doc="The former name of table.exclude.list."
+    )
+    table_poll_interval_ms: int = setting(
+        type=ConfigType.LONG,
+        default=60_000,
+        validator=Range.at_least(1),
+        importance=Importance.LOW,
+        doc="How often to look for tables that are new or gone, and for columns that were added.",
+    )
+    poll_interval_ms: int = setting(
+        default=5000,
+        validator=Range.at_least(1),
+        importance=Importance.HIGH,
+        doc="How often to look for new rows in each table.",
+    )
+    batch_max_rows: int = setting(
+        default=50_000,
+        validator=Range.at_least(1),
+        importance=Importance.LOW,
+        doc="The most rows that are handed over at once.",
+    )
+    topic_prefix: str = setting(
+        validator=NonEmptyString(),
+        importance=Importance.HIGH,
+        doc="What stands in front of the name of a table in its topic's; with a query, the topic.",
+    )
+    numeric_mapping: NumericMapping = setting(
+        default=NumericMapping.BEST_FIT,
+        importance=Importance.LOW,
+        doc="Schemas of NUMERIC columns. best_fit: integers where there are no decimal places and at most 18 digits, "
+        "FLOAT64 for at most 15 digits and for columns without a precision, else Decimal. precision_only: integers, "
+        "else Decimal. best_fit_eager_double: integers, else FLOAT64. none: Decimal.",
+    )
+    numeric_precision_mapping: bool = setting(
+        default=False, importance=Importance.LOW, doc="The former form of numeric.mapping=precision_only."
+    )
+    key_mode: str = setting(
+        default="primary_key",
+        validator=None,
+        doc="Keys of records. primary_key: a struct of the columns of the table's primary key, null without one. none: "
+        "no keys.",
+    )
+    transaction_isolation_mode: str = setting(
+        default="DEFAULT",
+        importance=Importance.LOW,
+        doc="The isolation of the transactions that read: DEFAULT, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ "
+        "or SERIALIZABLE. The default is REPEATABLE_READ for PostgreSQL, and else the database's own.",
+    )
+    dialect_name: str = setting(
+        default="", importance=Importance.LOW, doc="Not used: connection.url says which database it is."
+    )
+    quote_sql_identifiers: str = setting(
+        default="always", importance=Importance.LOW, doc="Not used: names are quoted where they have to be."
+    )
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
+        """See ``AbstractConfig``; also checks which settings fit together.
+
+        Raises:
+            ConfigException: A setting is missing or wrong, or two do not fit together.
+        """
+        config = super().parse(properties, resolve_class=resolve_class)
+        for name, text in config.faults():
+            raise ConfigException(f"{name}: {text}")
+        return config
+
+    @property
+    def numbers(self) -> NumericMapping:
+        """``numeric.mapping``, or what its former form says."""
+        return NumericMapping.PRECISION_ONLY if self.numeric_precision_mapping else self.numeric_mapping
+
+    @property
+    def isolation(self) -> str | None:
+        """``transaction.isolation.mode`` in SQL's words, None for the default."""
+        mode = self.transaction_isolation_mode.upper().replace("_", " ")
+        return None if mode == "DEFAULT" else mode
+
+    @property
+    def include(self) -> tuple[str, ...]:
+        """The tables to read, by either name of the setting."""
+        return self.table_include_list or self.table_whitelist
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """The tables not to read, by either name of the setting."""
+        return self.table_exclude_list or self.table_blacklist
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Names of settings that do not fit others, each with a text for people."""
+        found = []
+        if self.mode.has_timestamp and not self.timestamp_column_name:
+            found.append(("timestamp.column.name", f"mode={self.mode.value} needs the name of a timestamp column"))
+        if self.query and (self.include or self.exclude):
+            found.append(("query", "a query is read in place of tables: leave out the lists of tables"))
+        if self.query and self.mode.has_incrementing and not self.incrementing_column_name:
+            found.append(("incrementing.column.name", "with a query the column has to be named"))
+        if self.include and self.exclude:
+            found.append(("table.exclude.list", "table.include.list says already which tables are read: leave out one"))
+        if self.key_mode not in ("primary_key", "none"):
+            found.append(("key.mode", f"is primary_key or none, not {self.key_mode!r}"))
+        if (self.isolation or "SERIALIZABLE") not in _ISOLATIONS:
+            text = f"is DEFAULT, {', '.join(one.replace(' ', '_') for one in _ISOLATIONS)}, not"
+            found.append(("transaction.isolation.mode", f"{text} {self.transaction_isolation_mode!r}"))
+        return found
+
+
+_ISOLATIONS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+
+
+def wanted_tables(config: JdbcSourceConfig, found: Iterable[Any]) -> list[str]:
+    """The tables that the lists of the settings mean, of those that were found; each is text as ``SCHEMA.TABLE``."""
+
+    def named(table: str, names: Iterable[str]) -> bool:
+        return any(table == name or table.endswith(f".{name}") or name.endswith(f".{table}") for name in names)
+
+    tables = [str(one) for one in found]
+    if config.include:
+        return [table for table in tables if named(table, config.include)]
+    return [table for table in tables if not named(table, config.exclude)]
+
+
+def encode_tables(tables: Iterable[str]) -> str:
+    """Names as text for a task configuration, in which no dollar sign can be taken for a placeholder."""
+    return json.dumps(list(tables), ensure_ascii=False).replace("$", "\\u0024")
+
+
+def decode_tables(text: str | None) -> list[str]:
+    """The other way.
+
+    Raises:
+        ConnectException: The text was not made by `encode_tables`.
+    """
+    try:
+        tables = json.loads(text or "")
+    except ValueError:
+        tables = None
+    if not isinstance(tables, list) or not all(isinstance(one, str) for one in tables):
+        raise ConnectException(
+            f"The task setting '{TABLES_CONFIG}' is not a list of tables: {text!r}. The connector makes it; it is not "
+            "to be set by hand"
+        )
+    return tables

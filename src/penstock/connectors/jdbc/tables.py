@@ -1,0 +1,200 @@
+"""Tables of a database: which there are, and their columns, keys and indexes, found by reflection.
+
+Main types: `Table`, `TableName`; `Catalog`, which reads them over connections of its own. Needs SQLAlchemy.
+
+Thread: any; one call at a time.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine, Inspector
+from sqlalchemy.pool import NullPool
+
+from penstock.connectors.jdbc.addresses import Address
+from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
+from penstock.errors import ConnectException, RetriableException
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """The name of a table.
+
+    Attributes:
+        schema: Its schema, None where the database has none (SQLite) or has it as the database (MySQL).
+        name: The table.
+    """
+
+    schema: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    @staticmethod
+    def of(text: str) -> TableName:
+        """A name as it is written in settings: ``schema.table`` or ``table``."""
+        schema, dot, name = text.rpartition(".")
+        return TableName(schema.rpartition(".")[2] or None, name) if dot else TableName(None, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, as it was found.
+
+    Attributes:
+        name: Its name.
+        columns: In the order of the table.
+        primary_key: The names of its columns, empty without one.
+        leading: The first column of each index and of the primary key.
+        types: The reflected type of each column.
+        required: The columns that an INSERT has to name: NOT NULL, without a default.
+        generated: The first column whose values the database generates, None without one.
+    """
+
+    name: TableName
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    leading: frozenset[str]
+    types: dict[str, sa.types.TypeEngine[Any]]
+    required: frozenset[str]
+    generated: str | None
+
+    def is_zoned(self, name: str) -> bool:
+        """True if the column holds timestamps with a time zone."""
+        return bool(getattr(self.types.get(name), "timezone", False))
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name, or the only one that is so named but for upper and lower case."""
+        exact = [one for one in self.columns if one.name == name]
+        alike = exact or [one for one in self.columns if one.name.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+
+class Catalog:
+    """Looks into a database.
+
+    Args:
+        address: Where it is.
+        mapping: Which schemas columns get.
+    """
+
+    def __init__(self, address: Address, mapping: TypeMapping | None = None) -> None:
+        self._address = address
+        self._mapping = mapping or TypeMapping()
+        self._engine: Engine = sa.create_engine(address.sqlalchemy_url(), poolclass=NullPool, hide_parameters=True)
+
+    @property
+    def engine(self) -> Engine:
+        """Makes connections; keeps none open."""
+        return self._engine
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for one visit.
+
+        Raises:
+            RetriableException: The database cannot be reached, or refuses the login.
+        """
+        try:
+            opened = self._engine.connect()
+        except sa.exc.DBAPIError as error:
+            raise unreachable(self._address, error.orig or error) from error
+        with opened:
+            yield opened
+
+    def tables(self, kinds: Sequence[str], schema_pattern: str | None = None) -> list[TableName]:
+        """The tables of the schemas that match, sorted.
+
+        Args:
+            kinds: ``table.types``: TABLE, VIEW, or both.
+            schema_pattern: An SQL pattern (``%``, ``_``); None: all but the database's own.
+        """
+        wanted = {kind.strip().upper() for kind in kinds}
+        found: list[TableName] = []
+        with self.connection() as connection:
+            inspector = sa.inspect(connection)
+            default = inspector.default_schema_name
+            for schema in self._schemas(inspector, schema_pattern):
+                shown = None if schema == default and self._address.dialect.name in ("sqlite",) else schema
+                if "TABLE" in wanted or "PARTITIONED TABLE" in wanted:
+                    found += [TableName(shown, name) for name in inspector.get_table_names(schema)]
+                if "VIEW" in wanted:
+                    found += [TableName(shown, name) for name in inspector.get_view_names(schema)]
+        return sorted(set(found), key=str)
+
+    def _schemas(self, inspector: Inspector, pattern: str | None) -> list[str | None]:
+        if self._address.dialect.name == "sqlite":
+            return ["main"]
+        own = {"information_schema", "pg_catalog", "mysql", "performance_schema", "sys"}
+        names = [name for name in inspector.get_schema_names() if name not in own]
+        if self._address.dialect.name in ("mysql", "mariadb") and not pattern:
+            return [self._address.database]
+        glob = pattern.replace("%", "*").replace("_", "?") if pattern else "*"
+        return [name for name in names if fnmatch.fnmatchcase(name, glob)]
+
+    def table(self, name: TableName) -> Table | None:
+        """The table with its columns; None if there is none of that name."""
+        with self.connection() as connection:
+            inspector = sa.inspect(connection)
+            try:
+                with warnings.catch_warnings():
+                    # A type that SQLAlchemy does not know is read as text.
+                    warnings.simplefilter("ignore", sa.exc.SAWarning)
+                    described = inspector.get_columns(name.name, name.schema)
+                key = inspector.get_pk_constraint(name.name, name.schema)["constrained_columns"]
+                indexes = inspector.get_indexes(name.name, name.schema)
+            except sa.exc.NoSuchTableError:
+                return None
+        leading = {one["column_names"][0] for one in indexes if one["column_names"]} | set(key[:1])
+        return Table(
+            name,
+            tuple(column_of(one["name"], one["type"], one["nullable"], self._mapping) for one in described),
+            tuple(key),
+            frozenset(str(one) for one in leading if one),
+            {one["name"]: one["type"] for one in described},
+            frozenset(
+                one["name"]
+                for one in described
+                if not one["nullable"]
+                and one.get("default") is None
+                and not one.get("identity")
+                and not one.get("computed")
+                and not _is_generated(one, key)
+            ),
+            next((one["name"] for one in described if _is_generated(one, key)), None),
+        )
+
+
+def _is_generated(column: Any, key: Sequence[str]) -> bool:
+    """True if the database gives the column its values, in rising order."""
+    if column.get("identity") or column.get("autoincrement") is True:
+        return True
+    if str(column.get("default") or "").startswith("nextval("):
+        return True
+    # SQLite's own: the only column of the key, if it is an integer.
+    return list(key) == [column["name"]] and type(column["type"]).__name__ == "INTEGER"
+
+
+def unreachable(address: Address, error: BaseException) -> RetriableException:
+    """The error of a database that cannot be reached or refuses the login."""
+    text = str(error).strip().splitlines()
+    return RetriableException(
+        f"Cannot connect to {address.label} as {address.user or 'the default user'}: "
+        f"{' '.join(text) or type(error).__name__}. Check connection.url, connection.user and connection.password, and "
+        "that the database runs and lets this host in"
+    )
+
+
+def missing_table(name: TableName, address: Address) -> ConnectException:
+    """The error of a table that is not there, or that the user may not see."""
+    return ConnectException(
+        f"There is no table {name} in {address.label}, or the user {address.user or 'of the connection'} may not see it"
+    )

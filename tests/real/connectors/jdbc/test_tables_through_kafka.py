@@ -1,0 +1,110 @@
+"""Tables of a real PostgreSQL through a real worker, Kafka and Spark, into tables of PostgreSQL and SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.postgresql import PostgreSql
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
+
+WITH_SCHEMAS = {
+    f"{part}.{setting}": value
+    for part in ("key.converter", "value.converter")
+    for setting, value in (("", "org.apache.kafka.connect.json.JsonConverter"), ("schemas.enable", "true"))
+}
+CONVERTERS = {name.removesuffix("."): value for name, value in WITH_SCHEMAS.items()}
+
+
+def create(worker: WorkerProcess, settings: dict[str, str]) -> None:
+    status, answer = worker.ask("PUT", f"/connectors/{settings['name']}/config", settings)
+    assert status == 201, answer
+
+
+def test_rows_go_from_postgresql_to_postgresql_and_sqlite_and_changes_follow(
+    shared_worker: WorkerProcess, postgresql: PostgreSql, tmp_path: Path
+) -> None:
+    name = f"orders_{uuid.uuid4().hex[:8]}"
+    postgresql.execute(
+        f"""
+        CREATE TABLE {name} (id bigserial PRIMARY KEY, customer text NOT NULL, amount numeric(12,2), paid boolean,
+            weight real, total numeric(30,6), note varchar(20), made timestamptz NOT NULL DEFAULT now(), day date,
+            at time, picture bytea, code uuid, tags text[], extra jsonb);
+        INSERT INTO {name} (customer, amount, paid, weight, total, note, day, at, picture, code, tags, extra)
+        SELECT 'customer ' || n, n * 1.25, n % 2 = 0, n * 0.5, n * 1234567890123.456789, CASE WHEN n % 3 = 0 THEN
+            'third' END, date '2024-02-28' + n, time '10:00' + n * interval '1 s', '\\x00ff', gen_random_uuid(),
+            ARRAY['a', n::text], jsonb_build_object('n', n)
+        FROM generate_series(1, 1000) n
+        """
+    )
+    target, database = f"copy_of_{name}", tmp_path / "shop.db"
+    source = {
+        "name": f"from-{name}",
+        "connector.class": "io.confluent.connect.jdbc.JdbcSourceConnector",
+        "connection.url": postgresql.jdbc_url,
+        "mode": "timestamp+incrementing",
+        "timestamp.column.name": "made",
+        "incrementing.column.name": "id",
+        "table.whitelist": name,
+        "topic.prefix": "shop-",
+        "poll.interval.ms": "200",
+        **CONVERTERS,
+    }
+    sink = {
+        "name": f"to-{name}",
+        "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "connection.url": postgresql.jdbc_url,
+        "topics": f"shop-{name}",
+        "table.name.format": target,
+        "insert.mode": "upsert",
+        "pk.mode": "record_key",
+        "auto.create": "true",
+        "auto.evolve": "true",
+        "consumer.override.metadata.max.age.ms": "500",
+        **CONVERTERS,
+    }
+    lite = {
+        **sink,
+        "name": f"lite-{name}",
+        "connection.url": f"jdbc:sqlite:{database}",
+        "table.name.format": "orders",
+        "transforms": "plain",
+        "transforms.plain.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.plain.exclude": "tags",
+    }
+    create(shared_worker, source)
+    create(shared_worker, sink)
+    create(shared_worker, lite)
+
+    def copied() -> list[tuple[object, ...]]:
+        found = postgresql.execute(f"SELECT to_regclass('{target}')")
+        if found == [(None,)]:
+            return []
+        return postgresql.execute(f"SELECT id, customer, amount, made FROM {target} ORDER BY id")
+
+    def expected() -> list[tuple[object, ...]]:
+        rows = postgresql.execute(f"SELECT id, customer, amount::float8, made FROM {name} ORDER BY id")
+        return [(*row[:3], row[3].replace(microsecond=row[3].microsecond // 1000 * 1000, tzinfo=None)) for row in rows]
+
+    shared_worker.wait(lambda: len(copied()) == 1000, "all rows are in PostgreSQL", timeout_s=90)
+    assert copied() == expected()
+    postgresql.execute(f"UPDATE {name} SET customer = 'changed', made = now() WHERE id = 7")
+    postgresql.execute(f"INSERT INTO {name} (customer, amount) VALUES ('late', 0.10)")
+    shared_worker.wait(lambda: copied() == expected(), "changes and new rows follow", timeout_s=60)
+
+    def in_sqlite() -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(database)) as connection:
+            made = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'orders'").fetchone()
+            query = "SELECT id, customer FROM orders ORDER BY id"
+            return connection.execute(query).fetchall() if made == (1,) else []
+
+    shared_worker.wait(lambda: in_sqlite() == [row[:2] for row in expected()], "SQLite has the same rows", timeout_s=60)
+    postgresql.execute(f"ALTER TABLE {name} ADD COLUMN colour text; ")
+    for connector in (source, sink, lite):
+        assert shared_worker.ask("DELETE", f"/connectors/{connector['name']}")[0] == 204
