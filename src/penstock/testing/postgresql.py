@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from penstock.broker import free_port
 
-#: A server that tests fill needs no safety against a loss of power, and few processes.
-_SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off", "log_statement=ddl")
+#: A server that tests fill and kill needs no safety against a loss of power, and few processes.
+_SETTINGS = ("fsync=off", "full_page_writes=off", "autovacuum=off", "log_statement=ddl")
 
 
 class PostgreSql:

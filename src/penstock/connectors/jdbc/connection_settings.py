@@ -22,7 +22,7 @@ def _check_url(name: str, value: object) -> None:
 def _check_zone(name: str, value: object) -> None:
     try:
         ZoneInfo(str(value))
-    except (ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError) as error:
         raise ConfigException(
             name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
         ) from error

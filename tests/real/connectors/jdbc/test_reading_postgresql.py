@@ -1,0 +1,262 @@
+"""The source task against a real PostgreSQL, without Kafka: late commits, faults, types."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
+from penstock.connectors.jdbc import JdbcSource
+from penstock.connectors.jdbc.source import task as source_task
+from penstock.connectors.jdbc.source.settings import encode_tables
+from penstock.connectors.jdbc.source.task import JdbcSourceTask
+from penstock.errors import ConnectException, RetriableException
+from penstock.testing.postgresql import PostgreSql
+
+pytestmark = pytest.mark.slow
+
+
+class Offsets(OffsetStorageReader):
+    """Offsets as a test keeps them."""
+
+    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
+        self._kept = kept
+
+    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
+        return self._kept.get(str(partition.get("table")))
+
+    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
+        return [self.offset(one) for one in partitions]
+
+
+class Context(SourceTaskContext):
+    """The context of a task that runs in the test."""
+
+    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
+        self.stopping = threading.Event()
+        self._kept = kept
+
+    def configs(self) -> dict[str, str]:
+        return {}
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        return Offsets(self._kept)
+
+
+class Reading:
+    """A task, and what its frames had."""
+
+    def __init__(self, server: PostgreSql, tables: Sequence[str], settings: Mapping[str, str]) -> None:
+        self.props = {
+            "connection.url": server.jdbc_url,
+            "topic.prefix": "t-",
+            "poll.interval.ms": "1",
+            "table.include.list": ",".join(tables),
+            **settings,
+        }
+        self.tables = [f"public.{table}" for table in tables]
+        self.kept: dict[str, dict[str, object]] = {}
+        self.task = JdbcSourceTask()
+
+    def start(self) -> None:
+        """A new task, which goes on where the frames before ended."""
+        self.task.stop()
+        self.task = JdbcSourceTask()
+        self.task.initialize(Context(self.kept))
+        self.task.start({**self.props, "tables": encode_tables(self.tables)})
+
+    def frames(self) -> Iterator[SourceFrame]:
+        """What there is now."""
+        while True:
+            frame = self.task.poll()
+            if frame is None:
+                return
+            self.kept[str(frame.source_partition["table"])] = dict(frame.source_offset)
+            yield frame
+
+    def read(self, field: str) -> list[object]:
+        """The values of a field of the rows that there are now."""
+        found: list[object] = []
+        for frame in self.frames():
+            assert isinstance(frame.data, pa.Table)
+            found += [row[field] for row in frame.data.column("value").to_pylist()]
+        return found
+
+    def read_until_error(self) -> None:
+        """Polls until that raises."""
+        while True:
+            self.task.poll()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll that finds nothing returns soon, and a table that fails is soon tried again."""
+    monkeypatch.setattr(source_task, "POLL_LIMIT_S", 0.05)
+    monkeypatch.setattr(source_task, "FIRST_RETRY_S", 0.01)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t_{uuid.uuid4().hex[:10]}"
+
+
+def open_transaction(server: PostgreSql) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(f"postgresql://postgres@127.0.0.1:{server.port}/postgres")
+
+
+@pytest.mark.parametrize("mode", ["incrementing", "timestamp", "timestamp+incrementing"])
+def test_rows_that_commit_late_and_out_of_order_are_read_once(postgresql: PostgreSql, name: str, mode: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id bigserial PRIMARY KEY, made timestamptz NOT NULL DEFAULT now())")
+    reading = Reading(postgresql, [name], {"mode": mode, "timestamp.column.name": "made"})
+    reading.start()
+    insert = f"INSERT INTO {name} DEFAULT VALUES RETURNING id"
+    seen: list[object] = []
+    with (
+        closing(open_transaction(postgresql)) as first,
+        closing(open_transaction(postgresql)) as second,
+        closing(open_transaction(postgresql)) as third,
+    ):
+        # First has the lower id and the earlier timestamp, and commits last.
+        written = [first.execute(insert).fetchone(), second.execute(insert).fetchone()]
+        second.commit()
+        seen += reading.read("id")
+        assert seen == []
+        written += [third.execute(insert).fetchone(), first.execute(insert).fetchone()]
+        reading.start()  # A restart while the transactions are open.
+        third.commit()
+        seen += reading.read("id")
+        assert seen == []
+        first.commit()
+        seen += reading.read("id")
+        assert sorted(seen, key=str) == sorted((one[0] for one in written if one), key=str)
+    assert reading.read("id") == []
+
+
+def test_a_transaction_that_only_began_early_holds_timestamps_back(postgresql: PostgreSql, name: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id bigserial PRIMARY KEY, made timestamptz NOT NULL DEFAULT now())")
+    reading = Reading(postgresql, [name], {"mode": "timestamp", "timestamp.column.name": "made"})
+    reading.start()
+    with closing(open_transaction(postgresql)) as early:
+        early.execute("SELECT now()")  # It has no id yet, but its now() stands still.
+        postgresql.execute(f"INSERT INTO {name} DEFAULT VALUES")
+        assert reading.read("id") == []
+        early.execute(f"INSERT INTO {name} DEFAULT VALUES")
+        early.commit()
+    assert reading.read("id") == [2, 1]
+
+
+def test_a_restart_goes_on_where_the_offsets_end(postgresql: PostgreSql, name: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, 10)")
+    reading = Reading(postgresql, [name], {"mode": "incrementing", "batch.max.rows": "4"})
+    reading.start()
+    first = reading.task.poll()
+    assert first is not None
+    assert first.offset_after is not None
+    assert [dict(first.offset_after(row)) for row in range(4)] == [{"incrementing": row + 1} for row in range(4)]
+    reading.kept[reading.tables[0]] = dict(first.offset_after(2))
+    reading.start()
+    assert reading.read("id") == [4, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_table_that_fails_does_not_keep_the_task_from_others_and_is_tried_again(
+    postgresql: PostgreSql, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = f"{name}_a", f"{name}_b"
+    for table in (good, bad):
+        postgresql.execute(f"CREATE TABLE {table} (id serial PRIMARY KEY); INSERT INTO {table} VALUES (1)")
+    reading = Reading(postgresql, [good, bad], {"mode": "incrementing", "table.poll.interval.ms": "1"})
+    reading.start()
+    postgresql.execute(f"DROP TABLE {bad}")
+    assert reading.read("id") == [1]
+    assert f"There is no table public.{bad}" in caplog.text
+    postgresql.execute(f"CREATE TABLE {bad} (id serial PRIMARY KEY); INSERT INTO {bad} VALUES (7)")
+    found: list[object] = []
+    while not found:
+        found = reading.read("id")
+    assert found == [7]
+    postgresql.execute(f"DROP TABLE {good}; DROP TABLE {bad}")
+    with pytest.raises(ConnectException, match="There is no table"):
+        reading.read_until_error()
+
+
+def test_a_server_that_was_killed_is_an_error_that_passes(postgresql: PostgreSql, name: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, 9)")
+    reading = Reading(postgresql, [name], {"mode": "incrementing", "batch.max.rows": "4"})
+    reading.start()
+    assert reading.task.poll() is not None
+    postgresql.kill()
+    reading.task.stop()
+    reading.start()
+    with pytest.raises(RetriableException, match=r"Cannot connect to postgresql://127\.0\.0\.1"):
+        reading.task.poll()
+    postgresql.start()
+    found: list[object] = []
+    while not found:
+        found = reading.read("id")
+    assert found == list(range(1, 10))
+
+
+def test_columns_that_were_added_are_read_and_others_are_what_the_database_has(
+    postgresql: PostgreSql, name: str
+) -> None:
+    postgresql.execute(f'CREATE TABLE {name} (id serial PRIMARY KEY, "from" text, "Größe" numeric, spans int4range)')
+    postgresql.execute(f"INSERT INTO {name} VALUES (1, 'a', 'NaN', '[1,5)')")
+    reading = Reading(postgresql, [name], {"mode": "incrementing", "table.poll.interval.ms": "1"})
+    reading.start()
+    (frame,) = list(reading.frames())
+    assert isinstance(frame.data, pa.Table)
+    (row,) = frame.data.column("value").to_pylist()
+    assert str(row) == "{'id': 1, 'from': 'a', 'Größe': nan, 'spans': '[1,5)'}"
+    assert frame.data.column("key").to_pylist() == [{"id": 1}]
+    assert str(frame.value_schema) == f"Schema{{{name}:STRUCT}}"
+    postgresql.execute(f"ALTER TABLE {name} ADD COLUMN late boolean; INSERT INTO {name} (id, late) VALUES (2, true)")
+    assert reading.read("late") == [True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mode": "incrementing", "incrementing.column.name": "nr"}, "has no column 'nr'; it has id, note"),
+        ({"mode": "timestamp", "timestamp.column.name": "seen"}, "has no column 'seen'"),
+        ({"mode": "timestamp", "timestamp.column.name": "at"}, "may be null: rows without a value"),
+        ({"mode": "bulk", "table.include.list": "nosuch"}, "there is no table nosuch"),
+        ({"mode": "bulk", "connection.url": "jdbc:postgresql://127.0.0.1:1/x"}, "Cannot connect to"),
+        ({"mode": "bulk", "query": "SELEC 1", "table.include.list": ""}, "refuses the statement"),
+        ({"mode": "bulk", "query": "SELECT nr FROM pg_class", "table.include.list": ""}, '"nr" does not exist'),
+    ],
+)
+def test_validation_says_what_the_database_lacks(
+    postgresql: PostgreSql, name: str, settings: dict[str, str], said: str
+) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY, note text, at timestamp)")
+    base = {"connection.url": postgresql.jdbc_url, "topic.prefix": "t-", "table.include.list": name}
+    checked = JdbcSource().validate({**base, **settings})
+    errors = [text for value in checked.config_values for text in value.error_messages]
+    assert len(errors) == 1
+    assert said in errors[0]
+
+
+def test_a_query_is_read_like_a_table(postgresql: PostgreSql, name: str) -> None:
+    postgresql.execute(
+        f"CREATE TABLE {name} (id serial PRIMARY KEY, amount numeric(9,2)); INSERT INTO {name} VALUES (1, 1.5), (2, 2)"
+    )
+    query = f"SELECT id, amount, amount * 2 AS twice FROM {name} WHERE id > 0"
+    settings = {"mode": "incrementing", "incrementing.column.name": "id", "query": query, "table.include.list": ""}
+    reading = Reading(postgresql, [name], settings)
+    reading.start()
+    frame = reading.task.poll()
+    assert frame is not None
+    assert isinstance(frame.data, pa.Table)
+    assert frame.data.column("value").to_pylist() == [
+        {"id": 1, "amount": 1.5, "twice": 3.0},
+        {"id": 2, "amount": 2.0, "twice": 4.0},
+    ]
+    assert dict(frame.source_partition) == {"query": "query"}
+    assert frame.topic == "t-"
+    reading.task.stop()

@@ -1,0 +1,86 @@
+"""Addresses of databases."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.connectors.jdbc.addresses import parse_address
+from penstock.errors import ConfigException
+
+
+@pytest.mark.parametrize(
+    ("url", "label", "uri"),
+    [
+        ("jdbc:postgresql://db:5433/shop", "postgresql://db:5433/shop", "postgresql://db:5433/shop"),
+        ("jdbc:postgresql://db/shop", "postgresql://db:5432/shop", "postgresql://db:5432/shop"),
+        (
+            "postgresql+psycopg://kay:p%40s@db/shop",
+            "postgresql://db:5432/shop",
+            "postgresql://kay:p%2540s@db:5432/shop",
+        ),
+        ("postgres://kay@db/shop", "postgresql://db:5432/shop", "postgresql://kay@db:5432/shop"),
+        (
+            "jdbc:postgresql://db/shop?user=kay&password=a%26b&sslmode=require",
+            "postgresql://db:5432/shop",
+            "postgresql://kay:a%26b@db:5432/shop?sslmode=require",
+        ),
+        (
+            "jdbc:postgresql://[::1]:5432/shop?ssl=true&currentSchema=a,b",
+            "postgresql://::1:5432/shop",
+            "postgresql://[::1]:5432/shop?sslmode=verify-full&options=-csearch_path%3Da%2Cb",
+        ),
+    ],
+)
+def test_addresses_of_postgresql(url: str, label: str, uri: str) -> None:
+    address = parse_address(url)
+    assert address.label == label
+    assert address.libpq_uri() == uri
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("jdbc:sqlite:/a/b.db", "/a/b.db"),
+        ("sqlite:////a/b.db", "/a/b.db"),
+        ("sqlite:///b.db", "b.db"),
+        ("jdbc:sqlite:b.db", "b.db"),
+        ("jdbc:sqlite::memory:", ""),
+    ],
+)
+def test_addresses_of_files(url: str, path: str) -> None:
+    assert parse_address(url).database == path
+
+
+def test_settings_win_over_the_login_in_the_address() -> None:
+    address = parse_address("jdbc:mysql://db/shop?user=a&password=b", "kay", "secret")
+    assert (address.user, address.password) == ("kay", "secret")
+    assert "secret" not in repr(address)
+    assert str(address.sqlalchemy_url()) == "mysql+pymysql://kay:***@db:3306/shop"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "no address"),
+        ("jdbc:oracle:thin:@//db:1521/x", "no address of a database that is supported"),
+        ("jdbc:postgresql:shop", "has no host"),
+        ("jdbc:postgresql:///shop", "has no host"),
+        ("jdbc:postgresql://a:1,b:2/shop", "several hosts"),
+        ("jdbc:postgresql://db/shop?service=x", "the parameter service of the URL is not supported"),
+        ("jdbc:postgresql://db/shop?passfile=/etc/x&options=-c", "the parameter options, passfile"),
+        ("jdbc:mysql://db/shop?local_infile=1", "the parameter local_infile"),
+        ("jdbc:mysql://db/shop?read_default_file=/etc/x", "the parameter read_default_file"),
+        ("jdbc:postgresql://db/shop?currentSchema=a%20-c%20x", "currentSchema takes names"),
+        ("jdbc:sqlite:file:/a?mode=ro", "takes no parameters"),
+    ],
+)
+def test_other_addresses_are_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigException, match=said):
+        parse_address(url)
+
+
+def test_a_password_shows_in_no_message() -> None:
+    for url in ("oracle://kay:s3cret@db", "jdbc:nosuch://db?password=s3cret&x=1"):
+        with pytest.raises(ConfigException) as caught:
+            parse_address(url)
+        assert "s3cret" not in str(caught.value)

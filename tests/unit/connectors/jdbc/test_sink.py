@@ -1,0 +1,239 @@
+"""The rows of frames as changes of a table, and the statements of these."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from penstock.connectors.jdbc.addresses import parse_address
+from penstock.connectors.jdbc.faults import Fault, fault_of
+from penstock.connectors.jdbc.sink.changes import Changes, Target, changes_of
+from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
+from penstock.connectors.jdbc.sink.statements import (
+    add_columns,
+    cast_to,
+    copied_deletes,
+    copied_rows,
+    create_table,
+    write_rows,
+)
+from penstock.connectors.jdbc.tables import Table, TableName
+from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Decimal, Schema, SchemaBuilder, Timestamp
+from penstock.errors import ConfigException, DataException
+
+VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
+KEY = SchemaBuilder.struct().field("id", INT64_SCHEMA).build()
+URL = {"connection.url": "jdbc:sqlite:a.db"}
+UPSERT = {**URL, "insert.mode": "upsert", "pk.mode": "record_key"}
+NAME = TableName("s", "t")
+PG = postgresql.dialect()
+
+
+def changes(
+    settings: dict[str, str],
+    rows: list[tuple[int | None, str | None]],
+    key_schema: Schema | None = KEY,
+    value_schema: Schema | None = VALUE,
+) -> Changes:
+    """The changes of rows: an id, which is the key, and a name; the whole value is null where it is."""
+    ids = pa.array([one for one, _ in rows], pa.int64())
+    names = pa.array([name for _, name in rows], pa.string())
+    gone = pa.array([name is None for _, name in rows])
+    key: pa.Array = ids
+    if key_schema is KEY:
+        key = pa.StructArray.from_arrays([ids], names=["id"])
+    value = pa.StructArray.from_arrays([ids, names], names=["id", "name"], mask=gone)
+    table = pa.table({"key": key, "value": value})
+    origin = pa.table({"topic": ["t"] * len(rows), "partition": [0] * len(rows), "offset": list(range(len(rows)))})
+    return changes_of(JdbcSinkConfig.parse(settings), table, origin, key_schema, value_schema, "the records of t")
+
+
+def test_each_record_is_a_row_of_an_insert() -> None:
+    made = changes(URL, [(1, "a"), (1, "b")])
+    assert made.rows.to_pylist() == [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]
+    assert made.keys == []
+    assert made.deletes.num_rows == 0
+
+
+def test_the_last_change_of_a_key_wins() -> None:
+    made = changes({**UPSERT, "delete.enabled": "true"}, [(1, "a"), (2, "b"), (1, "c"), (2, None), (3, None), (3, "d")])
+    assert made.rows.to_pylist() == [{"id": 1, "name": "c"}, {"id": 3, "name": "d"}]
+    assert made.row_numbers.to_pylist() == [2, 5]
+    assert made.deletes.to_pylist() == [{"id": 2}]
+    assert made.delete_numbers.to_pylist() == [3]
+
+
+def test_a_batch_of_deletes_has_no_rows() -> None:
+    made = changes({**UPSERT, "delete.enabled": "true"}, [(1, None), (1, None)])
+    assert made.deletes.to_pylist() == [{"id": 1}]
+    assert made.rows.num_rows == 0
+
+
+def test_keys_are_of_the_message_the_key_or_the_value() -> None:
+    kafka = changes({**URL, "pk.mode": "kafka"}, [(5, "a")])
+    assert kafka.keys == ["__connect_topic", "__connect_partition", "__connect_offset"]
+    assert kafka.rows.to_pylist() == [
+        {"__connect_topic": "t", "__connect_partition": 0, "__connect_offset": 0, "id": 5, "name": "a"}
+    ]
+    value = changes({**URL, "pk.mode": "record_value", "pk.fields": "name"}, [(5, "a")])
+    assert (value.keys, value.rows.to_pylist()) == (["name"], [{"name": "a", "id": 5}])
+    plain = changes({**UPSERT, "pk.fields": "number"}, [(5, "a")], key_schema=INT64_SCHEMA)
+    assert plain.rows.to_pylist() == [{"number": 5, "id": 5, "name": "a"}]
+
+
+def test_fields_are_chosen_by_either_name_of_the_setting() -> None:
+    for name in ("fields.whitelist", "fields.include.list"):
+        assert changes({**UPSERT, name: "name"}, [(5, "a")]).rows.to_pylist() == [{"id": 5, "name": "a"}]
+        assert changes({**URL, name: "name"}, [(5, "a")]).rows.to_pylist() == [{"name": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "key", "value", "said"),
+    [
+        (UPSERT, [(1, "a"), (2, None)], KEY, VALUE, "offset 1, is null: with delete.enabled=true"),
+        (UPSERT, [(None, "a")], KEY, VALUE, "'id' of the primary key is null in the records of t, offset 0"),
+        (UPSERT, [(1, "a")], None, VALUE, "The key of the records of t has no schema"),
+        (UPSERT, [(1, "a")], INT64_SCHEMA, VALUE, "pk.fields has to name one column"),
+        (URL, [(1, "a")], KEY, None, "The value of the records of t has no schema"),
+        (URL, [(1, "a")], KEY, STRING_SCHEMA, "HoistField"),
+        ({**UPSERT, "pk.fields": "nr"}, [(1, "a")], KEY, VALUE, "no field 'nr'; it has id"),
+    ],
+)
+def test_records_that_lack_something_are_named(
+    settings: dict[str, str],
+    rows: list[tuple[int | None, str | None]],
+    key: Schema | None,
+    value: Schema | None,
+    said: str,
+) -> None:
+    with pytest.raises(DataException, match=said):
+        changes(settings, rows, key, value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"insert.mode": "upsert"}, "pk.mode"),
+        ({"delete.enabled": "true"}, "delete.enabled"),
+        ({"pk.mode": "kafka", "pk.fields": "a,b"}, "pk.fields"),
+        ({"topic.to.table.map": "a"}, "topic.to.table.map"),
+        ({"insert.mode": "replace"}, "insert.mode"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(more: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigException, match=said):
+        JdbcSinkConfig.parse({**URL, **more})
+
+
+def test_tables_of_topics() -> None:
+    config = JdbcSinkConfig.parse({**URL, "table.name.format": "kafka.${topic}_v1", "topic.to.table.map": "a:x,b:y.z"})
+    assert [config.table_of(topic) for topic in ("a", "b", "c")] == ["x", "y.z", "kafka.c_v1"]
+
+
+COLUMNS = (
+    Target("id", INT64_SCHEMA, True),
+    Target("Name", OPTIONAL_STRING_SCHEMA, False),
+    Target("total", Decimal.builder(2).optional().build(), False),
+    Target("at", Timestamp.SCHEMA, False),
+)
+
+
+def test_tables_are_made_for_each_database() -> None:
+    def made(dialect: sa.engine.Dialect) -> str:
+        return " ".join(create_table(NAME, COLUMNS, dialect).split())
+
+    assert made(PG) == (
+        'CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, "Name" TEXT, total NUMERIC, at TIMESTAMP WITHOUT TIME '
+        "ZONE NOT NULL, PRIMARY KEY (id) )"
+    )
+    assert made(mysql.dialect()) == (
+        "CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, `Name` TEXT, total NUMERIC(38, 2), at DATETIME(3) NOT "
+        "NULL, PRIMARY KEY (id) )"
+    )
+    assert made(sqlite.dialect()) == (
+        'CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, "Name" TEXT, total NUMERIC(38, 2), at DATETIME NOT NULL, '
+        "PRIMARY KEY (id) )"
+    )
+
+
+def test_columns_are_added_where_old_rows_can_have_a_value() -> None:
+    assert add_columns(NAME, COLUMNS[1:2], PG) == ['ALTER TABLE s.t ADD COLUMN "Name" TEXT NULL']
+    with pytest.raises(DataException, match=r"'at' for the table s.t has neither a default"):
+        add_columns(NAME, COLUMNS[3:], PG)
+
+
+def test_a_field_that_is_no_column_is_named() -> None:
+    nested = Target("inner", SchemaBuilder.struct().field("a", STRING_SCHEMA).build(), False)
+    with pytest.raises(DataException, match=r"'inner' for the table s.t is .*STRUCT.*Flatten"):
+        create_table(NAME, [nested], PG)
+
+
+def test_postgresql_moves_rows_from_a_temporary_table() -> None:
+    columns = [("id", "BIGINT"), ("Name", "")]
+    assert copied_rows(NAME, "tmp", columns, ["id"], InsertMode.INSERT) == (
+        'INSERT INTO s.t (id, "Name") SELECT tmp.id::BIGINT, tmp."Name" FROM tmp'
+    )
+    assert copied_rows(NAME, "tmp", columns, ["id"], InsertMode.UPSERT).endswith(
+        ' ON CONFLICT (id) DO UPDATE SET "Name" = excluded."Name"'
+    )
+    assert copied_rows(NAME, "tmp", columns[:1], ["id"], InsertMode.UPSERT).endswith(" ON CONFLICT (id) DO NOTHING")
+    assert copied_rows(NAME, "tmp", columns, ["id"], InsertMode.UPDATE) == (
+        'UPDATE s.t AS target SET "Name" = tmp."Name" FROM tmp WHERE target.id = tmp.id::BIGINT'
+    )
+    assert copied_deletes(NAME, "tmp", columns[:1]) == (
+        "DELETE FROM s.t AS target USING tmp WHERE target.id = tmp.id::BIGINT"
+    )
+
+
+def test_text_is_not_cast_since_a_cast_would_cut_it() -> None:
+    assert [cast_to(kind) for kind in (sa.String(3), sa.Text(), sa.Integer(), postgresql.UUID())] == [
+        "",
+        "",
+        "INTEGER",
+        "UUID",
+    ]
+
+
+def test_upserts_of_other_databases() -> None:
+    kinds: dict[str, sa.types.TypeEngine[object]] = {"id": sa.BigInteger(), "n": sa.Text()}
+    table = Table(TableName(None, "t"), (), ("id",), frozenset(), kinds, frozenset(), None)
+
+    def made(dialect: sa.engine.Dialect) -> str:
+        return " ".join(
+            str(write_rows(table, ["id", "n"], ["id"], InsertMode.UPSERT, dialect).compile(dialect=dialect)).split()
+        )  # type: ignore[attr-defined]
+
+    assert made(sqlite.dialect()) == (
+        "INSERT INTO t (id, n) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET n = excluded.n"
+    )
+    assert "ON DUPLICATE KEY UPDATE" in made(mysql.dialect())
+
+
+class FromDriver(Exception):
+    def __init__(self, text: str, sqlstate: str | None = None) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FromDriver("x", "57P01"), Fault.PASSING),
+        (FromDriver("x", "40001"), Fault.PASSING),
+        (FromDriver("x", "40P01"), Fault.PASSING),
+        (FromDriver("x", "53300"), Fault.PASSING),
+        (FromDriver("x", "23505"), Fault.ROW),
+        (FromDriver("x", "22P05"), Fault.ROW),
+        (FromDriver("x", "42703"), Fault.STATEMENT),
+        (FromDriver("x", "42501"), Fault.STATEMENT),
+        (FromDriver("server closed the connection unexpectedly"), Fault.PASSING),
+        (Exception(2013, "Lost connection"), Fault.PASSING),
+        (Exception(1062, "Duplicate entry"), Fault.ROW),
+        (Exception(1146, "No such table"), Fault.STATEMENT),
+        (Exception("database is locked"), Fault.PASSING),
+    ],
+)
+def test_errors_of_drivers_are_sorted(error: Exception, kind: Fault) -> None:
+    assert fault_of(parse_address("jdbc:postgresql://db/x"), error).kind is kind

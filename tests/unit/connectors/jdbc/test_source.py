@@ -1,0 +1,244 @@
+"""Positions, pieces of a result, and bounds of open transactions."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from penstock.connectors.jdbc.columns import TypeMapping, column_of
+from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
+from penstock.connectors.jdbc.source.late_commits import Snapshot, bound_of, unsettled
+from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
+from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Piece, Selection, pieces
+from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, decode_tables, encode_tables, wanted_tables
+from penstock.connectors.jdbc.tables import TableName
+from penstock.errors import ConfigException, ConnectException
+
+NAME = column_of("name", sa.Text(), True, TypeMapping())
+ZONED = pa.timestamp("us", "UTC")
+
+
+def selection(mode: Mode) -> Selection:
+    return Selection(TableName("s", "t"), (NAME,), mode, "id", ("at",), True)
+
+
+def batch(ids: list[int], times: list[int]) -> pa.RecordBatch:
+    names = [f"n{one}" for one in ids]
+    columns = [pa.array(names), pa.array(times, pa.int64()).cast(ZONED), pa.array(ids, pa.int64())]
+    return pa.record_batch(columns, names=["name", TIMESTAMP, INCREMENTING])
+
+
+@pytest.mark.parametrize(
+    "position",
+    [Position(), Position(None, 7), Position(1_700_000_000_123_456_000), Position(-1_000, 3), Position(0, 0)],
+)
+def test_a_position_comes_back_from_its_offset(position: Position) -> None:
+    assert Position.of(position.offset()) == position
+
+
+def test_offsets_are_those_of_java() -> None:
+    assert Position(1_700_000_000_123_456_000, 7).offset() == {
+        "incrementing": 7,
+        "timestamp": 1_700_000_000_123,
+        "timestamp_nanos": 123_456_000,
+    }
+    # Java's older versions have no nanoseconds.
+    assert Position.of({"timestamp": 1_700_000_000_123}) == Position(1_700_000_000_123_000_000)
+    assert partition_of("s.t") == {"protocol": "1", "table": "s.t"}
+    assert table_of({"protocol": "1", "table": "s.t"}) == "s.t"
+    assert table_of({"query": "query"}) is None
+
+
+@pytest.mark.parametrize("offset", [{"incrementing": "7"}, {"rows": 7}, {"timestamp": 1.5}, {"incrementing": True}])
+def test_other_offsets_are_refused(offset: dict[str, object]) -> None:
+    with pytest.raises(ConnectException, match="offset"):
+        Position.of(offset)
+
+
+@pytest.mark.parametrize("partition", [{}, {"table": 7}, {"file": "x"}, {"table": "t", "x": "y"}])
+def test_other_partitions_are_refused(partition: dict[str, object]) -> None:
+    with pytest.raises(ConnectException, match="source partition"):
+        table_of(partition)
+
+
+def positions(found: list[Piece]) -> list[list[Position]]:
+    return [[piece.position_after(row) for row in range(piece.table.num_rows)] for piece in found]
+
+
+def test_pieces_of_an_incrementing_column() -> None:
+    read = [batch([1, 2, 3], [1, 1, 1]), batch([4], [1])]
+    found = list(pieces(selection(Mode.INCREMENTING), read, Position(None, 0), 2))
+    assert [piece.table.column("name").to_pylist() for piece in found] == [["n1", "n2"], ["n3"], ["n4"]]
+    assert positions(found) == [[Position(None, 1), Position(None, 2)], [Position(None, 3)], [Position(None, 4)]]
+
+
+def test_a_position_passes_a_timestamp_once_all_of_its_rows_were_read() -> None:
+    before = Position(5_000)
+    read = [batch([1, 2, 3], [6, 7, 7]), batch([4], [7]), batch([5, 6], [8, 9])]
+    found = list(pieces(selection(Mode.TIMESTAMP), read, before, 10))
+    assert positions(found) == [
+        [Position(6_000), Position(6_000), Position(6_000)],
+        [Position(7_000)],
+        [Position(8_000), Position(9_000)],
+    ]
+    lone = list(pieces(selection(Mode.TIMESTAMP), [batch([1, 2], [6, 6]), batch([3], [6])], before, 10))
+    assert positions(lone) == [[before, before], [Position(6_000)]]
+
+
+def test_pieces_of_both_columns_have_both() -> None:
+    found = list(pieces(selection(Mode.TIMESTAMP_INCREMENTING), [batch([4, 2], [6, 7])], Position(), 10))
+    assert positions(found) == [[Position(6_000, 4), Position(7_000, 2)]]
+
+
+def test_a_result_without_rows_has_no_pieces() -> None:
+    assert list(pieces(selection(Mode.TIMESTAMP), [batch([], [])], Position(), 10)) == []
+
+
+def sql(mode: Mode, after: Position, bound: Bound) -> str:
+    compiled = (
+        selection(mode)
+        .statement(after, bound)
+        .compile(dialect=postgresql.dialect(paramstyle="named"), compile_kwargs={"literal_binds": True})
+    )
+    return " ".join(str(compiled).split("WHERE")[-1].split())
+
+
+def test_statements_select_what_comes_after_a_position_and_before_a_bound() -> None:
+    at, row = "penstock_source.at", "penstock_source.id"
+    moment = "'2023-11-14 22:13:20.123456+00:00'"
+    assert sql(Mode.INCREMENTING, Position(), Bound()) == f"{row} IS NOT NULL ORDER BY {row}"
+    assert sql(Mode.INCREMENTING, Position(None, 7), Bound(None, 9)) == f"{row} > 7 AND {row} < 9 ORDER BY {row}"
+    assert sql(Mode.TIMESTAMP, Position(1_700_000_000_123_456_000), Bound()) == f"{at} > {moment} ORDER BY {at}"
+    assert sql(Mode.TIMESTAMP_INCREMENTING, Position(1_700_000_000_123_456_000, 7), Bound()) == (
+        f"{at} >= {moment} AND ({at} > {moment} OR {at} = {moment} AND {row} > 7) AND {row} IS NOT NULL "
+        f"ORDER BY {at}, {row}"
+    )
+
+
+def test_a_query_may_have_conditions_colons_and_per_cent_signs() -> None:
+    text = "SELECT id::int, ':x' AS name FROM t WHERE name LIKE '%a'"
+    chosen = Selection(text, (NAME,), Mode.INCREMENTING, "id", suffix="FOR SHARE")
+    made = chosen.statement(Position(None, 7), Bound()).compile(
+        dialect=postgresql.dialect(paramstyle="named"), compile_kwargs={"literal_binds": True}
+    )
+    assert " ".join(str(made).split()) == (
+        'SELECT penstock_source.name, CAST(penstock_source.id AS BIGINT) AS "penstock incrementing" FROM '
+        f"({text}) AS penstock_source WHERE penstock_source.id > 7 ORDER BY penstock_source.id FOR SHARE"
+    )
+
+
+def test_rows_wait_for_transactions_that_are_open() -> None:
+    settled, open_one = Snapshot(100, 100), Snapshot(100, 103)
+    assert bound_of(Mode.INCREMENTING, settled, (None, None, 50), None) == Bound()
+    held = bound_of(Mode.INCREMENTING, open_one, (7_000_000, 12, 50), 41)
+    assert held == Bound(
+        None, 41, "a transaction of the database that is open since 1970-01-01 00:00:07 UTC (process 12)"
+    )
+    assert bound_of(Mode.INCREMENTING, open_one, (7, 12, 50), None).because is None
+    # The start of the oldest transaction, the first row that waits, and the present moment: the least of them.
+    assert bound_of(Mode.TIMESTAMP, open_one, (7, 12, 50), 9_000).timestamp == 7_000
+    assert bound_of(Mode.TIMESTAMP, open_one, (7, 12, 50), 6_000).timestamp == 6_000
+    assert bound_of(Mode.TIMESTAMP, settled, (None, None, 50), None).timestamp == 50_000
+
+
+def test_transaction_ids_are_compared_as_32_bits() -> None:
+    assert unsettled(Snapshot((5 << 32) + 4, (5 << 32) + 9)) == (
+        "mod(penstock_source.xmin::text::bigint - 4 + 4294967296, 4294967296) < 5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "schema"),
+    [
+        (sa.Numeric(2, 0), NumericMapping.BEST_FIT, "INT8"),
+        (sa.Numeric(4, 0), NumericMapping.PRECISION_ONLY, "INT16"),
+        (sa.Numeric(9), NumericMapping.BEST_FIT, "INT32"),
+        (sa.Numeric(18, 0), NumericMapping.BEST_FIT_EAGER_DOUBLE, "INT64"),
+        (sa.Numeric(19, 0), NumericMapping.BEST_FIT, "org.apache.kafka.connect.data.Decimal:BYTES"),
+        (sa.Numeric(12, 2), NumericMapping.BEST_FIT, "FLOAT64"),
+        (sa.Numeric(12, 2), NumericMapping.PRECISION_ONLY, "org.apache.kafka.connect.data.Decimal:BYTES"),
+        (sa.Numeric(30, 2), NumericMapping.BEST_FIT_EAGER_DOUBLE, "FLOAT64"),
+        (sa.Numeric(), NumericMapping.BEST_FIT, "FLOAT64"),
+        (sa.Numeric(4, 0), NumericMapping.NONE, "org.apache.kafka.connect.data.Decimal:BYTES"),
+    ],
+)
+def test_schemas_of_numbers(kind: sa.Numeric[float], numbers: NumericMapping, schema: str) -> None:
+    assert str(column_of("n", kind, False, TypeMapping(numbers)).schema) == f"Schema{{{schema}}}"
+
+
+@pytest.mark.parametrize("kind", [postgresql.UUID(), postgresql.JSONB(), postgresql.INT4RANGE(), postgresql.INET()])
+def test_types_without_a_counterpart_are_text(kind: sa.types.TypeEngine[object]) -> None:
+    column = column_of("n", kind, True, TypeMapping())
+    assert column.as_text
+    assert str(column.schema) == "Schema{STRING}"
+    assert column.schema.optional
+
+
+def test_doubles_may_be_no_numbers() -> None:
+    column = column_of("n", sa.Numeric(), True, TypeMapping())
+    assert str(column.cells(pa.array(["1.5", "NaN", "-Infinity", None])).to_pylist()) == "[1.5, nan, -inf, None]"
+
+
+def test_a_value_that_a_schema_cannot_hold_names_the_column() -> None:
+    column = column_of("total", sa.Numeric(30, 2), True, TypeMapping())
+    with pytest.raises(ConnectException, match=r"'total' has a value that .*Decimal.* cannot hold"):
+        column.cells(pa.array(["NaN"]))
+
+
+@pytest.mark.parametrize(
+    ("form", "cell"),
+    [
+        (TimestampGranularity.MICROS_LONG, 1_704_106_800_123_456),
+        (TimestampGranularity.NANOS_STRING, "1704106800123456000"),
+        (TimestampGranularity.MICROS_ISO, "2024-01-01T11:00:00.123456Z"),
+        (TimestampGranularity.NANOS_ISO, "2024-01-01T11:00:00.123456000Z"),
+    ],
+)
+def test_forms_of_timestamps_in_a_time_zone(form: TimestampGranularity, cell: object) -> None:
+    column = column_of("at", sa.DateTime(), True, TypeMapping(timestamps=form, zone="Europe/Berlin"))
+    noon = pa.array([1_704_110_400_123_456, None], pa.timestamp("us"))
+    assert column.cells(noon).to_pylist() == [cell, None]
+
+
+SETTINGS = {"connection.url": "jdbc:sqlite:a.db", "mode": "incrementing", "topic.prefix": "p-"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"mode": "timestamp"}, "timestamp.column.name"),
+        ({"query": "SELECT 1", "table.whitelist": "a"}, "query"),
+        ({"query": "SELECT 1"}, "incrementing.column.name"),
+        ({"table.include.list": "a", "table.blacklist": "b"}, "table.exclude.list"),
+        ({"transaction.isolation.mode": "CHAOS"}, "transaction.isolation.mode"),
+        ({"db.timezone": "Mars/Olympus"}, "db.timezone"),
+        ({"key.mode": "both"}, "key.mode"),
+        ({"mode": "sometimes"}, "mode"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(more: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigException, match=said):
+        JdbcSourceConfig.parse({**SETTINGS, **more})
+
+
+def test_lists_name_tables_with_or_without_their_schema() -> None:
+    found = ["public.a", "public.b", "other.a"]
+
+    def wanted(**settings: str) -> list[str]:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        return wanted_tables(JdbcSourceConfig.parse({**SETTINGS, **named}), found)
+
+    assert wanted() == found
+    assert wanted(table_whitelist="a") == ["public.a", "other.a"]
+    assert wanted(table_include_list="public.a") == ["public.a"]
+    assert wanted(table_include_list="shop.public.a") == ["public.a"]
+    assert wanted(table_exclude_list="a") == ["public.b"]
+
+
+def test_the_tables_of_a_task_come_back() -> None:
+    assert decode_tables(encode_tables(["a.b", "c.${x}"])) == ["a.b", "c.${x}"]
+    for text in (None, "", "{}", "[1]"):
+        with pytest.raises(ConnectException, match="list of tables"):
+            decode_tables(text)
