@@ -4,6 +4,7 @@ Start from:
 
 - ``EmbeddedBroker`` (``process``): one KRaft broker in a JVM of its own; ``EmbeddedCluster`` (``cluster``): several.
 - ``resolve_jars`` (``jars``): jars of Maven coordinates in a cache directory, fetched by the Ivy inside PySpark.
+- ``PostgreSql`` (``postgresql``): a PostgreSQL server, for connectors of databases.
 - ``free_port``, ``free_ports`` (``ports``): ports that nobody uses.
 
 The other modules are parts of a broker's life: ``java`` finds a JVM, ``storage`` writes the files of a node, ``probe``

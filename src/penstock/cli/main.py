@@ -15,6 +15,7 @@ from penstock.cli.broker import broker
 from penstock.cli.cluster import cluster
 from penstock.cli.connectors import connectors
 from penstock.cli.output import complain, show_json, table
+from penstock.cli.postgresql import postgresql
 from penstock.cli.quickstart import quickstart
 from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConfigException
@@ -86,6 +87,7 @@ def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
 main.add_command(connectors)
 main.add_command(cluster)
 main.add_command(broker)
+main.add_command(postgresql)
 main.add_command(quickstart)
 
 if __name__ == "__main__":

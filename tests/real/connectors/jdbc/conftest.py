@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.testing.postgresql import PostgreSql
+from penstock.broker.postgresql import PostgreSql
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSql]:
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSql]:
     """A running server; make tables with names of their own."""
-    with PostgreSql() as server:
+    with PostgreSql(tmp_path_factory.mktemp("postgresql")) as server:
         yield server

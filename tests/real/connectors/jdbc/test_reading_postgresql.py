@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
+from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc import JdbcSource
 from penstock.connectors.jdbc.source import task as source_task
 from penstock.connectors.jdbc.source.settings import encode_tables
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.errors import ConnectException, RetriableException
-from penstock.testing.postgresql import PostgreSql
 
 pytestmark = pytest.mark.slow
 
