@@ -302,11 +302,13 @@ def _written(command: Command, printed: str) -> str:
 @contextlib.contextmanager
 def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, list[tuple[Block, Command, str]]]]:
     """A stage with the broker and the worker that the tutorial starts, and what its commands printed."""
-    kafka, rest, tls = free_port(), free_port(), free_port()
+    kafka, rest, tls, database = (free_port() for _ in range(4))
     # Workers of a group are dealt their work in the order of their addresses.
     group = sorted(free_port() for _ in range(3))
     here = {
         "penstock broker start": f"penstock broker start --port {kafka}",
+        **{f"penstock postgresql {do}": f"penstock postgresql {do} --port {database}" for do in ("start", "sql")},
+        "5432": str(database),
         "9092": str(kafka),
         "8083": str(rest),
         "8443": str(tls),
@@ -321,7 +323,7 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
             yield stage, list(tutorial.play(stage, slice(tutorial.beginning)))
         finally:
             stage.close()
-            stage.run("penstock broker stop")
+            stage.run("penstock broker stop; penstock postgresql stop")
 
 
 def main(arguments: Sequence[str]) -> int:
