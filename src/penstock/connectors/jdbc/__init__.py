@@ -1,4 +1,4 @@
-"""Tables of databases both ways: ``JdbcSource`` (``source.connector``) and ``JdbcSink`` (``sink.connector``).
+"""Tables of databases both ways. The packages ``source`` and ``sink`` have the connectors.
 
 - ``addresses``, ``connection_settings``: where a database is, and which libraries it needs.
 - ``tables``: what a database has; ``columns``, ``mappings``: which schema a column gets.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -197,13 +199,12 @@ def test_text_is_not_cast_since_a_cast_would_cut_it() -> None:
 
 
 def test_upserts_of_other_databases() -> None:
-    kinds: dict[str, sa.types.TypeEngine[object]] = {"id": sa.BigInteger(), "n": sa.Text()}
+    kinds: dict[str, sa.types.TypeEngine[Any]] = {"id": sa.BigInteger(), "n": sa.Text()}
     table = Table(TableName(None, "t"), (), ("id",), frozenset(), kinds, frozenset(), None)
 
     def made(dialect: sa.engine.Dialect) -> str:
-        return " ".join(
-            str(write_rows(table, ["id", "n"], ["id"], InsertMode.UPSERT, dialect).compile(dialect=dialect)).split()
-        )  # type: ignore[attr-defined]
+        statement = cast(sa.Insert, write_rows(table, ["id", "n"], ["id"], InsertMode.UPSERT, dialect))
+        return " ".join(str(statement.compile(dialect=dialect)).split())
 
     assert made(sqlite.dialect()) == (
         "INSERT INTO t (id, n) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET n = excluded.n"
