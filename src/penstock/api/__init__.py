@@ -3,6 +3,7 @@
 Start from:
 
 - ``SourceConnector`` (``connector``) with ``SourceTask`` or ``FrameSourceTask`` (``source``): a source.
+- ``PartitionedSource`` and ``PartitionedTask`` (``partitioned``): a source of many tables, files or feeds.
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and ``SourceFrame``, ``SinkFrame`` (``frame``): what tasks hand over and
   are given, record by record or as columns.
@@ -43,6 +44,7 @@ from penstock.api.metrics import (
     Stat,
     Value,
 )
+from penstock.api.partitioned import Chunk, PartitionedSource, PartitionedTask, RetryPolicy
 from penstock.api.record import (
     UNCHANGED,
     ConnectRecord,
@@ -71,6 +73,7 @@ __all__ = [
     "AnySinkTask",
     "Avg",
     "BaseTransformation",
+    "Chunk",
     "Closing",
     "ClusterState",
     "ConnectRecord",
@@ -94,6 +97,8 @@ __all__ = [
     "Monitorable",
     "OffsetAndMetadata",
     "OffsetStorageReader",
+    "PartitionedSource",
+    "PartitionedTask",
     "PluginMetrics",
     "Predicate",
     "Rate",
@@ -102,6 +107,7 @@ __all__ = [
     "RestExtensionContext",
     "RestRequest",
     "RestResponse",
+    "RetryPolicy",
     "SampleWindow",
     "Sensor",
     "SinkConnector",

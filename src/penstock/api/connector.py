@@ -12,11 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import TopicPartition
-from penstock.config import Config, ConfigDef, find_class
+from penstock.config import AbstractConfig, Config, ConfigDef, find_class
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ class OffsetStorageReader(ABC):
     """
 
     @abstractmethod
-    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
+    def offset(self, partition: Mapping[str, object]) -> dict[str, Any] | None:
         """The committed offset of one source partition, or None when there is none.
 
-        Numbers come back as int or float, whatever width they had.
+        Values have the types they were stored with. Numbers come back as int or float, whatever width they had.
 
         Raises:
             ConnectException: The store cannot be read, or the connector or task was closed meanwhile.
         """
 
     @abstractmethod
-    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
+    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, Any] | None]:
         """The committed offsets of many source partitions, in the order asked for, in one read of the store.
 
         Raises:
@@ -164,8 +164,25 @@ class SinkConnectorContext(ConnectorContext):
     """What a sink connector may ask of the worker. Source: KIP-131."""
 
 
+def _task_class(named: type[Task]) -> Any:
+    """The method ``task_class`` of a connector that names the class of its tasks."""
+
+    def task_class(self: object) -> type[Task]:
+        return named
+
+    return task_class
+
+
 class Connector(ABC):
     """Describes a job and divides it into tasks. Subclass ``SourceConnector`` or ``SinkConnector``.
+
+    The shortest one names its ``config_class`` and its ``task_class``. Everything else has a default: ``config`` is the
+    definition of that class, ``start`` keeps the settings, ``stop`` does nothing, and the job is not divided.
+
+    Attributes:
+        config_class: The class of its settings.
+        props: The configuration that ``start`` was given.
+        settings: The same, parsed by ``config_class``.
 
     Life: made with no arguments; ``initialize`` once; then ``start`` and ``stop``, which may alternate (a resume starts
     the same instance again). ``validate``, ``config`` and the offset hooks may be called on other instances that are
@@ -176,7 +193,19 @@ class Connector(ABC):
     Source: org.apache.kafka.connect.connector.Connector.
     """
 
+    config_class: ClassVar[type[AbstractConfig] | None] = None
+    props: dict[str, str]
+    settings: Any
     _context: ConnectorContext | None = None
+    if TYPE_CHECKING:
+        # A class, or the method below: both forms are written in subclasses.
+        task_class: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        named = cls.__dict__.get("task_class")
+        if isinstance(named, type):
+            cls.task_class = _task_class(named)
 
     def initialize(self, context: ConnectorContext) -> None:
         """Takes the context.
@@ -199,9 +228,8 @@ class Connector(ABC):
             raise IllegalWorkerStateException(f"{type(self).__name__} has no context before initialize() is called")
         return self._context
 
-    @abstractmethod
     def start(self, props: Mapping[str, str]) -> None:
-        """Begins: reads its settings, starts monitor threads.
+        """Begins: reads its settings, starts monitor threads. The default keeps ``props``, and parses ``settings``.
 
         Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. Must not
         block for long: a connector is RUNNING, and its tasks are configured, only after it returns.
@@ -212,12 +240,19 @@ class Connector(ABC):
         Raises:
             Exception: Any makes the connector FAILED; creating it over REST answers with the error.
         """
+        self.props = dict(props)
+        if self.config_class is not None:
+            self.settings = self.config_class.parse(props)
 
-    @abstractmethod
-    def task_class(self) -> type[Task]:
-        """The class of this connector's tasks. Called after ``start``, before ``task_configs``. Must not block."""
+    if not TYPE_CHECKING:
 
-    @abstractmethod
+        @abstractmethod
+        def task_class(self) -> type[Task]:
+            """The class of this connector's tasks. Called after ``start``, before ``task_configs``. Must not block.
+
+            A class that needs no method for it names the class: ``task_class = MyTask``.
+            """
+
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """Divides the job: one configuration for each task, at most ``max_tasks`` (``tasks.max``).
 
@@ -229,12 +264,13 @@ class Connector(ABC):
 
         Returns:
             What each task's ``start`` is given; an empty list means nothing to do now. More than ``max_tasks`` fails
-            the connector (unless ``tasks.max.enforce=false``).
+            the connector (unless ``tasks.max.enforce=false``). The default: one task for a source; as many as there may
+            be for a sink, which share the partitions of its topics. Each has the connector's configuration.
         """
+        return [dict(self.props)]
 
-    @abstractmethod
     def stop(self) -> None:
-        """Ends: stops monitor threads, releases resources.
+        """Ends: stops monitor threads, releases resources. The default does nothing.
 
         Called on pause, stop, delete, restart and shutdown, if it was started. It has five seconds; one that takes
         longer is abandoned when it is to end for good. ``start`` may follow on the same instance.
@@ -264,9 +300,12 @@ class Connector(ABC):
         """
         return Config(self.config().validate(connector_configs, resolve_class=find_class))
 
-    @abstractmethod
     def config(self) -> ConfigDef:
-        """The settings this connector knows. Called at any time, on fresh instances. Must not block."""
+        """The settings this connector knows: by default, those of ``config_class``, none without one.
+
+        Called at any time, on fresh instances. Must not block.
+        """
+        return ConfigDef() if self.config_class is None else self.config_class.definition()
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """What a connector of this configuration lacks to have anything to do now: a file, a table.
@@ -350,6 +389,10 @@ class SinkConnector(Connector):
 
     TOPICS_CONFIG: ClassVar[str] = "topics"
     TOPICS_REGEX_CONFIG: ClassVar[str] = "topics.regex"
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """See ``Connector.task_configs``."""
+        return [dict(self.props) for _ in range(max_tasks)]
 
     def context(self) -> SinkConnectorContext:
         """The context.

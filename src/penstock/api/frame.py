@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.data import Schema
+from penstock.data import Schema, Type
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
@@ -132,6 +132,61 @@ class SourceFrame:
     offset_after: Callable[[int], Mapping[str, object]] | None = None
     value_fields: Sequence[str] | None = None
 
+    @staticmethod
+    def of(
+        table: pa.Table,
+        topic: str | None,
+        *,
+        source_partition: Mapping[str, object],
+        source_offset: Mapping[str, object],
+        key: Sequence[str] = (),
+        value_schema: Schema | None = None,
+        key_schema: Schema | None = None,
+        offset_after: Callable[[int], Mapping[str, object]] | None = None,
+        timestamp: int | None = None,
+    ) -> SourceFrame:
+        """A frame of a plain table, whatever its columns are called, with some of them as the key.
+
+        Args:
+            table: The rows. One with a column ``value`` is taken as it is.
+            topic: Where they go.
+            source_partition: See the attribute, as for all that is not named here.
+            source_offset: See the attribute.
+            key: The columns of the key, a struct; they are fields of the value, too.
+            value_schema: Schema of the values; None: derived from the columns.
+            key_schema: Schema of the keys; None: derived from their columns.
+            offset_after: See the attribute.
+            timestamp: See the attribute.
+
+        Raises:
+            ConnectException: The table has no column of the key.
+            DataException: A column has a type that no schema has.
+        """
+        from penstock.api.arrow import connect_schema, struct_column
+
+        columns: Any = table
+        plain = "value" not in table.column_names or (
+            value_schema is not None and value_schema.field("value") is not None
+        )
+        if plain:
+            value = struct_column(table, table.column_names)
+            value_schema = value_schema or connect_schema(value.type)
+            columns = table.select([]).append_column("value", value)
+        if key:
+            keys = struct_column(table, key)
+            key_schema = key_schema or connect_schema(keys.type)
+            columns = columns.append_column("key", keys)
+        return SourceFrame(
+            columns,
+            topic,
+            value_schema,
+            source_partition,
+            source_offset,
+            key_schema=key_schema,
+            offset_after=offset_after,
+            timestamp=timestamp,
+        )
+
     @property
     def num_rows(self) -> int | None:
         """How many rows; None for a Spark DataFrame, where counting would run a job."""
@@ -139,6 +194,10 @@ class SourceFrame:
         data: Any = self.data
         rows: int | None = data.num_rows if hasattr(type(data), "num_rows") else None
         return rows
+
+
+def _has_field(schema: Schema, name: str) -> bool:
+    return schema.type is Type.STRUCT and schema.field(name) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -200,7 +200,6 @@ class SourceTask(Task):
         needs no ``wakeup``.
         """
 
-    @abstractmethod
     def stop(self) -> None:
         """Ends: releases what ``start`` opened, and lets a ``poll`` return that still waits.
 

@@ -5,8 +5,11 @@ Owning thread: each task has a thread of its own, on which the worker calls it (
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from penstock.config import AbstractConfig
 
 
 class Task(ABC):
@@ -15,12 +18,18 @@ class Task(ABC):
     Life: made with no arguments; ``initialize`` and ``start`` once; the loop; ``stop`` once. A task that failed or was
     restarted is a new instance.
 
+    Attributes:
+        config_class: The class of its settings, for ``settings``.
+        settings: What ``start`` was given, parsed by ``config_class``.
+
     Source: org.apache.kafka.connect.connector.Task.
     """
 
-    @abstractmethod
+    config_class: ClassVar[type[AbstractConfig] | None] = None
+    settings: Any
+
     def start(self, props: Mapping[str, str]) -> None:
-        """Begins: reads its settings, opens resources, finds where to resume.
+        """Begins: reads its settings, opens resources, finds where to resume. The default parses ``settings``.
 
         Called once, on the task's thread, after ``initialize``. May block for a while: the task is RUNNING when it
         returns. An exception makes the task FAILED; ``stop`` is called even then.
@@ -28,10 +37,11 @@ class Task(ABC):
         Args:
             props: What the connector's ``task_configs`` gave for this task, placeholders replaced.
         """
+        if self.config_class is not None:
+            self.settings = self.config_class.parse(props)
 
-    @abstractmethod
     def stop(self) -> None:
-        """Ends: releases what ``start`` opened.
+        """Ends: releases what ``start`` opened. The default does nothing.
 
         Called once, on the task's thread, when nothing else of the task runs or will run; also when ``start`` failed
         half way, so nothing may be taken to exist. A task that has not ended within

@@ -234,7 +234,7 @@ class TaskBuilder:
     # ------------------------------------------------------------------ sink tasks
     def _sink(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SinkTaskRunner:
         settings = SinkSettings.parse(request.connector_config, self._classes)
-        task, process = new_task(request, AnySinkTask, settings, made)  # type: ignore[type-abstract]
+        task, process = new_task(request, AnySinkTask, settings, made)
         metrics = self._task_metrics(request, made)
         parts = make_parts(self._settings, settings, self._plugins, made, metrics)
         client = consumer_settings(

@@ -189,12 +189,14 @@ def test_offset_and_transaction_hooks_state_nothing_by_default() -> None:
 
 
 REQUIRED = {
-    api.SourceConnector: {"start", "stop", "task_class", "task_configs", "config"},
-    api.SinkConnector: {"start", "stop", "task_class", "task_configs", "config"},
-    api.SourceTask: {"start", "stop", "poll"},
-    api.FrameSourceTask: {"start", "stop", "poll"},
-    api.SinkTask: {"start", "stop", "put"},
-    api.FrameSinkTask: {"start", "stop", "put"},
+    api.SourceConnector: {"task_class"},
+    api.SinkConnector: {"task_class"},
+    api.PartitionedSource: {"task_class", "partitions"},
+    api.SourceTask: {"poll"},
+    api.FrameSourceTask: {"poll"},
+    api.PartitionedTask: {"read"},
+    api.SinkTask: {"put"},
+    api.FrameSinkTask: {"put"},
     api.Transformation: {"apply", "config"},
     api.FrameTransformation: {"apply", "config"},
     api.Predicate: {"test", "config"},

@@ -8,7 +8,7 @@ def started(context: Context) -> HelloTask:
     connector = HelloSource()
     connector.start({"name": "hello", "topic": "greetings"})
     [config] = connector.task_configs(4)
-    task = connector.task_class()()
+    task = HelloTask()
     task.initialize(context)
     task.start(config)
     return task

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+from penstock.api.arrow import connect_schema
 from penstock.data import (
     INT8_SCHEMA,
     INT32_SCHEMA,
@@ -31,7 +32,6 @@ from penstock.pipeline.columns.types import (
     default_physical,
     physical_of_arrow,
     physical_of_spark,
-    schema_of_arrow,
     schema_of_spark,
     spark_type,
     widen,
@@ -173,7 +173,7 @@ def test_the_schema_of_a_task_s_own_columns_has_logical_types() -> None:
     ids=str,
 )
 def test_the_schema_of_an_arrow_column(arrow: pa.DataType, kind: Type, name: str | None) -> None:
-    schema = schema_of_arrow(arrow)
+    schema = connect_schema(arrow, optional=True)
 
     assert schema is not None
     assert (schema.type, schema.name, schema.optional) == (kind, name, True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
+from penstock.api.arrow import connect_schema, is_variant, one_array
 from penstock.data import ConnectHeaders, Field, Header, Schema, Timestamp, Type
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batch.assembly import LazyColumns
@@ -23,11 +24,11 @@ from penstock.pipeline.batch.batches import WIRE_HEADERS
 from penstock.pipeline.batch.frame_spark import fitted_column, schemaless_column
 from penstock.pipeline.batch.grouping import side_column
 from penstock.pipeline.batch.parts import Same, Values
-from penstock.pipeline.columns.frame_arrow import fitted, one_array, plain_schemaless, python_values
+from penstock.pipeline.columns.frame_arrow import fitted, plain_schemaless, python_values
 from penstock.pipeline.columns.header_columns import of_wire, wire_to_column
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.text_bounds import bounded
-from penstock.pipeline.columns.types import HEADERS_SPARK, SCALAR, is_variant, schema_of_arrow, schema_of_spark
+from penstock.pipeline.columns.types import HEADERS_SPARK, SCALAR, schema_of_spark
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def columns_of_table(frame: SourceFrame, table: pa.Table) -> FrameColumns:
         value, values = _arrow_side(table.column("value"), "value", frame.value_schema)
     else:
         struct = _struct_of(table, fields)
-        schema = _derived(schema_of_arrow, struct.type) if frame.value_schema is None else frame.value_schema
+        schema = _derived(connect_schema, struct.type) if frame.value_schema is None else frame.value_schema
         value, values = _arrow_side(struct, "", schema)
     if values is not None:
         sides["value"] = values

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
 from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.errors import ConnectException
 from penstock.pipeline.columns.records import to_arrow
@@ -36,11 +37,7 @@ from penstock.pipeline.columns.types import (
     decimal_scale,
     default_physical,
     has_plain_keys,
-    is_bytes,
     is_decimal,
-    is_list,
-    is_text,
-    is_variant,
     logical_name,
 )
 
@@ -69,13 +66,6 @@ def fitted(column: Column, schema: Schema, path: str) -> tuple[Column, Physical]
     if column.type == arrow_type(schema, layout):
         return column, layout
     return _fit(one_array(column), schema, path)
-
-
-def one_array(column: Column) -> pa.Array:
-    """A column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 def _fit(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physical]:

@@ -25,6 +25,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from penstock.api.arrow import is_variant
 from penstock.data import Date, Decimal, Field, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
@@ -287,42 +288,6 @@ def holds_variant(physical: Physical) -> bool:
     return physical.form is Form.VARIANT or any(map(holds_variant, physical.children))
 
 
-def is_text(column_type: pa.DataType) -> bool:
-    """Tell whether this is one of Arrow's types of strings."""
-    return bool(
-        pa.types.is_string(column_type) or pa.types.is_large_string(column_type) or pa.types.is_string_view(column_type)
-    )
-
-
-def is_bytes(column_type: pa.DataType) -> bool:
-    """Tell whether this is one of Arrow's types of bytes."""
-    return bool(
-        pa.types.is_binary(column_type)
-        or pa.types.is_large_binary(column_type)
-        or pa.types.is_binary_view(column_type)
-        or pa.types.is_fixed_size_binary(column_type)
-    )
-
-
-def is_list(column_type: pa.DataType) -> bool:
-    """Tell whether this is one of Arrow's types of lists."""
-    return bool(
-        pa.types.is_list(column_type)
-        or pa.types.is_large_list(column_type)
-        or pa.types.is_fixed_size_list(column_type)
-        or pa.types.is_list_view(column_type)
-        or pa.types.is_large_list_view(column_type)
-    )
-
-
-def is_variant(column_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type is the one Spark uses for VARIANT."""
-    if not pa.types.is_struct(column_type) or column_type.num_fields != 2:
-        return False
-    marks = [column_type.field(index).metadata or {} for index in range(2)]
-    return any(mark.get(b"variant") == b"true" for mark in marks)
-
-
 def collectable(column: Column) -> Column:
     """Return a variant column as ``toArrow`` accepts it: the variant null in place of NULL."""
     return F.coalesce(column, F.parse_json(F.lit("null")))
@@ -419,63 +384,6 @@ def schema_of_spark(column_type: T.DataType, *, optional: bool = True) -> Schema
             if kind is None:
                 raise DataException(f"A column of Spark type {column_type.simpleString()} has no Connect schema")
             return Schema(kind, optional=optional)
-
-
-def schema_of_arrow(column_type: pa.DataType, *, optional: bool = True) -> Schema | None:
-    """Return the Connect schema of an Arrow column a frame task made; None for VARIANT.
-
-    Args:
-        column_type: The type.
-        optional: Whether the column is nullable; inside of it the fields say that.
-
-    Raises:
-        DataException: the type has no counterpart.
-    """
-    if is_variant(column_type):
-        return None
-    if pa.types.is_decimal(column_type):
-        return _logical(Decimal.LOGICAL_NAME, optional, {"scale": str(column_type.scale)})
-    if pa.types.is_dictionary(column_type) or pa.types.is_run_end_encoded(column_type):
-        return schema_of_arrow(column_type.value_type, optional=optional)
-    if pa.types.is_struct(column_type):
-        inner = [(one.name, schema_of_arrow(one.type, optional=one.nullable)) for one in column_type]
-        return _struct_schema(inner, optional=optional)
-    if pa.types.is_map(column_type):
-        key = schema_of_arrow(column_type.key_type, optional=False)
-        value = schema_of_arrow(column_type.item_type, optional=column_type.item_field.nullable)
-        return Schema(Type.MAP, optional=optional, key_schema=key, value_schema=value)
-    if is_list(column_type):
-        element = column_type.value_field
-        return Schema(
-            Type.ARRAY, optional=optional, value_schema=schema_of_arrow(element.type, optional=element.nullable)
-        )
-    for is_one, name in _ARROW_TEMPORAL:
-        if is_one(column_type):
-            return _logical(name, optional)
-    for is_one, kind in _FROM_ARROW:
-        if is_one(column_type):
-            return Schema(kind, optional=optional)
-    raise DataException(f"A column of Arrow type {column_type} has no Connect schema")
-
-
-_ARROW_TEMPORAL: Final = (
-    (pa.types.is_timestamp, Timestamp.LOGICAL_NAME),
-    (pa.types.is_date, Date.LOGICAL_NAME),
-    (pa.types.is_time, Time.LOGICAL_NAME),
-)
-#: The first type that holds all values.
-_FROM_ARROW: Final = (
-    (pa.types.is_boolean, Type.BOOLEAN),
-    (pa.types.is_int8, Type.INT8),
-    (pa.types.is_int16, Type.INT16),
-    (pa.types.is_int32, Type.INT32),
-    (pa.types.is_integer, Type.INT64),
-    (pa.types.is_float16, Type.FLOAT32),
-    (pa.types.is_float32, Type.FLOAT32),
-    (pa.types.is_float64, Type.FLOAT64),
-    (is_text, Type.STRING),
-    (is_bytes, Type.BYTES),
-)
 
 
 def _logical(name: str, optional: bool, parameters: dict[str, str] | None = None) -> Schema:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from penstock.api.arrow import one_array
 from penstock.errors import PatternTimeoutException, java_class_name
-from penstock.pipeline.columns.frame_arrow import one_array
 from penstock.pipeline.plan.step import Bag, ColumnPredicate, Fault, Keep, Made, Shape, Step, StepPlan
 
 if TYPE_CHECKING:

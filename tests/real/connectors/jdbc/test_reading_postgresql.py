@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +12,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
+from penstock.api import OffsetStorageReader, RetryPolicy, SourceFrame, SourceTaskContext
+from penstock.api.partitioned import PARTITIONS_CONFIG
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc import JdbcSource
-from penstock.connectors.jdbc.source import task as source_task
-from penstock.connectors.jdbc.source.settings import encode_tables
+from penstock.connectors.jdbc.source.position import partition_of
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.errors import ConnectException, RetriableException
 
@@ -60,7 +61,7 @@ class Reading:
             "table.include.list": ",".join(tables),
             **settings,
         }
-        self.tables = [f"public.{table}" for table in tables]
+        self.tables: list[str | None] = [None] if settings.get("query") else [f"public.{table}" for table in tables]
         self.kept: dict[str, dict[str, object]] = {}
         self.task = JdbcSourceTask()
 
@@ -69,7 +70,7 @@ class Reading:
         self.task.stop()
         self.task = JdbcSourceTask()
         self.task.initialize(Context(self.kept))
-        self.task.start({**self.props, "tables": encode_tables(self.tables)})
+        self.task.start({**self.props, PARTITIONS_CONFIG: json.dumps([partition_of(table) for table in self.tables])})
 
     def frames(self) -> Iterator[SourceFrame]:
         """What there is now."""
@@ -77,7 +78,7 @@ class Reading:
             frame = self.task.poll()
             if frame is None:
                 return
-            self.kept[str(frame.source_partition["table"])] = dict(frame.source_offset)
+            self.kept[str(frame.source_partition.get("table"))] = dict(frame.source_offset)
             yield frame
 
     def read(self, field: str) -> list[object]:
@@ -97,8 +98,8 @@ class Reading:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll that finds nothing returns soon, and a table that fails is soon tried again."""
-    monkeypatch.setattr(source_task, "POLL_LIMIT_S", 0.05)
-    monkeypatch.setattr(source_task, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(JdbcSourceTask, "poll_limit_s", 0.05)
+    monkeypatch.setattr(JdbcSourceTask, "retry_policy", RetryPolicy(first_s=0.01))
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_a_restart_goes_on_where_the_offsets_end(postgresql: PostgreSql, name: s
     assert first is not None
     assert first.offset_after is not None
     assert [dict(first.offset_after(row)) for row in range(4)] == [{"incrementing": row + 1} for row in range(4)]
-    reading.kept[reading.tables[0]] = dict(first.offset_after(2))
+    reading.kept[str(reading.tables[0])] = dict(first.offset_after(2))
     reading.start()
     assert reading.read("id") == [4, 5, 6, 7, 8, 9, 10]
 

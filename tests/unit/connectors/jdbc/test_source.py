@@ -12,7 +12,7 @@ from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranulari
 from penstock.connectors.jdbc.source.late_commits import Snapshot, bound_of, unsettled
 from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
 from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Piece, Selection, pieces
-from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, decode_tables, encode_tables, wanted_tables
+from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, wanted_tables
 from penstock.connectors.jdbc.tables import TableName
 from penstock.errors import ConfigException, ConnectException
 
@@ -235,10 +235,3 @@ def test_lists_name_tables_with_or_without_their_schema() -> None:
     assert wanted(table_include_list="public.a") == ["public.a"]
     assert wanted(table_include_list="shop.public.a") == ["public.a"]
     assert wanted(table_exclude_list="a") == ["public.b"]
-
-
-def test_the_tables_of_a_task_come_back() -> None:
-    assert decode_tables(encode_tables(["a.b", "c.${x}"])) == ["a.b", "c.${x}"]
-    for text in (None, "", "{}", "[1]"):
-        with pytest.raises(ConnectException, match="list of tables"):
-            decode_tables(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.api import SinkConnector, Task, TopicPartition
-from penstock.config import Config, ConfigDef
+from penstock.config import Config
 from penstock.connectors.jdbc.addresses import missing_libraries
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
 from penstock.errors import ConnectException
@@ -17,34 +17,13 @@ class JdbcSink(SinkConnector):
     Source: io.confluent.connect.jdbc.JdbcSinkConnector.
     """
 
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    def start(self, props: Mapping[str, str]) -> None:
-        """Takes the settings.
-
-        Raises:
-            ConfigException: The settings are wrong.
-        """
-        JdbcSinkConfig.parse(props)
-        self._props = dict(props)
+    config_class = JdbcSinkConfig
 
     def task_class(self) -> type[Task]:
         """The task that writes frames."""
         from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 
         return JdbcSinkTask
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """The same configuration for each task: topic partitions are spread over them."""
-        return [dict(self._props) for _ in range(max_tasks)]
-
-    def stop(self) -> None:
-        """Nothing to do."""
-
-    def config(self) -> ConfigDef:
-        """The settings."""
-        return JdbcSinkConfig.definition()
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
         """Checks each setting, which of them fit together, and whether the database is there."""

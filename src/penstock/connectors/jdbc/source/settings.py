@@ -7,7 +7,6 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSourceConnector.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
@@ -15,10 +14,7 @@ from penstock.config import ClassResolver, ConfigType, Importance, NonEmptyStrin
 from penstock.connectors.jdbc.connection_settings import ConnectionConfig
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.connectors.jdbc.source.position import Mode
-from penstock.errors import ConfigException, ConnectException
-
-#: Made by the connector for each task: the tables that it reads, as JSON.
-TABLES_CONFIG: Final = "tables"
+from penstock.errors import ConfigException
 
 
 class JdbcSourceConfig(ConnectionConfig):
@@ -199,33 +195,12 @@ _ISOLATIONS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "
 def wanted_tables(config: JdbcSourceConfig, found: Iterable[Any]) -> list[str]:
     """The tables that the lists of the settings mean, of those that were found; each is text as ``SCHEMA.TABLE``."""
 
-    def named(table: str, names: Iterable[str]) -> bool:
-        return any(table == name or table.endswith(f".{name}") or name.endswith(f".{table}") for name in names)
-
     tables = [str(one) for one in found]
     if config.include:
-        return [table for table in tables if named(table, config.include)]
-    return [table for table in tables if not named(table, config.exclude)]
+        return [table for table in tables if any(is_named(table, name) for name in config.include)]
+    return [table for table in tables if not any(is_named(table, name) for name in config.exclude)]
 
 
-def encode_tables(tables: Iterable[str]) -> str:
-    """Names as text for a task configuration, in which no dollar sign can be taken for a placeholder."""
-    return json.dumps(list(tables), ensure_ascii=False).replace("$", "\\u0024")
-
-
-def decode_tables(text: str | None) -> list[str]:
-    """The other way.
-
-    Raises:
-        ConnectException: The text was not made by `encode_tables`.
-    """
-    try:
-        tables = json.loads(text or "")
-    except ValueError:
-        tables = None
-    if not isinstance(tables, list) or not all(isinstance(one, str) for one in tables):
-        raise ConnectException(
-            f"The task setting '{TABLES_CONFIG}' is not a list of tables: {text!r}. The connector makes it; it is not "
-            "to be set by hand"
-        )
-    return tables
+def is_named(table: str, name: str) -> bool:
+    """True if a name of the settings means a table, with or without its schema or its database."""
+    return table == name or table.endswith(f".{name}") or name.endswith(f".{table}")

@@ -1,35 +1,29 @@
-"""JDBC source task: reads its tables in turn, a piece from one, then a piece from the next.
+"""JDBC source task: reads the rows of its tables that are new.
 
-Main types: `JdbcSourceTask`, on the task's thread; `TableReader`, one for each table; `Tables`, which says how a table
-is read. Needs SQLAlchemy and a driver.
+Main types: `JdbcSourceTask`, on the task's thread; `Tables`, which says how a table is read. Needs SQLAlchemy and a
+driver.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import pyarrow as pa
-
-from penstock.api import FrameSourceTask, SourceFrame
+from penstock.api import Chunk, PartitionedTask
 from penstock.connectors.jdbc.columns import Column, TypeMapping
-from penstock.connectors.jdbc.source.position import Mode, Position, partition_of
+from penstock.connectors.jdbc.source.position import Position, partition_of, table_of
 from penstock.connectors.jdbc.source.queries import Bound, Piece, Selection, pieces
 from penstock.connectors.jdbc.source.reading import Reader, query_columns, reader_for
-from penstock.connectors.jdbc.source.settings import TABLES_CONFIG, JdbcSourceConfig, decode_tables
+from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
 from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table
 from penstock.data import Schema, SchemaBuilder
-from penstock.errors import ConnectException, RetriableException
+from penstock.errors import ConnectException
 
 log = logging.getLogger(__name__)
 
-POLL_LIMIT_S = 1.0
-#: Results that are read side by side: each one holds a connection.
-MOST_OPEN = 4
-#: The first and the longest wait of a table that fails.
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 #: A bound that has held rows back for so long is told.
 PATIENCE_S = 30.0
 
@@ -156,158 +150,19 @@ def _struct(columns: tuple[Column, ...] | list[Column], name: str | None) -> Sch
     return builder.build()
 
 
-class TableReader:
-    """The reading of one table or of the query.
-
-    Args:
-        name: The table, None for the query.
-        tables: Says how it is read.
-        config: The settings.
-        position: Where to begin.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        name: str | None,
-        tables: Tables,
-        config: JdbcSourceConfig,
-        position: Position,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name = name
-        self.due = clock()
-        self.failure: ConnectException | None = None
-        self._tables = tables
-        self._config = config
-        self._position = position
-        self._clock = clock
-        self._described: Described | None = None
-        self._described_at = 0.0
-        self._reader: Reader | None = None
-        self._pieces: Iterator[Piece] | None = None
-        self._retries = 0
-        self._held_since: float | None = None
-        self._told = False
-
-    @property
-    def is_open(self) -> bool:
-        """True if a result is being read."""
-        return self._pieces is not None
-
-    def visit(self) -> SourceFrame | None:
-        """The next piece of the table; None when there is none now, and `due` says when to come again.
-
-        Raises:
-            ConnectException: It cannot be read. `due` says when to try again.
-        """
-        try:
-            if self._pieces is None:
-                self._pieces = self._begin()
-            piece = next(self._pieces, None)
-        except ConnectException as error:
-            self._failed(error)
-            raise
-        self._recovered()
-        if piece is None:
-            self.close()
-            self.due = self._clock() + self._config.poll_interval_ms / 1000
-            return None
-        if self._config.mode is not Mode.BULK:
-            self._position = piece.position
-        assert self._described is not None
-        return _frame(self._described, piece, self.name)
-
-    def close(self) -> None:
-        """Ends the result and its connection. Any thread."""
-        reader, self._reader, self._pieces = self._reader, None, None
-        if reader is not None:
-            reader.close()
-
-    def _begin(self) -> Iterator[Piece]:
-        now = self._clock()
-        if self._described is None or now - self._described_at > self._config.table_poll_interval_ms / 1000:
-            self._described = self._tables.describe(self.name)
-            self._described_at = now
-        selection = self._described.selection
-        reader = self._reader = self._tables.reader()
-        bound = reader.bound(selection, self._position)
-        self._tell(bound)
-        if self._config.mode.has_timestamp:
-            late = int(time.time() * 1000) - self._config.timestamp_delay_interval_ms
-            if bound.timestamp is None or self._config.timestamp_delay_interval_ms:
-                bound = bound.and_before(late * 1_000_000)
-        most = self._config.batch_max_rows
-        return pieces(selection, reader.rows(selection, self._position, bound, most), self._position, most)
-
-    def _tell(self, bound: Bound) -> None:
-        """Logs once that rows wait for a transaction, when they have waited for long."""
-        if bound.because is None:
-            self._held_since, self._told = None, False
-            return
-        now = self._clock()
-        self._held_since = now if self._held_since is None else self._held_since
-        if now - self._held_since >= PATIENCE_S and not self._told:
-            self._told = True
-            log.warning(
-                "Rows of %s are held back by %s: rows that it commits later may come before them. They are read when "
-                "it ends",
-                self.name or "the query",
-                bound.because,
-            )
-
-    def _failed(self, error: ConnectException) -> None:
-        self.close()
-        self._described = None
-        wait = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2**self._retries)
-        self._retries = min(self._retries + 1, 10)
-        self.due = self._clock() + wait
-        if str(error) != str(self.failure):
-            log.warning("Cannot read %s, trying again: %s", self.name or "the query", error)
-        self.failure = error
-
-    def _recovered(self) -> None:
-        if self.failure is not None:
-            log.info("%s can be read again", self.name or "The query")
-        self.failure, self._retries = None, 0
-
-
-def _frame(described: Described, piece: Piece, name: str | None) -> SourceFrame:
-    table = piece.table
-    fields = [pa.field(column, table.column(column).type) for column in table.column_names]
-    arrays = [column.combine_chunks() for column in table.columns]
-    columns = {"value": pa.StructArray.from_arrays(arrays, fields=fields)}
-    if described.key_schema is not None:
-        keys = [one.name for one in described.key_schema.fields]
-        places = [table.column_names.index(key) for key in keys]
-        columns["key"] = pa.StructArray.from_arrays(
-            [arrays[place] for place in places], fields=[fields[place] for place in places]
-        )
-    return SourceFrame(
-        data=pa.table(columns),
-        topic=described.topic,
-        value_schema=described.value_schema,
-        key_schema=described.key_schema,
-        source_partition=partition_of(name),
-        source_offset=piece.position.offset(),
-        offset_after=lambda row: piece.position_after(row).offset(),
-    )
-
-
-class JdbcSourceTask(FrameSourceTask):
-    """Hands over rows as frames, each of one table.
-
-    A table that fails waits and is tried again, and does not keep the task from the others; when all fail, so does
-    ``poll``.
+class JdbcSourceTask(PartitionedTask):
+    """Reads tables, and gives the rows of each as chunks.
 
     Offsets: ``{"protocol": "1", "table": "schema.table"}``, or ``{"query": "query"}``, to ``{"incrementing": number}``,
     ``{"timestamp": milliseconds, "timestamp_nanos": nanoseconds of its second}``, or both; as in the Java connector.
     """
 
+    config_class = JdbcSourceConfig
+    settings: JdbcSourceConfig
+
     def __init__(self) -> None:
-        self._readers: list[TableReader] = []
-        self._next = 0
-        self._mode = Mode.BULK
+        self._described: dict[str | None, tuple[float, Described]] = {}
+        self._held: dict[str | None, _Held] = {}
 
     def start(self, props: Mapping[str, str]) -> None:
         """Finds the committed positions, with one read for all tables.
@@ -315,72 +170,96 @@ class JdbcSourceTask(FrameSourceTask):
         Raises:
             ConnectException: The offsets cannot be read, or the configuration is not of the connector's making.
         """
-        config = JdbcSourceConfig.parse(props)
-        self._mode = config.mode
-        names: list[str | None] = [None] if config.query else [*decode_tables(props.get(TABLES_CONFIG))]
-        tables = Tables(config)
-        reader = self.context.offset_storage_reader()
-        # Java's connector calls a table as its driver does: with the name of the database in front, or without.
-        forms = [[name, f"{tables.address.database}.{name}"] if name else [None] for name in names]
-        flat = [partition_of(form) for each in forms for form in each]
-        offsets = iter(reader.offsets(flat))
-        for name, each in zip(names, forms, strict=True):
-            found = [offset for offset in (next(offsets) for _ in each) if offset]
-            position = Position.of(found[0]) if found else _initial(config)
-            self._readers.append(TableReader(name, tables, config, position))
+        self._tables = Tables(JdbcSourceConfig.parse(props))
+        super().start(props)
 
-    def poll(self) -> SourceFrame | None:
-        """The next rows of the next table that has some; waits up to a second.
+    @property
+    def idle_s(self) -> float:  # type: ignore[override]
+        """``poll.interval.ms``."""
+        return self.settings.poll_interval_ms / 1000
 
-        Raises:
-            RetriableException: No table can be read now.
-            ConnectException: No table can be read, and that will not pass.
+    def positions(self, partitions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | None]:
+        """The committed offsets, also those that the Java connector has committed.
+
+        It calls a table as its driver does: with the name of the database in front, or without.
         """
-        deadline = time.monotonic() + POLL_LIMIT_S
-        while not self.context.stopping.is_set():
-            frame = self._round()
-            if frame is not None:
-                boundaries = self.context.transaction_context()
-                if boundaries is not None:
-                    boundaries.commit_transaction()
-                return frame
-            now = time.monotonic()
-            if now >= deadline:
-                return None
-            due = min((one.due for one in self._readers), default=deadline)
-            self.context.stopping.wait(max(0.0, min(due, deadline) - now))
-        return None
+        database = self._tables.address.database
+        others = [
+            partition_of(f"{database}.{name}" if (name := table_of(one)) is not None else None) for one in partitions
+        ]
+        found = self.context.offset_storage_reader().offsets([*partitions, *others])
+        return [own or java for own, java in zip(found[: len(partitions)], found[len(partitions) :], strict=True)]
 
-    def stop(self) -> None:
-        """Closes the connections."""
-        for one in self._readers:
-            one.close()
+    def read(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """See ``PartitionedTask.read``: the rows that there are now, from one connection."""
+        config, name = self.settings, table_of(partition)
+        position = Position.of(offset) if offset else _initial(config)
+        reader = self._tables.reader()
+        try:
+            described = self._described_now(name)
+            bound = self._bound(reader, described.selection, position, name)
+            most = config.batch_max_rows
+            rows = reader.rows(described.selection, position, bound, most)
+            for piece in pieces(described.selection, rows, position, most):
+                yield _chunk(described, piece)
+        except ConnectException:
+            self._described.pop(name, None)
+            raise
+        finally:
+            reader.close()
 
-    def _round(self) -> SourceFrame | None:
-        """Goes round the tables once, from where it stopped last time, up to the first that has rows."""
-        for _ in range(len(self._readers)):
-            if self.context.stopping.is_set():
-                return None
-            one = self._readers[self._next]
-            self._next = (self._next + 1) % len(self._readers)
-            if not one.is_open and (one.due > time.monotonic() or self._open() >= MOST_OPEN):
-                continue
-            try:
-                frame = one.visit()
-            except ConnectException:
-                self._all_failed()
-                continue
-            if frame is not None:
-                return frame
-        return None
+    def _described_now(self, name: str | None) -> Described:
+        now = time.monotonic()
+        at, described = self._described.get(name, (0.0, None))
+        if described is None or now - at > self.settings.table_poll_interval_ms / 1000:
+            described = self._tables.describe(name)
+            self._described[name] = now, described
+        return described
 
-    def _open(self) -> int:
-        return sum(one.is_open for one in self._readers)
+    def _bound(self, reader: Reader, selection: Selection, position: Position, name: str | None) -> Bound:
+        config = self.settings
+        bound = reader.bound(selection, position)
+        self._held.setdefault(name, _Held(name or "the query")).see(bound)
+        if config.mode.has_timestamp and (bound.timestamp is None or config.timestamp_delay_interval_ms):
+            bound = bound.and_before((int(time.time() * 1000) - config.timestamp_delay_interval_ms) * 1_000_000)
+        return bound
 
-    def _all_failed(self) -> None:
-        failures = [one.failure for one in self._readers]
-        if None not in failures:
-            raise next((one for one in failures if isinstance(one, RetriableException)), failures[0])  # type: ignore[misc]
+
+class _Held:
+    """Tells once that rows of a table wait for a transaction, when they have waited for long."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._since: float | None = None
+        self._told = False
+
+    def see(self, bound: Bound) -> None:
+        """Takes note of how far rows may be read now."""
+        if bound.because is None:
+            self._since, self._told = None, False
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= PATIENCE_S and not self._told:
+            self._told = True
+            log.warning(
+                "Rows of %s are held back by %s: rows that it commits later may come before them. They are read when "
+                "it ends",
+                self._table,
+                bound.because,
+            )
+
+
+def _chunk(described: Described, piece: Piece) -> Chunk:
+    return Chunk(
+        piece.table,
+        described.topic,
+        piece.position.offset(),
+        offset_after=lambda row: piece.position_after(row).offset(),
+        key=[one.name for one in described.key_schema.fields] if described.key_schema else (),
+        value_schema=described.value_schema,
+        key_schema=described.key_schema,
+    )
 
 
 def _initial(config: JdbcSourceConfig) -> Position:

@@ -1,0 +1,165 @@
+"""Connect schemas of Arrow types. The only module of what authors import that needs PyArrow.
+
+Main functions: ``connect_schema``, the schema of values of an Arrow type; ``struct_column`` and ``empty_table``, for
+frames. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.data import Date, Decimal, Field, Schema, Time, Timestamp, Type
+from penstock.errors import ConnectException, DataException
+
+
+def connect_schema(arrow: pa.Schema | pa.DataType, *, optional: bool = False) -> Schema | None:
+    """The Connect schema of the rows of a table, or of the values of a column.
+
+    Args:
+        arrow: The schema of a table, whose rows are structs without a name; or the type of a column.
+        optional: True if the values may be null. Inside of them, the nullability of fields says it.
+
+    Returns:
+        The schema; None for Spark's VARIANT, which has none.
+
+    Raises:
+        DataException: A type has no counterpart in Connect; it names the type.
+
+    Source: Penstock's own.
+
+    >>> [field.name for field in connect_schema(pa.schema([("id", pa.int64()), ("name", pa.string())])).fields]
+    ['id', 'name']
+    >>> print(connect_schema(pa.decimal128(12, 2)))
+    Schema{org.apache.kafka.connect.data.Decimal:BYTES}
+    >>> connect_schema(pa.duration("s"))
+    Traceback (most recent call last):
+    penstock.errors.DataException: A column of Arrow type duration[s] has no Connect schema
+    """
+    if isinstance(arrow, pa.Schema):
+        arrow = pa.struct(list(arrow))
+    if is_variant(arrow):
+        return None
+    if pa.types.is_decimal(arrow):
+        return _logical(Decimal.LOGICAL_NAME, Type.BYTES, optional, {Decimal.SCALE_FIELD: str(arrow.scale)})
+    if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
+        return connect_schema(arrow.value_type, optional=optional)
+    if pa.types.is_struct(arrow):
+        return Schema(Type.STRUCT, optional=optional, fields=_fields(arrow))
+    if pa.types.is_map(arrow):
+        key = connect_schema(arrow.key_type)
+        value = connect_schema(arrow.item_type, optional=arrow.item_field.nullable)
+        return Schema(Type.MAP, optional=optional, key_schema=key, value_schema=value)
+    if is_list(arrow):
+        element = arrow.value_field
+        return Schema(
+            Type.ARRAY, optional=optional, value_schema=connect_schema(element.type, optional=element.nullable)
+        )
+    for is_one, name, carrier in _TEMPORAL:
+        if is_one(arrow):
+            return _logical(name, carrier, optional)
+    for is_one, kind in _PLAIN:
+        if is_one(arrow):
+            return Schema(kind, optional=optional)
+    raise DataException(f"A column of Arrow type {arrow} has no Connect schema")
+
+
+def _fields(arrow: pa.StructType) -> tuple[Field, ...]:
+    fields = []
+    for index, one in enumerate(arrow):
+        schema = connect_schema(one.type, optional=one.nullable)
+        if schema is None:
+            raise DataException(
+                f'The field "{one.name}" is a VARIANT: a struct of Connect needs a schema for each field'
+            )
+        fields.append(Field(one.name, index, schema))
+    return tuple(fields)
+
+
+def _logical(name: str, carrier: Type, optional: bool, parameters: dict[str, str] | None = None) -> Schema:
+    return Schema(carrier, optional=optional, name=name, version=1, parameters=parameters)
+
+
+def is_text(column_type: pa.DataType) -> bool:
+    """True if this is one of Arrow's types of strings."""
+    return bool(
+        pa.types.is_string(column_type) or pa.types.is_large_string(column_type) or pa.types.is_string_view(column_type)
+    )
+
+
+def is_bytes(column_type: pa.DataType) -> bool:
+    """True if this is one of Arrow's types of bytes."""
+    return bool(
+        pa.types.is_binary(column_type)
+        or pa.types.is_large_binary(column_type)
+        or pa.types.is_binary_view(column_type)
+        or pa.types.is_fixed_size_binary(column_type)
+    )
+
+
+def is_list(column_type: pa.DataType) -> bool:
+    """True if this is one of Arrow's types of lists."""
+    return bool(
+        pa.types.is_list(column_type)
+        or pa.types.is_large_list(column_type)
+        or pa.types.is_fixed_size_list(column_type)
+        or pa.types.is_list_view(column_type)
+        or pa.types.is_large_list_view(column_type)
+    )
+
+
+def is_variant(column_type: pa.DataType) -> bool:
+    """True if this is the type that Spark uses for VARIANT."""
+    if not pa.types.is_struct(column_type) or column_type.num_fields != 2:
+        return False
+    marks = [column_type.field(index).metadata or {} for index in range(2)]
+    return any(mark.get(b"variant") == b"true" for mark in marks)
+
+
+_TEMPORAL: Final = (
+    (pa.types.is_timestamp, Timestamp.LOGICAL_NAME, Type.INT64),
+    (pa.types.is_date, Date.LOGICAL_NAME, Type.INT32),
+    (pa.types.is_time, Time.LOGICAL_NAME, Type.INT32),
+)
+#: The first type that holds all values.
+_PLAIN: Final = (
+    (pa.types.is_boolean, Type.BOOLEAN),
+    (pa.types.is_int8, Type.INT8),
+    (pa.types.is_int16, Type.INT16),
+    (pa.types.is_int32, Type.INT32),
+    (pa.types.is_integer, Type.INT64),
+    (pa.types.is_float16, Type.FLOAT32),
+    (pa.types.is_float32, Type.FLOAT32),
+    (pa.types.is_float64, Type.FLOAT64),
+    (is_text, Type.STRING),
+    (is_bytes, Type.BYTES),
+)
+
+
+def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
+    """Some columns of a table as one column of structs, without a copy of their cells where they have one chunk.
+
+    Raises:
+        ConnectException: The table has no such column.
+    """
+    lacking = [name for name in names if name not in table.column_names]
+    if lacking:
+        raise ConnectException(
+            f"The table has no column {', '.join(lacking)}; it has {', '.join(table.column_names) or 'none'}"
+        )
+    cells = [one_array(table.column(name)) for name in names]
+    return pa.StructArray.from_arrays(cells, fields=[table.schema.field(name) for name in names])
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array, without a copy where it has one chunk."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def empty_table() -> pa.Table:
+    """A table without rows, whose values are null: the frame of a position that moved."""
+    return pa.table({"value": pa.array([], pa.string())})

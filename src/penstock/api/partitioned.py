@@ -1,0 +1,427 @@
+"""Sources of many things: tables, files, feeds, each with a position of its own.
+
+Main types: ``PartitionedSource``, which names them, and ``PartitionedTask``, which reads them; ``Chunk``, what a task
+reads at once. ``share_out`` decides which task reads what.
+
+Owning thread: the connector's and the task's, as for every connector; a ``PartitionedSource`` has a thread of its own,
+``partitions``, on which it asks again.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import random
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.api.connector import SourceConnector
+from penstock.api.frame import SourceFrame
+from penstock.api.source import FrameSourceTask
+from penstock.data import Schema
+from penstock.errors import ConnectException, IllegalWorkerStateException, RetriableException
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+#: The setting of a task that says what it reads. The connector makes it.
+PARTITIONS_CONFIG = "task.partitions"
+#: How long a connector's thread may take to end.
+_END_S = 3.0
+
+Partition = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long to wait before something that failed is tried again.
+
+    Attributes:
+        first_s: The wait after the first failure, in seconds.
+        longest_s: The longest wait. Each wait is twice as long as the one before.
+        jitter: The part of a wait that chance takes away, so that many tasks do not come at once.
+
+    >>> [RetryPolicy(jitter=0).wait_s(failures) for failures in (1, 2, 3, 7, 100)]
+    [1.0, 2.0, 4.0, 60.0, 60.0]
+
+    Source: Penstock's own.
+    """
+
+    first_s: float = 1.0
+    longest_s: float = 60.0
+    jitter: float = 0.2
+
+    def wait_s(
+        self, failures: int, error: BaseException | None = None, chance: Callable[[], float] | None = None
+    ) -> float:
+        """Seconds to wait.
+
+        Args:
+            failures: How many tries in a row have failed, 1 or more.
+            error: The last failure; the ``retry_after_s`` of a ``RetriableException`` wins.
+            chance: Gives a number from 0 to 1; Python's ``random`` when None.
+        """
+        asked = getattr(error, "retry_after_s", None)
+        if isinstance(asked, float):
+            return asked
+        wait = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 30))
+        return wait * (1 - self.jitter * (chance or random.random)())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Rows of one partition, in order, and the position after them.
+
+    Attributes:
+        data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; None: only the position has
+            moved.
+        topic: Where they go; None: there is a column ``topic``.
+        offset: The position after the last row. None: ``offset_columns`` says it.
+        offset_columns: The names of the columns that hold a position: the offset after a row is the values that the row
+            has there. A mapping gives the fields of the offset other names than the columns.
+        offset_after: The position after a row, for positions of another kind.
+        key: The names of the columns that make the key, a struct.
+        value_schema: Schema of the values; None: derived from the columns.
+        key_schema: Schema of the keys; None: derived from the columns.
+        timestamp: Milliseconds of all rows; None: when they are sent.
+
+    Source: Penstock's own.
+    """
+
+    data: pa.Table | None
+    topic: str | None = None
+    offset: Mapping[str, Any] | None = None
+    offset_columns: Sequence[str] | Mapping[str, str] = ()
+    offset_after: Callable[[int], Mapping[str, Any]] | None = None
+    key: Sequence[str] = ()
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
+    timestamp: int | None = None
+
+    def frame(self, partition: Partition) -> SourceFrame:
+        """The chunk as a frame of a partition.
+
+        Raises:
+            ConnectException: It says no position, or names a column that the table has not.
+        """
+        from penstock.api.arrow import empty_table
+
+        table = empty_table() if self.data is None else self.data
+        after = self.offset_after or self._by_columns(table)
+        last = self.offset
+        if last is None and after is not None and table.num_rows:
+            last = after(table.num_rows - 1)
+        if last is None:
+            raise ConnectException(
+                f"A Chunk of {dict(partition)} has no position: give it offset, or offset_columns and rows"
+            )
+        return SourceFrame.of(
+            table,
+            self.topic,
+            key=self.key,
+            value_schema=self.value_schema,
+            key_schema=self.key_schema,
+            source_partition=partition,
+            source_offset=last,
+            offset_after=after,
+            timestamp=self.timestamp,
+        )
+
+    def _by_columns(self, table: pa.Table) -> Callable[[int], Mapping[str, Any]] | None:
+        names = self.offset_columns
+        columns = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        if not columns:
+            return None
+        lacking = [name for name in columns.values() if name not in table.column_names]
+        if lacking:
+            raise ConnectException(
+                f"offset_columns names {', '.join(lacking)}, which the table has not; it has "
+                f"{', '.join(table.column_names)}"
+            )
+        places = {field: table.column(name) for field, name in columns.items()}
+        return lambda row: {field: column[row].as_py() for field, column in places.items()}
+
+
+class PartitionedSource(SourceConnector):
+    """A source whose work is a list of partitions, which may change while it runs.
+
+    Name ``config_class`` and ``task_class`` (a ``PartitionedTask``), and say what there is in ``partitions``. It is
+    asked again every ``interval_s``; only tasks whose share has changed get another configuration and are restarted.
+
+    Attributes:
+        interval_s: How often ``partitions`` is asked, in seconds. Override it to take it from a setting.
+
+    Source: KIP-131, Motivation: a connector with a thread that looks for changes of its source.
+    """
+
+    interval_s: float = 60.0
+    _partitions: list[Partition]
+    _shares: list[list[str]]
+    _watching: threading.Thread | None = None
+    _stop_watching: threading.Event
+
+    @abstractmethod
+    def partitions(self) -> Sequence[Partition]:
+        """All that there is to read now: source partitions, maps of primitives.
+
+        Called by ``start``, on the connector's thread, and then on the thread ``partitions``; may block for a while.
+
+        Raises:
+            ConnectException: The source cannot be reached. In ``start`` the connector is FAILED with it; later it is
+                logged once, and asked again.
+        """
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """See ``Connector.start``. Overriding it: call this one too, last."""
+        super().start(props)
+        self._partitions = _distinct(self.partitions())
+        if not hasattr(self, "_shares"):
+            self._shares = []
+        self._stop_watching = threading.Event()
+        # In a copy of the connector's context, so that log lines name the connector.
+        context = contextvars.copy_context()
+        self._watching = threading.Thread(
+            target=context.run, args=(self._watch, self._stop_watching), name="partitions", daemon=True
+        )
+        self._watching.start()
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The configuration with a share of the partitions for each task; none when there are no partitions."""
+        self._shares = share_out([_text(one) for one in self._partitions], self._shares, max_tasks)
+        return [{**self.props, PARTITIONS_CONFIG: _list_of(share)} for share in self._shares]
+
+    def stop(self) -> None:
+        """See ``Connector.stop``. Overriding it: call this one too."""
+        super().stop()
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            self._stop_watching.set()
+            watching.join(_END_S)
+
+    def _watch(self, stopping: threading.Event) -> None:
+        complaint = ""
+        while not stopping.wait(self.interval_s):
+            try:
+                found = _distinct(self.partitions())
+                complaint = ""
+                if stopping.is_set():
+                    return
+                if {_text(one) for one in found} != {_text(one) for one in self._partitions}:
+                    log.info("There are %d partitions to read now, %d before", len(found), len(self._partitions))
+                    self._partitions = found
+                    self.context().request_task_reconfiguration()
+            except IllegalWorkerStateException:
+                return
+            except Exception as error:
+                if complaint != str(error):
+                    complaint = str(error)
+                    log.warning("Cannot look for new partitions, trying again: %s", error)
+
+
+class PartitionedTask(FrameSourceTask):
+    """Reads its share of the partitions of a ``PartitionedSource``, a chunk from one, then a chunk from the next.
+
+    Write ``read``. The rest is done here: turns, offsets, pauses, retries of a partition that fails while the others go
+    on. When all partitions fail, ``poll`` raises the error of one of them.
+
+    Attributes:
+        idle_s: How long to wait until a partition whose ``read`` has ended is read again, in seconds.
+        most_open: How many reads may be open at once: each may hold a connection or a file.
+        retry_policy: How long to wait for a partition that failed.
+
+    Source: Penstock's own.
+    """
+
+    idle_s: float = 1.0
+    most_open: ClassVar[int] = 4
+    retry_policy: RetryPolicy = RetryPolicy()
+    #: How long ``poll`` waits when there is nothing to read, in seconds.
+    poll_limit_s: ClassVar[float] = 1.0
+    _turns: list[_Turn]
+    _next: int = 0
+
+    @abstractmethod
+    def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """Reads on in one partition: yields chunks, and ends when there is nothing more now.
+
+        Called on the task's thread; a generator, which is closed in the middle when the task stops: release what it has
+        opened in a ``finally``. Called again ``idle_s`` later.
+
+        Args:
+            partition: One of those that ``partitions`` gave.
+            offset: The position after the last chunk; None: from the start. The types are those that were stored.
+
+        Raises:
+            RetriableException: The partition cannot be read now. It is read again after a while, which
+                ``retry_after_s`` of the error may say.
+            ConnectException: It cannot be read, and that may not pass. It is tried again, too, as long as other
+                partitions can be read.
+        """
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Finds the committed positions. Overriding it: call this one too."""
+        super().start(props)
+        partitions = _of_list(props.get(PARTITIONS_CONFIG))
+        positions = self.positions(partitions)
+        self._turns = [_Turn(*one) for one in zip(partitions, positions, strict=True)]
+
+    def positions(self, partitions: Sequence[Partition]) -> Sequence[Mapping[str, Any] | None]:
+        """The positions to begin at: by default, the committed offsets."""
+        return self.context.offset_storage_reader().offsets(partitions)
+
+    def poll(self) -> SourceFrame | None:
+        """See ``FrameSourceTask.poll``."""
+        deadline = time.monotonic() + self.poll_limit_s
+        while not self.context.stopping.is_set():
+            frame = self._round()
+            if frame is not None:
+                boundaries = self.context.transaction_context()
+                if boundaries is not None:
+                    # A chunk is a transaction, where the connector says what one is.
+                    boundaries.commit_transaction()
+                return frame
+            now = time.monotonic()
+            if now >= deadline:
+                return None
+            due = min((one.due for one in self._turns), default=deadline)
+            self.context.stopping.wait(max(0.0, min(due, deadline) - now))
+        return None
+
+    def stop(self) -> None:
+        """Closes the reads that are open. Overriding it: call this one too."""
+        super().stop()
+        for one in getattr(self, "_turns", []):
+            one.close()
+
+    def _round(self) -> SourceFrame | None:
+        """Goes round the partitions once, from where it stopped last time, up to the first that has rows."""
+        for _ in range(len(self._turns)):
+            if self.context.stopping.is_set():
+                return None
+            one = self._turns[self._next]
+            self._next = (self._next + 1) % len(self._turns)
+            if one.chunks is None:
+                if one.due > time.monotonic() or sum(turn.chunks is not None for turn in self._turns) >= self.most_open:
+                    continue
+                one.chunks = self.read(one.partition, one.offset)
+            frame = self._chunk_of(one)
+            if frame is not None:
+                return frame
+        return None
+
+    def _chunk_of(self, one: _Turn) -> SourceFrame | None:
+        assert one.chunks is not None
+        try:
+            chunk = next(one.chunks, None)
+            frame = None if chunk is None else chunk.frame(one.partition)
+        except Exception as error:
+            one.failed(error, self.retry_policy)
+            self._raise_if_all_failed()
+            return None
+        one.recovered()
+        if frame is None:
+            one.close()
+            one.due = time.monotonic() + self.idle_s
+            return None
+        one.offset = frame.source_offset
+        return frame
+
+    def _raise_if_all_failed(self) -> None:
+        errors = [one.error for one in self._turns if one.error is not None]
+        if len(errors) == len(self._turns):
+            raise next((error for error in errors if isinstance(error, RetriableException)), errors[-1])
+
+
+class _Turn:
+    """One partition of a task: where it is, what is open, when it is due."""
+
+    def __init__(self, partition: Partition, offset: Mapping[str, Any] | None) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.chunks: Iterator[Chunk] | None = None
+        self.due = 0.0
+        self.error: Exception | None = None
+        self._failures = 0
+
+    def close(self) -> None:
+        """Closes the read that is open."""
+        chunks, self.chunks = self.chunks, None
+        end = getattr(chunks, "close", None)
+        if end is not None:
+            try:
+                end()
+            except Exception as error:
+                log.warning("The end of reading %s failed: %s", dict(self.partition), error)
+
+    def failed(self, error: Exception, policy: RetryPolicy) -> None:
+        """Notes a failure; the log has it once, until it changes."""
+        self.close()
+        self._failures += 1
+        self.due = time.monotonic() + policy.wait_s(self._failures, error)
+        if str(error) != str(self.error):
+            log.warning("Cannot read %s, trying again: %s", dict(self.partition), error)
+        self.error = error
+
+    def recovered(self) -> None:
+        """Notes that reading works."""
+        if self.error is not None:
+            log.info("%s can be read again", dict(self.partition))
+        self.error, self._failures = None, 0
+
+
+def share_out(items: Sequence[str], before: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+    """Shares items among at most ``most`` groups of nearly equal size, and moves as few of them as it can.
+
+    >>> share_out(["a", "b", "c"], [], 2)
+    [['a', 'c'], ['b']]
+    >>> share_out(["a", "b", "c", "d"], [["a", "c"], ["b"]], 2)
+    [['a', 'c'], ['b', 'd']]
+    >>> share_out(["c", "d", "e"], [["a", "c"], ["b", "d"]], 5)
+    [['c'], ['d'], ['e']]
+    >>> share_out([], [["a"]], 2)
+    []
+    """
+    there, count = set(items), min(len(items), most)
+    groups = [[item for item in group if item in there] for group in before]
+    groups = [group for group in groups if group][:count]
+    groups += [[] for _ in range(count - len(groups))]
+    placed = {item for group in groups for item in group}
+    for item in items:
+        if item not in placed:
+            min(groups, key=len).append(item)
+    while groups and max(map(len, groups)) - min(map(len, groups)) > 1:
+        min(groups, key=len).append(max(groups, key=len).pop())
+    return groups
+
+
+def _distinct(partitions: Sequence[Partition]) -> list[Partition]:
+    return list({_text(one): dict(one) for one in partitions}.values())
+
+
+def _text(partition: Partition) -> str:
+    return json.dumps(dict(partition), sort_keys=True, ensure_ascii=False)
+
+
+def _list_of(texts: Sequence[str]) -> str:
+    """Partitions as text for a configuration, in which no dollar sign can be taken for a placeholder."""
+    return f"[{','.join(texts)}]".replace("$", "\\u0024")
+
+
+def _of_list(text: str | None) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ConnectException(
+            f"The task setting '{PARTITIONS_CONFIG}' is not a list of partitions: {text!r}. The connector makes it; it "
+            "is not to be set by hand"
+        )
+    return found
