@@ -27,7 +27,7 @@ from penstock.settings.connector import (
     validate_connector,
     with_prefix,
 )
-from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
+from penstock.settings.connector_definitions import CONNECTOR, FRAMES, ISOLATION, OF_SINKS, SINK, SOURCE
 from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSupport, KeySettings
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
@@ -45,7 +45,9 @@ from penstock.settings.worker import (
 __all__ = [
     "CONNECTOR",
     "DISTRIBUTED",
+    "FRAMES",
     "ISOLATION",
+    "OF_SINKS",
     "SINK",
     "SOURCE",
     "STANDALONE",

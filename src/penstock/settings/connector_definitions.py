@@ -1,7 +1,8 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
-Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig`
-(Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK` and `ISOLATION` are what they define.
+Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig` and
+`FramesConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`, `ISOLATION` and `FRAMES` are
+what they define; `OF_SINKS` has the last two.
 Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
@@ -17,6 +18,7 @@ from penstock.api import TransactionBoundary
 from penstock.config import (
     CaseInsensitiveValidString,
     CompositeValidator,
+    ConfigDef,
     ConfigType,
     Importance,
     LambdaValidator,
@@ -381,7 +383,27 @@ class IsolationConfig(TypedConfig):
     )
 
 
+class FramesConfig(TypedConfig):
+    """What sink connectors may set beside Kafka Connect's own settings; it acts on tasks that take frames."""
+
+    join: bool = _common(
+        "frames.join",
+        ConfigType.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        doc="true: records of different schemas that one column can hold together are one frame. A struct has the "
+        "fields of all of them, null where one is missing; int32 stands beside int64, optional beside required. false: "
+        "each run of records with one schema is a frame.",
+        order=17,
+        width=Width.SHORT,
+        display_name="Join Frames",
+    )
+
+
 CONNECTOR: Final = ConnectorConfig.definition()
 SOURCE: Final = SourceConnectorConfig.definition()
 SINK: Final = SinkConnectorConfig.definition()
 ISOLATION: Final = IsolationConfig.definition()
+FRAMES: Final = FramesConfig.definition()
+#: Penstock's own settings of sink connectors; those of sources are `ISOLATION`.
+OF_SINKS: Final = ConfigDef(ISOLATION, FRAMES)

@@ -21,6 +21,7 @@ from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
     ISOLATION,
+    OF_SINKS,
     SINK,
     SOURCE,
     InstalledPlugins,
@@ -199,8 +200,9 @@ class ConnectorValidator:
         """The settings that Connect, transforms and predicates define, with what was found of each."""
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
         # Clients that count on Java's settings are shown more only where more is set.
-        own_of_penstock = ISOLATION if ISOLATION.keys.keys() & resolved.keys() else None
-        return validate_connector(base, resolved, self._classes, own_of_penstock)
+        own_of_penstock = OF_SINKS if base is SINK else ISOLATION
+        shown = own_of_penstock if own_of_penstock.keys.keys() & resolved.keys() else None
+        return validate_connector(base, resolved, self._classes, shown)
 
     def _faults_of_tasks(
         self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]

@@ -18,7 +18,7 @@ from penstock.config import ConfigDef, ConfigKey
 from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
-from penstock.settings import CONNECTOR, DISTRIBUTED, ISOLATION, SINK, SOURCE, STANDALONE, WORKER
+from penstock.settings import CONNECTOR, DISTRIBUTED, FRAMES, ISOLATION, SINK, SOURCE, STANDALONE, WORKER
 from penstock.settings.topics import DEFAULT_GROUP_SETTINGS, group_definition
 from penstock.testing.reference.tables import cell, default_of, markdown, valid_values
 
@@ -109,7 +109,7 @@ def page() -> str:
         "group's:\n",
         _table(_group_keys()),
         "### Sink connectors\n",
-        _table(_beyond(SINK), unused),
+        _table([*_beyond(SINK), *FRAMES.sorted_keys()], unused),
         "### Transforms and predicates\n",
         "Below `transforms.<alias>.` and `predicates.<alias>.` the class is named by `type`; `predicate` and `negate`\n"
         "say for which records a transform runs. The other settings are the class's own.\n",
