@@ -172,6 +172,9 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         if not pc.all(pc.equal(found.cast(given), array), min_count=0).as_py():
             raise ValueError("digits would be lost")
         return found
+    if pa.types.is_integer(given) and pa.types.is_decimal(wanted):
+        # Arrow wants room for all integers of a type, whatever the numbers are.
+        array = array.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
     return array.cast(wanted)
 
 
