@@ -53,6 +53,8 @@ class SinkLoop:
         self._put = SinkPut(parts, self._pauses)
         # When the task wants to be called at the latest, with or without records.
         self._put_by: float | None = None
+        # Whether the last round has called a function by the clock.
+        self._called = False
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
@@ -73,7 +75,9 @@ class SinkLoop:
         self._pauses.apply()
         if (timeout_ms := self._context.take_timeout_ms()) is not None:
             self._put_by = now + timeout_ms / 1000
-        if self._put.call_by_clock(now):
+        # By turns: what is called may rewind, which counts before the next put; what takes long is due again at once.
+        self._called = not self._called and self._put.call_by_clock(now)
+        if self._called or self._put.waits_for_call(now):
             return
         if self._put.has_batch:
             self._put_by = None

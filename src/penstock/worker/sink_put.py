@@ -235,19 +235,23 @@ class SinkPut:
         self._deliver(delivery)
 
     def call_by_clock(self, now: float) -> bool:
-        """Call a function that the task has asked for, if one is due; whether one was, or asks to be called again.
+        """Call a function that the task has asked for, if one is due; whether one was.
 
         Raises:
             Exception: What the task fails with.
         """
         call = self._calls.next_due(now)
         if call is None:
-            again_at = self._calls.asks_again_at
-            if again_at is None or self.has_batch:
-                return False
-            self._wait_for_retry(again_at - now, now)
-            return True
+            return False
         self._call(call, now)
+        return True
+
+    def waits_for_call(self, now: float) -> bool:
+        """Wait a moment if a function asks to be called again, before which nothing is put; whether one does."""
+        again_at = self._calls.asks_again_at
+        if again_at is None:
+            return False
+        self._wait_for_retry(max(_LEAST_S, again_at - now), now)
         return True
 
     def _call(self, call: ClockCall, now: float) -> None:

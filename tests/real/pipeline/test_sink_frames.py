@@ -188,7 +188,7 @@ class ToNull(Transformation):
         value: Any = record.value
         if value is None or value["a"] % 5 == 4:
             return None
-        return record.new_record(value=None) if value["a"] % 2 else record
+        return record.new_record(value=None) if value["a"] % 2 else record  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -157,7 +157,7 @@ class TestWithASchema:
 
 class TestSchemaless:
     def test_a_column_has_the_type_of_the_values_found(self) -> None:
-        values = [
+        values: list[Any] = [
             {"i": 1, "f": 1.5, "s": "x", "b": True, "d": Decimal("1.25"), "y": b"\x00\xff", "l": [1, None]},
             {"i": 2**40, "f": 2, "s": "é" * 80, "b": False, "d": 7, "y": b"", "l": []},
             None,

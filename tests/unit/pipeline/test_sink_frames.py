@@ -132,7 +132,7 @@ def test_null_keys_cut_nothing_either() -> None:
 
 def test_schemaless_nulls_are_null_and_no_variant() -> None:
     read, column = side([{"a": 1}, None, 7], None)
-    variant = Outcome(np.array([0, 2, 3]), Shape(NOTHING, read, sink=True), {"value": column}, None, None, {})  # type: ignore[dict-item]
+    variant = Outcome(np.array([0, 2, 3]), Shape(NOTHING, read, sink=True), {"value": column}, None, None, {})
 
     (found,) = frames([variant, outcome({1: None}, None)], 4)
 

@@ -137,7 +137,7 @@ class TestReports:
         monkeypatch.setattr(messages, "_recent_bytes", 1)
         for number in range(3):
             sink.consumer.add(T0, f"a{number}", f"b{number}")
-            eventually(lambda number=number: len(held) > number)
+            eventually(lambda number=number: len(held) > number)  # type: ignore[misc]
         del held[1]
 
         sink.task.context.report(held[0], 0, DataException("late"))
@@ -316,11 +316,92 @@ class TestClock:
         may_pass.set()
         sink.wait_values("a")
 
+    def test_a_batch_that_waits_for_its_next_try_waits_for_it_too(self, sink: Sink) -> None:
+        refused, may_pass = threading.Event(), threading.Event()
+
+        def put(_: object) -> None:
+            if not refused.is_set():
+                refused.set()
+                sink.task.context.timeout(1)
+                raise RetriableException("not now")
+
+        def call() -> None:
+            if refused.is_set() and not may_pass.is_set():
+                calls.append(len(sink.task.diary.of("put")))
+                sink.task.context.timeout(5)
+                raise RetriableException("not now")
+
+        calls: list[int] = []
+        self.every(sink, call, seconds=0.001)
+        sink.task.hooks["put"] = put
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a")
+        eventually(lambda: len(calls) > 3)
+        assert calls[1] == calls[-1]
+        may_pass.set()
+        eventually(lambda: sink.task.diary.of("put")[-1] == ["a"] and len(sink.task.diary.of("put")) > calls[-1])
+
+    def test_one_that_takes_longer_than_its_time_does_not_keep_records_back(self, sink: Sink) -> None:
+        self.every(sink, lambda: threading.Event().wait(0.01), seconds=0.001)
+        sink.start({T0: 0})
+        for value in "abc":
+            sink.consumer.add(T0, value)
+        sink.wait_values("a", "b", "c")
+
+    def test_what_it_rewinds_counts_before_the_next_put(self, sink: Sink) -> None:
+        rewound = threading.Event()
+
+        def call() -> None:
+            if len(sink.task.diary.of("put")) == 1 and not rewound.is_set():
+                rewound.set()
+                sink.task.context.offset(T0, 0)
+
+        self.every(sink, call, seconds=0.001)
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a")
+        assert rewound.wait(WAIT_S)
+        sink.wait_values("a", "a")
+
     def test_a_time_that_is_none_is_refused(self, sink: Sink) -> None:
         self.every(sink, list, seconds=0)
         sink.runner.start()
         sink.wait_state("FAILED")
         assert "above 0" in str(sink.failure)
+
+
+class TestALostSession:
+    def test_nothing_is_halved_or_reported_and_the_frame_comes_again(self, run: Callable[..., Sink]) -> None:
+        sink, sizes = run(pipeline=FakePipeline(frames=True), policy=EVERYTHING), []
+
+        def write(frame: SinkFrame) -> None:
+            sink.session.session()
+            sizes.append(frame.num_rows)
+            if len(sizes) == 1:
+                sink.sessions.lose()
+                raise ValueError("what Spark says when it has gone")
+
+        sink.task.hooks["put"] = lambda frame: isolate(write, frame)
+        sink.start({T0: 0})
+        sink.consumer.add(T0, "a", "b")
+        eventually(lambda: sizes == [2])
+        sink.sessions.replace()
+        eventually(lambda: sizes == [2, 2])
+        assert sink.reporter.messages == []
+
+    def test_a_call_by_the_clock_is_made_again_on_the_next_session(self, run: Callable[..., Sink]) -> None:
+        sink, sessions = run(pipeline=FakePipeline(frames=True)), []
+
+        def call() -> None:
+            sessions.append(str(sink.session.session()))
+            if len(sessions) == 1:
+                sink.sessions.lose()
+                raise ValueError("what Spark says when it has gone")
+
+        sink.task.hooks["start"] = lambda: sink.task.context.every(0.02, call)
+        sink.start({T0: 0})
+        eventually(lambda: sessions == ["session 1"])
+        sink.sessions.replace()
+        eventually(lambda: "session 2" in sessions)
 
 
 class TestTimeout:
