@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.api import Converter, SinkFrame, SourceFrame, Transformation, ValueForm
+from penstock.api import Converter, SinkFrame, SourceFrame, TopicPartition, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
 from penstock.converters.as_boolean import BooleanConverter
@@ -219,6 +219,37 @@ def test_several_rows_of_one_message_have_its_offset(spark_runtime: SparkRuntime
     assert offsets_of([found]) == [0, 0, 0, 1, 2, 2]
     assert found.slice(0, 2).next_offsets() == {("t", 0): 0}
     assert found.next_offsets() == {("t", 0): 3}
+
+
+class Typed(Transformation):
+    """Odd numbers become text."""
+
+    def configure(self, props: Mapping[str, object]) -> None: ...
+
+    def config(self) -> ConfigDef:
+        return ConfigDef()
+
+    def apply(self, record: R) -> R | None:
+        number: Any = record.value
+        if number["n"] % 2:
+            return record.new_record(value=str(number["n"]), value_schema=STRING_SCHEMA)  # type: ignore[return-value]
+        return record.new_record(value=number["n"], value_schema=INT32_SCHEMA)  # type: ignore[return-value]
+
+
+def test_a_message_whose_rows_are_in_several_frames_is_behind_none_but_the_last(spark_runtime: SparkRuntime) -> None:
+    explode = configured(Sql(), {"select": "explode(sequence(1, cast(value:n as int))) as n"})
+
+    found = frames(spark_runtime, json_spec(stages(explode, Typed())), consumed([b'{"n":3}', b'{"n":1}']))
+
+    assert [frame.table["value"].to_pylist() for frame in found] == [["1"], [2], ["3", "1"]]
+    assert [frame.continued for frame in found] == [True, True, False]
+    written: list[object] = []
+    reached: dict[TopicPartition, int] = {}
+    for frame in found:
+        new = frame.since(reached)
+        written += new.table["value"].to_pylist()
+        reached.update(new.next_offsets())
+    assert (written, reached) == (["1", 2, "3", "1"], {("t", 0): 2})
 
 
 def in_envelope(fields: Mapping[str, str], values: Mapping[str, object]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from penstock.data import (
     INT64_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
     STRING_SCHEMA,
+    Decimal,
     Schema,
     SchemaBuilder,
     Struct,
@@ -231,6 +233,31 @@ class TestJoined:
 
         assert shown(found) == [([0, 1], [1, 2**40]), ([2], ["x"]), ([3], [2])]
         assert [frame.table["value"].type for frame in found] == [pa.int64(), pa.string(), pa.int64()]
+
+    def test_decimals_that_no_usual_column_holds_are_frames_apart(self) -> None:
+        money = SchemaBuilder.struct().field("d", Decimal.schema(2)).build()
+        more = SchemaBuilder.struct().field("d", Decimal.schema(2)).field("n", INT32_SCHEMA).build()
+        small = outcome({0: Struct(money).put("d", decimal.Decimal("1.25"))}, money)
+        wide = outcome({1: Struct(more).put("d", decimal.Decimal("1" * 50 + ".25")).put("n", 1)}, more)
+        last = outcome({2: Struct(more).put("d", decimal.Decimal("2.25")).put("n", 2)}, more)
+
+        found = frames([small, wide, last], 3, join=True)
+
+        assert [frame.num_rows for frame in found] == [1, 1, 1]
+        assert found[0].table["value"].type == found[2].table["value"].type
+        assert [frame.fields(["d"])["d"].to_pylist() for frame in found] == [
+            [decimal.Decimal("1.25")], [decimal.Decimal("1" * 50 + ".25")], [decimal.Decimal("2.25")]
+        ]  # fmt: skip
+
+    def test_hundreds_of_schemas_are_joined_at_once(self) -> None:
+        schemas = [SchemaBuilder.struct().field(f"f{number}", INT32_SCHEMA).build() for number in range(300)]
+        outcomes = [outcome({row: Struct.unchecked(one, [row])}, one) for row, one in enumerate(schemas)]
+
+        (found,) = frames(outcomes, 300, join=True)
+
+        assert found.value_schema is not None
+        assert len(found.value_schema.fields) == 300
+        assert found.fields(["f7"])["f7"].to_pylist() == [7 if row == 7 else None for row in range(300)]
 
     def test_keys_are_joined_too_and_times_stay_times(self) -> None:
         at = datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC)

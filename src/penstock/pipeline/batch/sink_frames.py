@@ -175,39 +175,39 @@ _Part: TypeAlias = "tuple[Schema | None, pa.DataType, list[tuple[pa.ChunkedArray
 
 
 def _joined(parts: Sequence[_Part]) -> list[_Part]:
-    """Each part with those before it that one column can hold together."""
-    made: list[_Part] = []
+    """Those parts together that one column can hold, each with the first ones that it fits."""
+    clusters: list[tuple[Schema | None, list[_Part]]] = []
     for part in parts:
-        for index, before in enumerate(made):
-            both = _join(before, part)
-            if both is not None:
-                made[index] = both
+        for index, (schema, members) in enumerate(clusters):
+            union = None if schema is None or part[0] is None else union_of(schema, part[0])
+            if union is not None:
+                clusters[index] = (union, [*members, part])
                 break
         else:
-            made.append(part)
-    return made
+            clusters.append((part[0], [part]))
+    return [one for schema, members in clusters for one in _widened(schema, members)]
 
 
-def _join(first: _Part, second: _Part) -> _Part | None:
-    if first[0] is None or second[0] is None:
-        return None
-    schema = union_of(first[0], second[0])
-    if schema is None:
-        return None
-    found: list[tuple[pa.ChunkedArray, np.ndarray]] = []
-    kinds: set[pa.DataType] = set()
-    try:
-        for column, positions in (*first[2], *second[2]):
-            made, physical = fitted(column, schema, "")
-            dated = _with_dates(
-                pa.chunked_array([made]) if isinstance(made, pa.Array) else made, Side.of(schema, physical)
-            )
-            kinds.add(dated.type)
-            found.append((dated, positions))
-    except ConnectException:
-        return None
-    # The one may have a decimal, or a map, that no usual column holds.
-    return (schema, kinds.pop(), found) if len(kinds) == 1 else None
+def _widened(schema: Schema | None, parts: list[_Part]) -> list[_Part]:
+    """Parts in the columns of the schema that holds them all. One that no usual column holds stays by itself.
+
+    That is a decimal of too many digits, say, or a schemaless item: they have no type in common with the others.
+    """
+    if schema is None or len(parts) == 1:
+        return parts
+    made: dict[pa.DataType, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
+    left: list[_Part] = []
+    for part in parts:
+        try:
+            fit = [(*fitted(column, schema, ""), positions) for column, positions in part[2]]
+        except ConnectException:
+            left.append(part)
+            continue
+        for column, physical, positions in fit:
+            chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+            dated = _with_dates(chunked, Side.of(schema, physical))
+            made.setdefault(dated.type, []).append((dated, positions))
+    return [*((schema, kind, found) for kind, found in made.items()), *left]
 
 
 def _together(found: Sequence[tuple[pa.ChunkedArray, np.ndarray]], kind: pa.DataType, rows: int) -> _Placed:
