@@ -30,7 +30,7 @@ def union_of(first: Schema, second: Schema) -> Schema | None:
     the union has those of the first, and where it has none, of the second; a default stays if both have it.
 
     >>> union_of(Schema(Type.INT32), Schema(Type.INT64, optional=True))
-    Schema{INT64}
+    <Schema{INT64}>
     >>> union_of(Schema(Type.INT64), Schema(Type.FLOAT64)) is None
     True
     """
