@@ -26,7 +26,9 @@ _MAX_DIGITS: Final = 38
 _MOST_DIGITS: Final = 76
 
 
-def fields_of(column: pa.ChunkedArray, names: Sequence[str] | FieldTypes, place: Callable[[int], str]) -> pa.Table:
+def fields_of(
+    column: pa.ChunkedArray, names: Sequence[str | Sequence[str] | FieldTypes], place: Callable[[int], str]
+) -> pa.Table:
     """Columns of fields; see ``SinkFrame.fields``.
 
     Args:
@@ -36,9 +38,9 @@ def fields_of(column: pa.ChunkedArray, names: Sequence[str] | FieldTypes, place:
     """
     import pyarrow as pa
 
-    if isinstance(names, str):
-        raise TypeError(f"The names of fields are a list, or a mapping to types, not a string: [{names!r}]")
-    wanted: Mapping[str, pa.DataType | None] = names if isinstance(names, Mapping) else dict.fromkeys(names)
+    wanted: dict[str, pa.DataType | None] = {}
+    for one in names:
+        wanted.update(one if isinstance(one, Mapping) else dict.fromkeys([one] if isinstance(one, str) else one))
     reader = _Reader(place)
     found = {name: reader.field(column, name, kind) for name, kind in wanted.items()}
     return pa.table(found)

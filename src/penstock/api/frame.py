@@ -314,7 +314,7 @@ class SinkFrame:
             return self.slice(int(numbers[0]), len(numbers))
         return self._part(self.table.take(numbers), self.origin.take(numbers), int(max(numbers, default=-1)) + 1)
 
-    def fields(self, names: Sequence[str] | FieldTypes, *, of: Literal["value", "key"] = "value") -> pa.Table:
+    def fields(self, *names: str | Sequence[str] | FieldTypes, of: Literal["value", "key"] = "value") -> pa.Table:
         """Typed columns of fields of the values, also of nested and schemaless ones, one for each name.
 
         A name is a field, or a path to one inside of others: ``customer.address.city``. Where a name has a dot itself,
@@ -327,7 +327,7 @@ class SinkFrame:
         string, boolean, and so on; name the types where they may change.
 
         Args:
-            names: Which fields; or the same with an Arrow type each (None: as without).
+            names: Which fields: names, lists of names, or mappings of names to Arrow types (None: as without).
             of: Whether of the values or of the keys.
 
         Raises:

@@ -298,7 +298,7 @@ class ErrantRecords(ErrantRecordReporter):
 
     @property
     def has_reporters(self) -> bool:
-        """Whether anybody is told of what is reported."""
+        """True if anybody is told of what is reported."""
         return self._errors.has_reporters
 
     def remember(self, delivery: Delivery) -> object:

@@ -235,7 +235,7 @@ class SinkPut:
         self._deliver(delivery)
 
     def call_by_clock(self, now: float) -> bool:
-        """Call a function that the task has asked for, if one is due; whether one was.
+        """Call a function that the task has asked for, if one is due; True if one was.
 
         Raises:
             Exception: What the task fails with.
@@ -247,7 +247,7 @@ class SinkPut:
         return True
 
     def waits_for_call(self, now: float) -> bool:
-        """Wait a moment if a function asks to be called again, before which nothing is put; whether one does."""
+        """Wait a moment if a function asks to be called again, before which nothing is put; True if one does."""
         again_at = self._calls.asks_again_at
         if again_at is None:
             return False

@@ -259,6 +259,9 @@ def test_a_backtick_without_a_partner_is_refused(path: str) -> None:
         split_path(path)
 
 
-def test_names_are_a_list_and_not_a_text() -> None:
-    with pytest.raises(TypeError, match="a list, or a mapping to types"):
-        frame_of(pa.nulls(1)).fields("name")
+def test_names_are_given_one_by_one_as_lists_or_with_types() -> None:
+    frame = frame_of(pa.array([{"a": 1, "b": 2, "c": 3}]))
+    found = frame.fields("a", ["b"], {"c": pa.int8()})
+    assert found.to_pydict() == {"a": [1], "b": [2], "c": [3]}
+    assert found.schema.types == [pa.int64(), pa.int64(), pa.int8()]
+    assert frame.fields().column_names == []

@@ -14,10 +14,12 @@ from penstock.api import Rows, SinkFrame, TopicPartition, isolate
 from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
+from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink, row
 from penstock.worker import sink_put
-from penstock.worker.error_report import ConsumedMessage
-from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.error_report import ConsumedMessage, ErrorCounts
+from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 EVERYTHING = ErrorPolicy(tolerance_all=True)
 
@@ -168,6 +170,27 @@ class TestReports:
         sink.wait_state("FAILED")
         assert "There is no row 9 in a frame of 1 rows" in str(sink.failure)
         assert not sink.reporter.messages
+
+    @pytest.mark.parametrize("tolerated", [False, True])
+    def test_without_a_log_and_a_dead_letter_queue_tolerance_decides(self, tolerated: bool) -> None:
+        counts = ErrorCounts()
+        policy = ErrorPolicy(tolerance_all=tolerated)
+        errors = ErrorHandler(policy, [], counts=counts, clock=lambda: 1, random=lambda: 0.5)
+        errant = ErrantRecords(errors, DeliveredMessages(dict), message_as_text)
+        context = WorkerSinkTaskContext(
+            "t", read_config=dict, assignment=frozenset, reporter=None, wake=lambda: None, errant=errant
+        )
+        table = pa.Table.from_pylist([row(T0, 3, b"x")])
+        frame = SinkFrame(table, None, None)
+
+        assert context.errant_record_reporter() is None
+        if tolerated:
+            assert context.report(frame, 0, DataException("x")).done()
+        else:
+            with pytest.raises(ToleranceExceededException):
+                context.report(frame, 0, DataException("x"))
+        assert counts.total_record_errors == 1
+        assert context.report(frame, [], DataException("x")).done()
 
     def test_rows_of_one_message_are_reported_once(self, run: Callable[..., Sink]) -> None:
         sink = run(policy=EVERYTHING)

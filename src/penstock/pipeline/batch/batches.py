@@ -205,7 +205,7 @@ class PipelineSpec:
         connector: Name of the connector.
         task: Number of the task.
         value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
-        frames_join: Whether values of different schemas that one column can hold are one frame.
+        frames_join: True if values of different schemas that one column can hold are one frame.
         nothing_beside_spark: Whether columns that no step reads go through Spark too.
         without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
             nobody's.

@@ -69,7 +69,7 @@ def frames_of(
         gone: True for the rows that failed or were dropped.
         session: Gives the Spark session.
         form: How values are given.
-        join: Whether values of different schemas that one column can hold are one run.
+        join: True if values of different schemas that one column can hold are one run.
         origins: The message that each row is of, where one may have several; None = row i is message i.
     """
     rows = table.num_rows
