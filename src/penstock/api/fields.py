@@ -1,8 +1,8 @@
 r"""Typed columns of the fields of a frame's values or keys: ``SinkFrame.fields``.
 
 Main functions: ``fields_of``, and ``split_path`` for the names that authors write. Columns with a schema are walked by
-their types; schemaless ones are read from their bytes (``variant_fields``). PyArrow is imported where it is used: who
-writes connectors for records needs none.
+their types; schemaless ones are read from their bytes (``variant_fields``). Both modules need PyArrow, and are imported
+when a frame is asked for its fields.
 
 Thread: pure functions.
 """
@@ -10,14 +10,15 @@ Thread: pure functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from penstock.api.variant_fields import Variants, is_variant
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api.arrow import is_variant
+from penstock.api.variant_fields import Variants
 from penstock.errors import DataException
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 #: The Arrow type of each field; None: that of its schema, or of the values found.
 FieldTypes: TypeAlias = "Mapping[str, pa.DataType | None]"
@@ -36,7 +37,6 @@ def fields_of(
         names: Which, and with which types.
         place: Says which message a row is of.
     """
-    import pyarrow as pa
 
     wanted: dict[str, pa.DataType | None] = {}
     for one in names:
@@ -85,9 +85,6 @@ class _Reader:
 
     def field(self, column: pa.ChunkedArray, name: str, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
         """One field of all values."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
 
         steps = split_path(name)
         while steps:
@@ -117,7 +114,6 @@ class _Reader:
         Raises:
             DataException: A value does not fit.
         """
-        import pyarrow as pa
 
         if array.type == wanted:
             return array
@@ -141,7 +137,6 @@ def _index_of(kind: pa.DataType, step: str, name: str) -> int:
 
 def _first_misfit(array: pa.Array, wanted: pa.DataType) -> int:
     """The first item of an array that does not fit: found by halves."""
-    import pyarrow as pa
 
     first, count = 0, len(array)
     while count > 1:
@@ -157,8 +152,6 @@ def _first_misfit(array: pa.Array, wanted: pa.DataType) -> int:
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if it holds not all."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     given = array.type
     if pa.types.is_null(given):
@@ -182,8 +175,6 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _struct(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The fields of a struct by their names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     members = []
     for one in wanted:
@@ -197,7 +188,6 @@ def _struct(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _kind(kind: pa.DataType) -> object:
     """A name for the kind of a type: values of one kind may be cast to each other's types."""
-    import pyarrow as pa
 
     types: Any = pa.types
     kinds: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
@@ -217,9 +207,6 @@ def _with_decimals(array: pa.Array) -> pa.Array:
     Raises:
         DataException: One has more digits than a column of decimals.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = array.type
     if (

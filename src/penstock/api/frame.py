@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from penstock.api.fields import FieldTypes, fields_of
 from penstock.api.record import TopicPartition
 from penstock.api.rows import Rows, row_numbers
 from penstock.data import Schema, Type
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.api.fields import FieldTypes
     from penstock.api.sink import SinkTaskContext
 
 #: The columns of ``SinkFrame.origin``.
@@ -334,6 +334,8 @@ class SinkFrame:
             DataException: The schema has no such field, the values are no structs or maps, or a value does not fit the
                 type: names the field, both types, and the message of the first row it is about.
         """
+        from penstock.api.fields import fields_of
+
         return fields_of(self.table.column(of), names, self._place_of)
 
     def dataframe(self) -> DataFrame:

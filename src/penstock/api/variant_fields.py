@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.data import variant_format as v
 from penstock.errors import DataException
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 #: What stands at a place, as messages name it.
 _KINDS: Final = (
@@ -55,15 +55,6 @@ _MAX_SHAPES: Final = 4096
 Cast = Callable[["pa.Array", "pa.DataType", "np.ndarray"], "pa.Array"]
 
 
-def is_variant(kind: pa.DataType) -> bool:
-    """True if an Arrow type is the one that Spark uses for VARIANT."""
-    import pyarrow as pa
-
-    return pa.types.is_struct(kind) and any(
-        (kind.field(index).metadata or {}).get(b"variant") == b"true" for index in range(kind.num_fields)
-    )
-
-
 @dataclass(frozen=True)
 class Variants:
     """One value in each of some rows.
@@ -85,8 +76,6 @@ class Variants:
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> Variants:
         """The values of a VARIANT column."""
-        import numpy as np
-        import pyarrow.compute as pc
 
         array = column.combine_chunks()
         values = pc.struct_field(array, [0])
@@ -104,7 +93,6 @@ class Variants:
     # ------------------------------------------------------------------ where values are
     def step(self, name: str) -> Variants:
         """The field of that name; there is none where the value is no object, or has none."""
-        import numpy as np
 
         ids = np.array([_names(one).get(name, -1) for one in self.dictionaries] or [-1])[self.names]
         left = np.flatnonzero((self.starts >= 0) & (ids >= 0))
@@ -131,7 +119,6 @@ class Variants:
 
     def _items(self) -> tuple[Variants, np.ndarray]:
         """The items of arrays, one after the other, and how many each row has."""
-        import numpy as np
 
         there = np.flatnonzero(self.starts >= 0)
         starts = self.starts[there]
@@ -149,7 +136,6 @@ class Variants:
 
     def _numbers(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Little-endian numbers of one to four bytes."""
-        import numpy as np
 
         found = np.zeros(len(at), np.int64)
         for index in range(4):
@@ -162,7 +148,6 @@ class Variants:
     # ------------------------------------------------------------------ what stands there
     def kinds(self) -> np.ndarray:
         """The kind of each value."""
-        import numpy as np
 
         there = self.starts >= 0
         header = self.data[np.where(there, self.starts, 0)]
@@ -185,8 +170,6 @@ class Variants:
         Raises:
             DataException: The values are of kinds that have no type in common, or do not fit the one wanted.
         """
-        import numpy as np
-        import pyarrow as pa
 
         kinds = self.kinds()
         parts: list[pa.Array] = []
@@ -213,8 +196,6 @@ class Variants:
         self, kind: int, wanted: pa.DataType | None, cast: Cast, name: str
     ) -> Iterator[tuple[pa.Array, np.ndarray]]:
         """Columns of values that are all of one kind, in the type that they have by themselves, and their places."""
-        import numpy as np
-        import pyarrow as pa
 
         everything = np.arange(len(self.starts))
         types = self.data[self.starts] >> 2
@@ -249,12 +230,10 @@ class Variants:
 
     def _bytes(self, size: int, after: int = 1) -> np.ndarray:
         """The bytes that follow the header, a row each."""
-        import numpy as np
 
         return np.ascontiguousarray(self.data[self.starts[:, None] + np.arange(after, after + size)])
 
     def _integers(self, types: np.ndarray) -> np.ndarray:
-        import numpy as np
 
         found = np.zeros(len(types), np.int64)
         for kind, width in _WIDTHS.items():
@@ -263,8 +242,6 @@ class Variants:
         return found
 
     def _decimals(self, types: np.ndarray) -> Iterator[tuple[pa.Array, np.ndarray]]:
-        import numpy as np
-        import pyarrow as pa
 
         scales = self.data[self.starts + 1]
         numbers = np.zeros((len(types), 2), "<i8")
@@ -280,8 +257,6 @@ class Variants:
             yield pa.Array.from_buffers(pa.decimal128(_DIGITS, scale), len(pick), [None, buffer]), pick
 
     def _texts(self, *, binary: bool) -> pa.Array:
-        import numpy as np
-        import pyarrow as pa
 
         header = self.data[self.starts]
         short = header & 3 == v.SHORT_STRING
@@ -301,8 +276,6 @@ class Variants:
             return pa.array([one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
 
     def _list(self, wanted: pa.DataType | None, cast: Cast, name: str) -> pa.Array:
-        import numpy as np
-        import pyarrow as pa
 
         items, counts = self._items()
         is_list = wanted is not None and (pa.types.is_list(wanted) or pa.types.is_large_list(wanted))
@@ -316,7 +289,6 @@ def _common(made: list[tuple[int, pa.Array, np.ndarray]], name: str) -> pa.DataT
     Raises:
         DataException: There is none.
     """
-    import pyarrow as pa
 
     kinds = {kind for kind, _, _ in made}
     types = {array.type for _, array, _ in made}

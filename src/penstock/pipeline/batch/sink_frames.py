@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import ConnectRecord, SinkFrame, SinkRecord, TimestampType, ValueForm
+from penstock.api.arrow import is_variant
 from penstock.api.frame import ORIGIN_COLUMNS
 from penstock.data import ConnectHeaders, Date, Schema, Time, Timestamp, Type
 from penstock.errors import ConnectException
@@ -25,7 +26,7 @@ from penstock.pipeline.batch.frame import headers_of_wire
 from penstock.pipeline.columns.frame_arrow import fitted
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schema_union import union_of
-from penstock.pipeline.columns.types import VARIANT_FIELDS, Form, Physical, is_variant, logical_name
+from penstock.pipeline.columns.types import VARIANT_FIELDS, Form, Physical, logical_name
 from penstock.pipeline.columns.variant import NULL_VALUE
 from penstock.pipeline.plan.outcomes import OTHERS, Outcome
 from penstock.pipeline.plan.step import Side, SideName
