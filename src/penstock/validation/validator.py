@@ -17,6 +17,7 @@ from typing import Protocol
 from penstock.api import Connector, SinkConnector, SourceConnector
 from penstock.config import Config, ConfigDef, ConfigValue
 from penstock.errors import BadRequestException, ConfigException
+from penstock.kafka.override_policy import OverridePolicy
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
@@ -33,7 +34,7 @@ from penstock.settings.distributed import ExactlyOnceSupport
 from penstock.settings.topics import topic_creation_faults, uses_topic_creation
 from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of
 from penstock.validation.exactly_once_checks import check_exactly_once
-from penstock.validation.override_checks import OverridePolicy, check_group, check_overrides
+from penstock.validation.override_checks import check_group, check_overrides
 from penstock.validation.plugin_trials import check_converters, try_plugins
 from penstock.validation.secrets import without_provided
 from penstock.validation.setting_warnings import connector_warnings
