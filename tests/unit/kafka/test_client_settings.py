@@ -71,7 +71,7 @@ def test_no_name_of_a_client_has_two_rows() -> None:
 def test_all_names_of_librdkafka_in_the_table_exist() -> None:
     for row in SETTINGS:
         for target in row.targets:
-            for kind in row.clients - {PRODUCER}:
+            for _kind in row.clients - {PRODUCER}:
                 assert property_for(target) is not None, f"{row.name} -> {target}"
 
 
