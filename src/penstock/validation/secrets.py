@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from penstock.config.secret_names import looks_secret
@@ -22,6 +23,8 @@ from penstock.validation.redaction import REFERENCE, Redaction, provided_values
 
 _CLIENT: Final = re.compile(rf"(?:{'|'.join(kind.value for kind in ClientKind)})\.override\.")
 _BELOW: Final = re.compile(rf"(?:transforms|predicates)\.[^.]*\.|topic\.creation\.[^.]*\.|(?:{'|'.join(CONVERTERS)})\.")
+#: Longer names are not remembered.
+_USUAL: Final = 200
 #: A shorter value may be in a task's settings by chance.
 _SHORTEST: Final = 4
 
@@ -34,11 +37,19 @@ def is_secret_name(name: str) -> bool:
     >>> is_secret_name("producer.override.acks"), is_secret_name("transforms.maskPassword.fields")
     (False, False)
     """
+    return _remembered(name) if len(name) <= _USUAL else _is_secret_name(name)
+
+
+def _is_secret_name(name: str) -> bool:
     client = _CLIENT.match(name)
     if client is not None:
         return is_client_secret(name[client.end() :])
     below = _BELOW.match(name)
     return looks_secret(name if below is None else name[below.end() :])
+
+
+#: A thousand connectors that are listed have the same few names.
+_remembered: Final = lru_cache(maxsize=4096)(_is_secret_name)
 
 
 def masked(config: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:

@@ -51,6 +51,7 @@ CLAIMS: Final = {
     "Who logs in with Kerberos": (_HOSTILE, "test_who_logs_in_with_kerberos_is_no_command_of_the_shell"),
     "A list of `topics`": (_TEXTS, "test_no_topic_of_a_list_is_a_pattern_of_the_kafka_client"),
     "Files of keys and": (_TEXTS, "test_no_file_of_keys_is_read_without_end"),
+    "The address of a database": (_TEXTS, "test_the_address_of_a_database_loads_no_library"),
     "A token endpoint is": (_TEXTS, "test_a_token_endpoint_sends_the_clients_secret_nowhere_else"),
     "Settings of Spark are handed": (
         "tests/unit/pipeline/test_driver_settings.py",

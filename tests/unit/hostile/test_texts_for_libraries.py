@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+import sqlalchemy
+from tests.unit.hostile.native_code import build
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.config.properties import MOST_BYTES
 from penstock.config.providers import DirectoryConfigProvider, FileConfigProvider
+from penstock.connectors.jdbc.addresses import parse_address
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.errors import ConfigException
 from penstock.kafka.client_settings import ClientKind, translate
@@ -142,3 +147,44 @@ def test_an_address_of_a_token_endpoint_is_http(url: str) -> None:
     }
     for kind in ClientKind:
         assert "sasl.oauthbearer.token.endpoint.url" in {fault.name for fault in translate(kind, given).refused}
+
+
+class LikePostgres:
+    """A server that says yes to encryption, and no more: PostgreSQL's client loads its key then."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                connection, _ = self._listening.accept()
+                with connection:
+                    if connection.recv(8) == b"end":
+                        return
+                    connection.sendall(b"S")
+                    connection.recv(100)
+
+    def close(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.port)) as last:
+            last.sendall(b"end")
+        self._thread.join(10)
+        self._listening.close()
+
+
+@pytest.mark.parametrize("scheme", ["jdbc:postgresql", "postgresql", "postgres", "postgresql+psycopg"])
+def test_the_address_of_a_database_loads_no_library(scheme: str, tmp_path: Path) -> None:
+    native = build(tmp_path)
+    server = LikePostgres()
+    certificate = Path(__file__).parents[2] / "data" / "tls" / "client.pem"
+    try:
+        for text in (f"{native.library}:x", quote(f"{native.library}:x", safe=""), f"dynamic:{native.library}", ":x"):
+            url = f"{scheme}://127.0.0.1:{server.port}/d?user=a&sslmode=require&sslcert={certificate}&sslkey={text}"
+            with pytest.raises(ConfigException, match="sslkey takes the path of a file"):
+                sqlalchemy.create_engine(parse_address(url).sqlalchemy_url()).connect()
+    finally:
+        server.close()
+    assert not native.was_loaded()
