@@ -27,6 +27,7 @@ _BELOW: Final = re.compile(rf"(?:transforms|predicates)\.[^.]*\.|topic\.creation
 _USUAL: Final = 200
 #: A shorter value may be in a task's settings by chance.
 _SHORTEST: Final = 4
+_TELLING: Final = 8
 
 
 def is_secret_name(name: str) -> bool:
@@ -81,7 +82,13 @@ def masked_tasks(
     values = [value for name, value in config.items() if _hides(name, value, secrets) and len(value) >= _SHORTEST]
     if not values:
         return [masked(task, secrets) for task in tasks]
-    found = re.compile("|".join(map(re.escape, sorted(values, key=len, reverse=True))))
+    # A short value counts where it is a word: it may be part of another by chance.
+    found = re.compile(
+        "|".join(
+            re.escape(value) if len(value) >= _TELLING else rf"(?<!\w){re.escape(value)}(?!\w)"
+            for value in sorted(values, key=len, reverse=True)
+        )
+    )
     shown = (masked(task, secrets) for task in tasks)
     return [{name: found.sub(HIDDEN, value) for name, value in task.items()} for task in shown]
 
