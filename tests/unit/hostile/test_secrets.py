@@ -22,7 +22,7 @@ from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
 from penstock.model.config_records import connector_entries
 from penstock.model.preview import PreviewRequest
 from penstock.stores.local_config import FileConnectorStore
-from penstock.testing.control_plane import Setup, running
+from penstock.testing.control_plane import Setup, await_true, running
 from penstock.validation.redaction import Redaction, provided_values
 from penstock.validation.secrets import is_secret_name
 from penstock.worker.task_configs import complete
@@ -369,6 +369,23 @@ def test_what_a_provider_gave_is_in_no_error_whatever_was_made_of_it(
     told = {what: pieces(text) + [made] * (made in text) for what, text in found.items()}
     assert not any(told.values()), (told, found)
     assert "${env:SECRET}" in found["put"]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_the_trace_of_a_task_has_the_placeholder(api: Api, form: Callable[[str], str]) -> None:
+    provides(api.setup, SECRET=VALUE)
+    api.setup.task_error = ConnectException(f"no login with {form(VALUE)}")
+    config = {"connector.class": KEEPER, "word": "${env:SECRET}", "pin": "pin-0815"}
+    assert api.call("PUT", "/connectors/c/config", config)[0] == 201
+    api.setup.await_state("c", "RUNNING", ["FAILED"])
+    api.call("POST", "/connectors/c/tasks/0/restart")
+    api.setup.await_state("c", "RUNNING", ["FAILED"])
+    api.setup.task_error = RuntimeError("what about pin-0815?")
+    api.call("POST", "/connectors/c/restart?includeTasks=true")
+    found = answers(api, "c")
+    assert not any(map(pieces, found.values())), found
+    await_true(lambda: "what about [hidden]?" in answers(api, "c")["status"])
+    assert leaks(answers(api, "c"), "0815") == {}
 
 
 def test_validation_shows_the_placeholder_where_a_value_was_taken(api: Api) -> None:
