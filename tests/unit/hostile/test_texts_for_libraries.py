@@ -25,6 +25,7 @@ from penstock.kafka.client_settings import ClientKind, translate
 from penstock.kafka.security import TokenSettings
 from penstock.kafka.subscription import Subscription
 from penstock.kafka.tokens import TokenException, fetch
+from penstock.pipeline.columns.java_dates.pattern import DatePatternError, compile_pattern
 from penstock.plugins import Plugins
 from penstock.settings.sink_topics import require_valid_topics
 from penstock.telemetry.loggers import Loggers
@@ -147,6 +148,25 @@ def test_an_address_of_a_token_endpoint_is_http(url: str) -> None:
     }
     for kind in ClientKind:
         assert "sasl.oauthbearer.token.endpoint.url" in {fault.name for fault in translate(kind, given).refused}
+
+
+@pytest.mark.parametrize("text", ["y" * 1_000 + "d", "yyyyMMdd" * 200, "'" + "x" * 5_000 + "'"])
+def test_a_date_pattern_does_not_become_an_expression_of_megabytes(text: str) -> None:
+    with pytest.raises(DatePatternError, match="1000 characters at most"):
+        compile_pattern(text)
+    for name, setting in (("TimestampRouter", "timestamp.format"), ("TimestampConverter$Value", "format")):
+        config = {
+            "name": "a",
+            "connector.class": "FileStreamSink",
+            "topics": "t",
+            "file": "/nowhere",
+            "transforms": "t",
+            "transforms.t.type": name,
+            f"transforms.t.{setting}": text,
+            "transforms.t.target.type": "string",
+        }
+        found = ConnectorValidator(Plugins()).infos(config, config).findings
+        assert f"transforms.t.{setting}" in {one.name for one in found if one.value.error_messages}
 
 
 class LikePostgres:
