@@ -85,16 +85,20 @@ class Redaction:
     def _add(self, value: str, shown: str) -> None:
         if not value.strip():
             return
+        # What a user wrote around a placeholder is no secret: such a text counts as a whole.
+        whole = shown != HIDDEN and REFERENCE.sub("", shown) != ""
         for form in _forms(value[:_LONGEST]):
             plain = _folded(form)
             if len(plain) <= _LONGEST_WORD:
                 self._words[plain] = shown
+            if whole:
+                continue
             size = min(_PIECE, max(_SHORTEST_PIECE, (len(plain) + 1) // 2))
             self._sizes |= {size}
             for gram in _grams(plain, size):
                 if gram not in _COMMON_GRAMS:
                     self._grams[gram] = shown
-        items = [item.strip() for item in value[:_LONGEST].split(",")]
+        items = [] if whole else [item.strip() for item in value[:_LONGEST].split(",")]
         for item in items if len(items) > 1 else ():
             if 1 < len(item) <= _LONGEST_WORD:
                 self._words[_folded(item)] = shown

@@ -450,6 +450,8 @@ def test_a_word_that_is_part_of_another_stays() -> None:
     redaction = Redaction({"two": "${env:N}", "4": "${env:F}"})
     assert redaction.text("Invalid value TWO: twofold, 44, 4.") == "Invalid value ${env:N}: twofold, 44, ${env:F}."
     assert Redaction({}, ["abc", ""]).text("abc") == "abc"
+    around = Redaction(provided_values({"a": "orders-${env:E}"}, {"a": "orders-berlin"}))
+    assert around.text("orders-berlin, orders, Berlin") == "orders-${env:E}, orders, ${env:E}"
     assert not Redaction({"": "x", " ": "y"})
 
 
