@@ -162,6 +162,9 @@ class TaskBuilder:
         client = consumer_settings(
             self._settings.raw, config, client_id=admin_client_id(connector), group_id=f"connect-{connector}"
         )
+        if any(fault.name == "group.id" for fault in client.refused):
+            # The default's offsets are not those that were asked for.
+            client.checked()
         admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
         return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
 
