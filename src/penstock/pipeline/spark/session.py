@@ -76,6 +76,7 @@ class SparkRuntime:
         heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
         on_failure: called from the session thread with the cause when no session can be started. Who waits for one is
             told by an exception; this is for those who wait for data and would find out with their next batch.
+        most_losses: a job fails that has lost so many sessions.
 
     Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.
     """
@@ -86,11 +87,13 @@ class SparkRuntime:
         *,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
         on_failure: Callable[[SparkUnavailableException], None] = lambda _: None,
+        most_losses: int = MAX_LOSSES_PER_JOB,
     ) -> None:
         self._conf = {key: value for key, value in conf.items() if key.startswith("spark.")}
         self._remote = self._conf.get("spark.remote")
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._on_failure = on_failure
+        self._most_losses = most_losses
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
@@ -226,7 +229,7 @@ class SparkRuntime:
                 losses += 1
                 log.warning("The Spark session was lost during a job, which runs again on a new one: %s", brief(error))
                 self._report_lost(generation)
-                if losses >= MAX_LOSSES_PER_JOB:
+                if losses >= self._most_losses:
                     raise SparkUnavailableException(
                         f"a batch was tried on {losses} Spark sessions and each was lost; "
                         "raise spark.driver.memory or lower batch.max.bytes"
