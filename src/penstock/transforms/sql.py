@@ -72,6 +72,8 @@ from penstock.transforms.sql_tokens import SqlRefused
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+#: How long the expressions may take for one batch: a hundred times what the largest takes on a machine that is busy.
+LIMIT_S: Final = 60.0
 _KEPT: Final = "__record"
 _PARTS: Final = ("key", "topic", "partition", "timestamp", "headers", "value")
 _READ_ONLY: Final = ("offset",)
@@ -125,6 +127,8 @@ class Sql(FrameTransformation):
     """Spark SQL over the fields of the value and the parts of the record."""
 
     takes_tombstones: ClassVar[bool] = False
+    #: See ``penstock.pipeline.batch.framing.LimitedInTime``.
+    limit_s: float = LIMIT_S
     _select: str | None = None
     _where: str | None = None
     #: See ``penstock.pipeline.batch.framing.PartsByFields``.

@@ -87,7 +87,7 @@ class Pace:
 #: Reading costs next to nothing, and a source that blocks holds up a place for all of its time.
 _AT_ONCE: Final = 4
 #: What the plans of a preview may take beside what its reading may, in seconds.
-_PLANS_S: Final = 10.0
+_PLANS_S: Final = 20.0
 
 
 class Previewer:

@@ -183,19 +183,30 @@ class SparkJobs:
 
         return self._runtime.run(job).cast(table.schema)
 
-    def collect(self, table: pa.Table, plan: Callable[[DataFrame], tuple[DataFrame, Shape]]) -> tuple[pa.Table, Shape]:
+    def collect(
+        self,
+        table: pa.Table,
+        plan: Callable[[DataFrame], tuple[DataFrame, Shape]],
+        limit_s: float | None = None,
+    ) -> tuple[pa.Table, Shape]:
         """Sends a table through a plan that is made for it; returns the rows and what the plan says of them.
 
         Args:
             table: The rows.
             plan: Makes the output of the input; runs no job.
+            limit_s: How long making the plan, and running it, may take; None for no limit.
+
+        Raises:
+            SparkOverdueException: It took longer.
         """
 
         def job(session: SparkSession) -> tuple[pa.Table, Shape]:
             given = session.createDataFrame(self._partitioned(table))
-            frame, shape = plan(given)
+            with self._runtime.within(limit_s):
+                frame, shape = plan(given)
             try:
-                return arrow_of(frame), shape
+                with self._runtime.within(limit_s):
+                    return arrow_of(frame), shape
             finally:
                 release([given, frame])
 

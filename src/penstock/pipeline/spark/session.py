@@ -16,11 +16,17 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from penstock.errors import SparkSessionLostException, SparkStoppedException, SparkUnavailableException
+from penstock.errors import (
+    SparkOverdueException,
+    SparkSessionLostException,
+    SparkStoppedException,
+    SparkUnavailableException,
+)
 from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.pipeline.spark.scarcity import Shortage, lacks_descriptor
@@ -210,6 +216,7 @@ class SparkRuntime:
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.
+            SparkOverdueException: what the job does under ``within`` took too long.
             ConnectException: the worker has had no file descriptor for the job for a minute.
             Exception: what the job raised on a healthy session.
         """
@@ -220,6 +227,8 @@ class SparkRuntime:
             session, generation = found
             try:
                 return job(session)
+            except SparkOverdueException:
+                raise
             except Exception as error:
                 if lacks_descriptor(error):
                     shortage.wait(error)
@@ -260,6 +269,40 @@ class SparkRuntime:
                 raise
             self._report_lost(generation)
             raise SparkSessionLostException(_LOST) from error
+
+    @contextmanager
+    def within(self, limit_s: float | None) -> Iterator[None]:
+        """Gives up the session when what is done on it inside takes longer. Part of a job of ``run``.
+
+        Nothing less helps: a pattern that Java looks for, or a plan that Spark makes, cannot be interrupted.
+
+        Args:
+            limit_s: how long; None for no limit.
+
+        Raises:
+            SparkOverdueException: it took longer.
+        """
+        if limit_s is None:
+            yield
+            return
+        generation, overdue = self._generation, threading.Event()
+
+        def give_up() -> None:
+            overdue.set()
+            log.error("A batch has been on Spark for %.0f s, longer than it may; the session is replaced", limit_s)
+            self._report_lost(generation)
+
+        timer = threading.Timer(limit_s, give_up)
+        timer.name, timer.daemon = "spark-limit", True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if overdue.is_set():
+                raise SparkOverdueException(f"it took longer than {limit_s:.0f} s") from error
+            raise
+        finally:
+            timer.cancel()
 
     def is_lost(self, generation: int, error: BaseException) -> bool:
         """Whether the session of that generation is gone, as opposed to something that failed on a healthy one.
