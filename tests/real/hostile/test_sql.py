@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException, ParseException
 
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, SparkOverdueException
@@ -90,9 +90,17 @@ def test_an_attack_is_refused_with_the_configuration_and_with_each_record(spark_
     assert sent(batch) == []
 
 
-def test_a_file_is_no_table_in_the_session(spark_runtime):
+def test_a_file_is_no_table_in_the_session(spark_runtime, tmp_path):
     session = spark_runtime.session(180)
-    assert session.conf.get("spark.sql.runSQLOnFiles") == "false"
+    (tmp_path / "file").write_text("line\n")
+    query = f"SELECT * FROM text.`{tmp_path / 'file'}`"
+    with pytest.raises(AnalysisException, match=r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY|TABLE_OR_VIEW_NOT_FOUND"):
+        session.sql(query)
+    own = session.newSession()
+    own.conf.set("spark.sql.runSQLOnFiles", "true")
+    assert own.sql(query).count() == session.read.text(str(tmp_path)).count() == 1
+    with pytest.raises(AnalysisException):
+        session.sql(query)
 
 
 def test_functions_registered_by_name_and_variables_are_no_part_of_an_expression(spark_runtime):

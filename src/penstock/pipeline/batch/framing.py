@@ -1,8 +1,8 @@
 """Transforms that work on whole frames: a Spark plan of their own, whose rows need not be as many as its records.
 
 Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (the ``Frame`` that
-it is given), ``PartsByFields`` (a transform that has to know of fields of schemaless values), ``LimitedInTime`` (one that
-may take so long).
+it is given), ``PartsByFields`` (a transform that has to know of fields of schemaless values), ``LimitedInTime`` (one
+that may take so long).
 
 A row keeps the number of its record in ``seq``. A record without a row is dropped. Where records became several rows,
 the batch has other rows from there on, and ``Failures.origins`` says which record each is of.
