@@ -131,8 +131,8 @@ def test_the_account_of_the_worker_is_no_field(spark_runtime, name):
 WORDS = """
 select from table values with map reduce transform where group by as and or not in is like any all between case when
 then else end distinct a b x exists array struct interval day 1 'x' `q` text.`/etc/hostname` ( ( ( ) ) ) [ ] , . : :: *
-+ - = => -> < | || |> ; ? union lateral over identifier session system reflect upper user null date timestamp extract trim
-substring position overlay cast using /* */ -- for placing both escape collate except
++ - = => -> < | || |> ; ? union lateral over identifier session system reflect upper user null date timestamp extract
+trim substring position overlay cast using /* */ -- for placing both escape collate except
 """
 
 
@@ -242,6 +242,14 @@ def test_a_preview_that_is_too_much_says_so_and_the_next_one_goes_on(previewer, 
         assert one["error"]["stage"] == "TRANSFORMATION"
     assert time.monotonic() - began < 90
     assert "error" not in previewed(previewer, select="n::int as x")[0]
+
+
+def test_a_preview_finds_its_process_gone_and_starts_another(previewer):
+    assert "error" not in previewed(previewer, select="n::int as x")[0]
+    process = previewer._session._process
+    process.kill()
+    process.wait()
+    assert previewed(previewer, select="n::int as x")[0]["output"]["value"] == {"x": 40}
 
 
 @pytest.mark.broker
