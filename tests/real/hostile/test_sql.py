@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.errors import AnalysisException, ParseException
@@ -17,6 +18,7 @@ from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, SparkOverdueException
 from penstock.model import ConnectorType
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
+from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
 from penstock.testing.chains import Chain, configured, record, sent, stages
@@ -203,7 +205,7 @@ def previewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Previewer]:
         **{f"{side}.converter.schemas.enable": "false" for side in ("key", "value")},
         "offset.storage.file.filename": str(tmp_path_factory.mktemp("preview") / "offsets"),
     }
-    one = Previewer(WorkerSettings.parse(raw), Plugins.discover(()), Unused())
+    one = Previewer(WorkerSettings.parse(raw), Plugins.discover(()), cast("SparkRuntime", Unused()))
     yield one
     one.close()
 
