@@ -312,5 +312,5 @@ def test_what_has_no_connect_schema_says_why(node: Any, message: str) -> None:
 def test_what_has_no_avro_schema_says_why_and_what_to_do() -> None:
     with pytest.raises(DataException, match=r"no field of the name 'a-b'.*ReplaceField"):
         written(SchemaBuilder.struct().field("a-b", INT32_SCHEMA).build())
-    with pytest.raises(DataException, match=r"no schema of the name 'my-app.R'.*SetSchemaMetadata"):
-        written(SchemaBuilder.struct().name("my-app.R").field("a", INT32_SCHEMA).build())
+    with pytest.raises(DataException, match=r"no schema of the name 'app.my-R'.*SetSchemaMetadata"):
+        written(SchemaBuilder.struct().name("app.my-R").field("a", INT32_SCHEMA).build())
