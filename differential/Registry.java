@@ -1,6 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.google.protobuf.DescriptorProtos.FileDescriptorProto;
+import com.google.protobuf.ExtensionRegistry;
+import com.squareup.wire.schema.internal.parser.ProtoFileElement;
 import io.confluent.connect.avro.AvroConverter;
 import io.confluent.connect.protobuf.ProtobufConverter;
 import io.confluent.kafka.schemaregistry.ParsedSchema;
@@ -10,6 +13,8 @@ import io.confluent.kafka.schemaregistry.client.MockSchemaRegistryClient;
 import io.confluent.kafka.schemaregistry.client.SchemaRegistryClient;
 import io.confluent.kafka.schemaregistry.protobuf.ProtobufSchema;
 import io.confluent.kafka.schemaregistry.protobuf.ProtobufSchemaProvider;
+import io.confluent.protobuf.MetaProto;
+import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Base64;
@@ -121,8 +126,20 @@ public final class Registry {
         return new MockSchemaRegistryClient(List.of(new AvroSchemaProvider(), new ProtobufSchemaProvider()));
     }
 
-    private ParsedSchema parsed(String text) {
-        return avro ? new AvroSchema(text) : new ProtobufSchema(text);
+    private ParsedSchema parsed(String text) throws Exception {
+        return avro ? new AvroSchema(text)
+            : text.matches("[A-Za-z0-9+/]+={0,2}") ? descriptor(Base64.getDecoder().decode(text))
+            : new ProtobufSchema(text);
+    }
+
+    /** A serialized file, as newer registries read it: this one forgets the options of fields. */
+    private static ProtobufSchema descriptor(byte[] file) throws Exception {
+        ExtensionRegistry known = ExtensionRegistry.newInstance();
+        MetaProto.registerAllExtensions(known);
+        Method convert = ProtobufSchema.class.getDeclaredMethod("toProtoFile", FileDescriptorProto.class);
+        convert.setAccessible(true);
+        Object made = convert.invoke(null, FileDescriptorProto.parseFrom(file, known));
+        return new ProtobufSchema((ProtoFileElement) made, List.of(), Map.of());
     }
 
     private Converter converter(SchemaRegistryClient registry) {

@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,11 +131,12 @@ def differences(case: Mapping[str, Json], here: Mapping[str, Json], java: Mappin
         yield f"written by Java, not here: {here['error']}"
     elif "theirs" in java:
         theirs = java["theirs"]
-        if theirs.get("text") != written["text"]:
-            yield f"another schema:\n  here {theirs.get('text', here['text'])}\n  Java {written['text']}"
+        texts = [_normal(one.get("text", "")) for one in (theirs, written)]
+        if texts[0] != texts[1]:
+            yield "\n  ".join(["another schema:", *unified_diff(*(one.splitlines() for one in texts), "here", "Java")])
         elif "error" in theirs:
             yield f"Java cannot read what was written here: {theirs['error']}"
-        elif not equal_values(theirs["value"], java["read"]["value"]):
+        elif not equal_values(_sorted(case, theirs["value"]), _sorted(case, java["read"]["value"])):
             yield f"Java reads {json.dumps(theirs['value'])} here, and {json.dumps(java['read']['value'])} of its own"
         elif here["payload"] != written["payload"] and not _has_map(case["schema"]):
             yield f"other bytes: here {here['payload']}, Java {written['payload']}"
@@ -144,6 +147,25 @@ def differences(case: Mapping[str, Json], here: Mapping[str, Json], java: Mappin
     for name in ("schema", "value"):
         if not equal_values(read[name], java["read"][name]):
             yield f"another {name} read:\n  here {json.dumps(read[name])}\n  Java {json.dumps(java['read'][name])}"
+
+
+def _normal(text: str) -> str:
+    """A schema without what newer converters do not write, and defaults, which proto3 has not; a line a statement."""
+    if not text.startswith("syntax"):
+        return text
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r"(deprecated = false|default = (\"(\\.|[^\"])*\"|[^,\] ]*)),? ?", "", text)
+    text = re.sub(r"\[ ?\]|(?<=\[) | (?=\])|,(?= ?\])", "", text)
+    return re.sub(r"(?<=[;{}]) ?", "\n", re.sub(r" (?=[;\[])", "", text))
+
+
+def _sorted(case: Mapping[str, Json], value: Json) -> Json:
+    """A value whose arrays have an order, where some are entries of maps."""
+    if not _has_map(case["schema"]):
+        return value
+    if isinstance(value, dict):
+        return {name: _sorted(case, one) for name, one in value.items()}
+    return sorted((_sorted(case, one) for one in value), key=json.dumps) if isinstance(value, list) else value
 
 
 def _has_map(schema: Json) -> bool:

@@ -56,6 +56,7 @@ class RegistryCases(Values):
         self.format = kind
         self._avro = kind == "AVRO"
         self._structs: list[dict[str, Json]] = []
+        self._config: dict[str, str] = {}
         self._made = 0
 
     def case(self) -> dict[str, Json]:
@@ -67,6 +68,7 @@ class RegistryCases(Values):
         if self._avro:
             # What the older converter does without being told.
             config["flatten.singleton.unions"] = "false"
+        self._config = config
         root = self.schema(3, struct=not self._avro or self.likely(0.7))
         if not self._avro:
             root.pop("optional", None)
@@ -81,6 +83,9 @@ class RegistryCases(Values):
         if not struct and self.likely(0.12):
             return self._special(depth)
         made = super().schema(depth, struct=struct)
+        if not self._avro and not made.get("name", "").startswith(_LOGICAL):
+            # Java writes it into a file of proto3, and reads it in place of 0.
+            made.pop("default", None)
         if made["type"] == "struct":
             self._structs.append(made)
         elif made["type"] == "map" and self.likely(0.2):
@@ -91,6 +96,11 @@ class RegistryCases(Values):
             made["doc"] = self.pick(_DOCS)
         if self.likely(0.1):
             made.setdefault("parameters", {})["p"] = self.pick(["q", "", "gr\u00fcn"])
+        if self._config.get("wrapper.for.nullables") == "true" and made["type"] in ("int8", "int16"):
+            # The width of a wrapped number is not read by Java.
+            made.pop("optional", None)
+        if self.likely(0.06) and made["type"] == "array":
+            made["items"].setdefault("parameters", {})[f"{PROTOBUF}.Tag"] = str(self.random.randint(1, 5))
         if self.likely(0.06):
             made.setdefault("parameters", {})[f"{AVRO}.field.default"] = "true"
         if self.likely(0.2) and _is_whole(made) and made["type"] in ("array", "map", "struct") and not struct:
@@ -110,6 +120,13 @@ class RegistryCases(Values):
             while made["items"]["type"] in ("array", "map") or _is_union(made["items"]):
                 made["items"] = self.schema(depth - 1)
             made["items"].pop("optional", None) if self.likely(0.5) else None
+        if not self._avro and kind == "map":
+            # The older converter forgets of which width these are.
+            small = ("int8", "int16", "bytes")
+            while made["values"]["type"] in small or (
+                made["values"]["type"] == "array" and made["values"]["items"]["type"] in small
+            ):
+                made["values"] = self.schema(depth - 1)
         if not self._avro and kind in ("int32", "int64") and self.likely(0.2):
             kinds = ("sint32", "sfixed32", "uint32", "fixed32") if kind == "int32" else ()
             wide = ("uint32", "fixed32", "uint64", "fixed64", "sint64", "sfixed64")
@@ -130,7 +147,9 @@ class RegistryCases(Values):
         self._made += 1
         number = self._made
         optional = {"optional": True} if self.likely(0.5) else {}
-        kind = self.pick(["enum", "union", "fixed"] if self._avro else ["enum", "union"])
+        # Members of a union are not optional in the older converter when this is set, and cannot be null.
+        plain = self._config.get("optional.for.nullables") == "true"
+        kind = self.pick(["enum", "union", "fixed"] if self._avro else ["enum"] if plain else ["enum", "union"])
         if kind == "enum":
             space, symbols = (AVRO, ["RED", "gr\u00fcn", "B_1"]) if self._avro else (PROTOBUF, ["RED", "GREEN", "B_1"])
             name = f"{self.pick(['org.x.', '', 's-1.'])}Colour{number}"
@@ -153,7 +172,7 @@ class RegistryCases(Values):
         fields = []
         for place, kind in enumerate(self.random.sample(["int32", "string", "boolean", "float64", "bytes"], 2)):
             tag = {f"{PROTOBUF}.Tag": str(100 + 10 * number + place)}
-            schema = {"type": kind, "parameters": tag, **({"optional": True} if self.likely(0.8) else {})}
+            schema = {"type": kind, "parameters": tag, "optional": True}
             fields.append({"name": f"m{number}_{place}", "schema": schema})
         return {"type": "struct", "name": f"{PROTOBUF}.Union.u{number}", "optional": True, "fields": fields}
 
@@ -179,6 +198,10 @@ class RegistryCases(Values):
             return self.pick(symbols)
         return super().value({**schema, "optional": False})
 
+    def _millis(self, kind: str) -> int:
+        # Java's calendar is another one before 1582.
+        return super()._millis(kind) if self._avro else max(super()._millis(kind), 0)
+
     def _scalar(self, kind: str) -> Json:
         if kind == "float32":
             return self.pick([0.1, 1.5, -2.5e8, 1e-7, 3.4028235e38, 16777216.0])
@@ -189,6 +212,9 @@ class RegistryCases(Values):
         return super()._scalar(kind)
 
     def _map(self, schema: Mapping[str, Json]) -> Json:
+        if not self._avro:
+            # Java reads another value in place of null.
+            schema = {**schema, "values": {**schema["values"], "optional": False}}
         made = super()._map(schema)
         return made if schema["keys"]["type"] != "string" else dict(list(made.items())[:2])
 

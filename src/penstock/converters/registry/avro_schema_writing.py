@@ -54,6 +54,7 @@ from penstock.converters.registry.avro_forms import (
     spelt,
 )
 from penstock.converters.registry.settings import GENERAL_ENUM
+from penstock.converters.registry.shapes import shape
 from penstock.data import Date, Decimal, Schema, Time, Timestamp, Type, java_double, java_float
 from penstock.errors import DataException
 
@@ -75,6 +76,8 @@ _LOGICAL_TYPES: Final = {
     Date.LOGICAL_NAME: "date",
 }
 _ENUMS: Final = frozenset({ENUM, GENERAL_ENUM})
+#: What parameters begin with that make another type.
+_SHAPING: Final = (FIXED_SIZE, DECIMAL_PRECISION, *_ENUMS)
 
 
 _ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\"} | {place: f"\\u{place:04X}" for place in range(32)} | {
@@ -170,16 +173,16 @@ class _Writer:
     # ------------------------------------------------------------------ named types
     def _known(self, schema: Schema) -> bool:
         """True if a struct of this name and shape was defined before."""
-        return schema.name is not None and record_shape(schema) in self.names
+        return schema.name is not None and shape(schema, _SHAPING) in self.names
 
     def _record(self, schema: Schema, space: str | None) -> Any:
         # One name and one shape are one type, whatever else is said of it where it is used; the first use counts.
         # Structs without a name are one type only if they are alike in everything.
-        shape: object = _required(schema) if schema.name is None else record_shape(schema)
-        known = self.names.get(shape)
+        kind: object = _required(schema) if schema.name is None else shape(schema, _SHAPING)
+        known = self.names.get(kind)
         if known is not None:
             return _reference(known, space)
-        name = self._take(self._full_name(schema.name), shape)
+        name = self._take(self._full_name(schema.name), kind)
         parameters = schema.parameters or {}
         node, inner = _head("record", name, space, parameters.get(self.options.record_doc))
         docs = {} if self.options.field_docs_only else parameters
@@ -244,12 +247,11 @@ class _Writer:
         for symbol in symbols:
             if not is_name(symbol):
                 raise DataException(f"Avro allows no symbol {symbol!r} in the enum {full}: letters, digits and _ only")
-        shape = (full, tuple(symbols))
-        known = self.names.get(shape)
+        known = self.names.get((full, *symbols))
         if known is not None:
             return _reference(known, space)
         doc = parameters.get(ENUM_DOC + short) if not self.options.field_docs_only else parameters.get(PLAIN_ENUM_DOC)
-        node, _ = _head("enum", self._take(full, shape), space, doc)
+        node, _ = _head("enum", self._take(full, (full, *symbols)), space, doc)
         node["symbols"] = symbols
         if not self.options.field_docs_only and ENUM_DEFAULT + short in parameters:
             node["default"] = parameters[ENUM_DEFAULT + short]
@@ -267,7 +269,7 @@ class _Writer:
             node |= _decimal(schema)
         return node | self._properties(schema)
 
-    def _take(self, full: str, shape: object) -> str:
+    def _take(self, full: str, kind: object) -> str:
         """A name that is free, and remembers what has it."""
         if not is_name(short_name(full)):
             raise DataException(
@@ -279,7 +281,7 @@ class _Writer:
         while name in self.taken:
             name, number = f"{full}{number}", number + 1
         self.taken.add(name)
-        self.names[shape] = name
+        self.names[kind] = name
         return name
 
     # ------------------------------------------------------------------ properties
@@ -314,24 +316,6 @@ class _Writer:
         if schema.type in (Type.INT8, Type.INT16):
             found[CONNECT_TYPE] = schema.type.value
         return found
-
-
-def record_shape(schema: Schema) -> object:
-    """What tells one type from another of the same name: the names and types of all parts, not what is said of them."""
-    kind = schema.type
-    parts: object = None
-    if kind is Type.STRUCT:
-        parts = tuple((one.name, one.schema.optional, record_shape(one.schema)) for one in schema.fields)
-    elif kind in (Type.ARRAY, Type.MAP):
-        inner = [schema.value_schema] if kind is Type.ARRAY else [schema.key_schema, schema.value_schema]
-        parts = tuple(one and (one.optional, record_shape(one)) for one in inner)
-    size = fixed_size(schema)
-    enum = tuple(one for one in (schema.parameters or {}).items() if one[0].startswith(tuple(_ENUMS)))
-    return kind, schema.name, parts, size, enum, Decimal.scale(schema) if _is_decimal(schema) else None
-
-
-def _is_decimal(schema: Schema) -> bool:
-    return logical_name(schema) == Decimal.LOGICAL_NAME
 
 
 def _head(kind: str, full: str, space: str | None, doc: str | None) -> tuple[dict[str, Any], str | None]:

@@ -32,6 +32,7 @@ class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec", JsonSchemaConvert
     format: ClassVar[str] = "JSON"
 
     needs: ClassVar[str] = "penstock.converters.registry.json_schema_codec"
+    null_is_tombstone: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(JsonSchemaConverterConfig)

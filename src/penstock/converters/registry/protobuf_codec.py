@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from penstock.converters.registry.protobuf_describing import root_name
 from penstock.converters.registry.protobuf_files import message_at, place_of, read_file
 from penstock.converters.registry.protobuf_names import ProtobufOptions
+from penstock.converters.registry.protobuf_packages import real_name
 from penstock.converters.registry.protobuf_reading import Read, connect_schema, value_reader
 from penstock.converters.registry.protobuf_writing import Write, message_writer
 from penstock.converters.registry.wire import read_indexes, write_indexes
@@ -72,7 +73,15 @@ class ProtobufCodec:
         """The full name of the file's first message type; None for plain values, whose file has a type for each."""
         if self._file.package == "google.protobuf":
             return None
-        return next((one.full_name for one in self._file.message_types_by_name.values()), None)
+        return next((real_name(one.full_name) for one in self._file.message_types_by_name.values()), None)
+
+    def name_of(self, payload: bytes, where: str) -> str:
+        """The full name of the message type that a payload says it is of.
+
+        Raises:
+            DataException: It says of none, or of one that is not there.
+        """
+        return real_name(message_at(self._file, read_indexes(payload, where)[0], where).full_name)
 
     # ------------------------------------------------------------------ writing
     def encode(self, schema: Schema, value: object) -> bytes:
@@ -100,7 +109,7 @@ class ProtobufCodec:
             raise DataException("The Protobuf schema to write with has no message types")
         # Of a schema that others registered: the type of the same name, else the first.
         last = wanted.rpartition(".")[2]
-        chosen = next((one for one in types if one.full_name == wanted), None) or next(
+        chosen = next((one for one in types if real_name(one.full_name) == wanted), None) or next(
             (one for one in types if one.name == last), types[0]
         )
         write = message_writer(schema, chosen, self._options)

@@ -41,6 +41,7 @@ from penstock.converters.registry.protobuf_names import (
     ProtobufOptions,
     map_name,
 )
+from penstock.converters.registry.protobuf_packages import real_name, real_symbol
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key
@@ -113,7 +114,7 @@ class _Schemas:
         return builder
 
     def _name(self, thing: Descriptor | OneofDescriptor) -> str:
-        return str(thing.full_name if self._options.full_names else thing.name)
+        return real_name(thing.full_name) if self._options.full_names else str(thing.name)
 
     def _of_oneof(self, oneof: OneofDescriptor) -> Schema:
         builder = SchemaBuilder.struct().optional()
@@ -132,8 +133,9 @@ class _Schemas:
             builder = SchemaBuilder.array(builder.optional().build()).optional()
         if member:
             builder.optional()
-            if options.wrapper_for_nullables and field.message_type and field.message_type.full_name in WRAPPED:
-                builder.parameter(WRAPPER, "true")
+            if options.wrapper_for_nullables and field.message_type is None and field.enum_type is None:
+                # Else it would be written as a wrapper, because it is optional.
+                builder.parameter(WRAPPER, "false")
         elif options.optional_for_nullables:
             if says_optional(field, proto2=True):
                 builder.optional()
@@ -160,7 +162,7 @@ class _Schemas:
         parameter = self._options.enum_parameter
         builder.name(self._name(enum)).parameter(parameter, enum.name).optional()
         for value in enum.values:
-            builder.parameter(f"{parameter}.{value.name}", str(value.number))
+            builder.parameter(f"{parameter}.{real_symbol(value.name)}", str(value.number))
         return builder
 
     def _of_message_field(self, field: FieldDescriptor) -> SchemaBuilder:
@@ -169,9 +171,9 @@ class _Schemas:
             return _decimal(field)
         if message.full_name in _LOGICAL:
             return _LOGICAL[message.full_name]()
-        if self._options.wrapper_for_nullables and message.full_name in WRAPPED:
-            kind = _NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), WRAPPED[message.full_name])
-            return SchemaBuilder.type(kind)
+        unwraps = self._options.wrapper_for_nullables or self._options.wrapper_for_primitives
+        if unwraps and message.full_name in WRAPPED:
+            return SchemaBuilder.type(_NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), WRAPPED[message.full_name]))
         if is_map(field):
             key, value = (self._of_field(one) for one in message.fields)
             return SchemaBuilder.map(key, value).name(map_name(self._name(message)))
@@ -343,7 +345,7 @@ def _unwrapper(message: Descriptor) -> Read:
 
 
 def _enum_reader(enum: EnumDescriptor) -> Read:
-    names = {number: value.name for number, value in enum.values_by_number.items()}
+    names = {number: real_symbol(value.name) for number, value in enum.values_by_number.items()}
     name = enum.name
 
     def read(number: int) -> str:

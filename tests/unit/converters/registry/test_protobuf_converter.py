@@ -24,8 +24,10 @@ from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
     STRING_SCHEMA,
+    Schema,
     SchemaBuilder,
     Struct,
+    Type,
 )
 from penstock.errors import DataException
 from penstock.testing.schema_registry import RegistryStandIn
@@ -245,9 +247,24 @@ def test_keys_and_values_without_parts_are_wrappers(client: SchemaRegistryClient
     assert converter().to_connect_data("t", data).value == 300
     text = client.get_version("t-value", "latest").schema.schema_str
     assert FileProto.FromString(base64.b64decode(text or "")).name == "google/protobuf/wrappers.proto"
-    strategy = {"value.subject.name.strategy": "RecordNameStrategy"}
-    with pytest.raises(DataException, match="needs a record with a name"):
-        converter(strategy).from_connect_data("t", INT32_SCHEMA, 300)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        ("RecordNameStrategy", "google.protobuf.Int32Value"),
+        ("TopicRecordNameStrategy", "t-google.protobuf.Int32Value"),
+    ],
+)
+def test_a_plain_value_has_the_name_of_its_wrapper(
+    client: SchemaRegistryClient, converter: Make, strategy: str, subject: str
+) -> None:
+    made = converter({"value.subject.name.strategy": strategy})
+
+    data = made.from_connect_data("t", INT32_SCHEMA, 300)
+
+    assert client.get_subjects() == [subject]
+    assert made.to_connect_data("t", data) == (Schema(Type.INT32, version=1), 300)
 
 
 def test_bad_messages_are_errors_of_their_own_and_the_next_one_passes(converter: Make) -> None:
