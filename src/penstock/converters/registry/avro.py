@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from penstock.converters.registry.avro_compatibility import cannot_read
 from penstock.converters.registry.avro_forms import AvroOptions
 from penstock.converters.registry.avro_reading import Convert, connect_schema, reader
 from penstock.converters.registry.avro_schema_writing import avro_text
@@ -167,6 +168,10 @@ class AvroConverter(RegistryConverter[AvroCodec, AvroConverterConfig]):
     def describe(self, schema: Schema | None) -> SchemaText:
         """See ``RegistryConverter``."""
         return SchemaText(self.format, avro_text(schema, self.settings))
+
+    def cannot_read(self, reader: AvroCodec, writer: AvroCodec) -> str | None:
+        """See ``RegistryConverter``."""
+        return cannot_read(reader.found, writer.found)
 
     def parse(self, text: SchemaText, version: int | None) -> AvroCodec:
         """See ``RegistryConverter``."""

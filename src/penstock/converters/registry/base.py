@@ -101,6 +101,15 @@ class RegistryConverter(Converter, Generic[C, S]):
             version: Its version in the subject that messages of this topic have; None = not known.
         """
 
+    def cannot_read(self, reader: C, writer: C) -> str | None:
+        """Why values that are written with one schema cannot be read with another one; None where they can, or where
+        the format has no rules for it."""
+        return None
+
+    def written_with(self, latest: C, own: C) -> C:
+        """What writes values with the latest schema of their subject, and not their own."""
+        return latest
+
     def name_written(self, codec: C, schema: Any) -> str | None:
         """The full name of the record that values of a schema are written as; None where they are none."""
         return codec.record_name
@@ -196,26 +205,25 @@ class RegistryConverter(Converter, Generic[C, S]):
             return _Writer(client.register(subject, own, where), codec)
         if not settings.use_latest:
             return _Writer(client.look_up(subject, own, where), codec)
-        return self._latest_writer(subject, own, where)
+        return self._latest_writer(subject, own, codec, where)
 
     def _described(self, schema: Schema | None) -> tuple[SchemaText, C]:
         text = self.describe(schema)
         return text, self.parse(text, None)
 
-    def _latest_writer(self, subject: str, own: SchemaText, where: str) -> _Writer[C]:
+    def _latest_writer(self, subject: str, own: SchemaText, own_codec: C, where: str) -> _Writer[C]:
         client, settings = self._configured()
         latest = client.latest(subject, where)
-        if (
-            settings.latest_compatibility_strict
-            and latest.schema != own
-            and not client.is_compatible(subject, own, where)
-        ):
-            raise DataException(
-                f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
-                f"{latest.version}. Register a newer one, or set {self._side}.converter.latest.compatibility.strict="
-                "false to write with the latest one all the same"
-            )
-        return _Writer(latest.id, self.parse(latest.schema, None))
+        codec = self.parse(latest.schema, None)
+        if settings.latest_compatibility_strict and latest.schema != own:
+            why = self.cannot_read(codec, own_codec)
+            if why is not None:
+                raise DataException(
+                    f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
+                    f"{latest.version}: {why}. Register a newer one, or set {self._side}.converter."
+                    "latest.compatibility.strict=false to write with the latest one all the same"
+                )
+        return _Writer(latest.id, self.written_with(codec, own_codec))
 
     def _subject(self, topic: str, record_name: str | None) -> str:
         settings = self.settings

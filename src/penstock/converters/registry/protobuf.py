@@ -58,6 +58,19 @@ class ProtobufConverter(RegistryConverter["ProtobufCodec", ProtobufConverterConf
 
         return ProtobufCodec(text.text, text.texts(), self.settings, version)
 
+    def cannot_read(self, reader: ProtobufCodec, writer: ProtobufCodec) -> str | None:
+        """See ``RegistryConverter``."""
+        from penstock.converters.registry.protobuf_compatibility import cannot_read
+
+        return cannot_read(reader.file, writer.file)
+
+    def written_with(self, latest: ProtobufCodec, own: ProtobufCodec) -> ProtobufCodec:
+        """See ``RegistryConverter``. The bytes of the own schema where they mean the same, as in Java: what the latest
+        one has no field for is kept."""
+        from penstock.converters.registry.protobuf_compatibility import numbered_alike
+
+        return latest.with_bytes_of(own) if numbered_alike(latest.file, own.file) else latest
+
     def name_written(self, codec: ProtobufCodec, schema: Schema) -> str | None:
         """See ``RegistryConverter``. That of the wrapper message for plain values."""
         from penstock.converters.registry.protobuf_describing import root_name

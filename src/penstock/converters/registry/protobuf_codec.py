@@ -62,18 +62,19 @@ class ProtobufCodec:
     """
 
     def __init__(self, text: str, references: Mapping[str, str], options: ProtobufOptions, version: int | None) -> None:
-        self._file = read_file(text, references)
+        self.file = read_file(text, references)
         self._options = options
         self._version = version
         self._readers: dict[tuple[int, ...], _Reader | DataException] = {}
         self._writers: dict[Schema, _Writer] = {}
+        self._own: ProtobufCodec | None = None
 
     @property
     def record_name(self) -> str | None:
         """The full name of the file's first message type; None for plain values, whose file has a type for each."""
-        if self._file.package == "google.protobuf":
+        if self.file.package == "google.protobuf":
             return None
-        return next((real_name(one.full_name) for one in self._file.message_types_by_name.values()), None)
+        return next((real_name(one.full_name) for one in self.file.message_types_by_name.values()), None)
 
     def name_of(self, payload: bytes, where: str) -> str:
         """The full name of the message type that a payload says it is of.
@@ -81,7 +82,7 @@ class ProtobufCodec:
         Raises:
             DataException: It says of none, or of one that is not there.
         """
-        return real_name(message_at(self._file, read_indexes(payload, where)[0], where).full_name)
+        return real_name(message_at(self.file, read_indexes(payload, where)[0], where).full_name)
 
     # ------------------------------------------------------------------ writing
     def encode(self, schema: Schema, value: object) -> bytes:
@@ -102,18 +103,29 @@ class ProtobufCodec:
         except (TypeError, ValueError, EncodeError) as error:
             raise DataException(f"The value has no Protobuf form: {error}") from error
 
+    def with_bytes_of(self, own: ProtobufCodec) -> ProtobufCodec:
+        """The same with messages that another file makes."""
+        self._own = own
+        return self
+
     def _writer(self, schema: Schema) -> _Writer:
+        chosen = self._chosen(schema)
+        head = write_indexes(place_of(chosen))
+        if self._own is not None:
+            own = self._own._writer(schema)
+            return _Writer(own.make, own.write, head)
+        return _Writer(message_factory.GetMessageClass(chosen), message_writer(schema, chosen, self._options), head)
+
+    def _chosen(self, schema: Schema) -> Descriptor:
         wanted = root_name(schema, self._options)
-        types = list(self._file.message_types_by_name.values())
+        types = list(self.file.message_types_by_name.values())
         if not types:
             raise DataException("The Protobuf schema to write with has no message types")
         # Of a schema that others registered: the type of the same name, else the first.
         last = wanted.rpartition(".")[2]
-        chosen = next((one for one in types if real_name(one.full_name) == wanted), None) or next(
+        return next((one for one in types if real_name(one.full_name) == wanted), None) or next(
             (one for one in types if one.name == last), types[0]
         )
-        write = message_writer(schema, chosen, self._options)
-        return _Writer(message_factory.GetMessageClass(chosen), write, write_indexes(place_of(chosen)))
 
     # ------------------------------------------------------------------ reading
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
@@ -126,7 +138,7 @@ class ProtobufCodec:
         place = tuple(indexes)
         reader = self._readers.get(place)
         if reader is None:
-            reader = self._readers[place] = self._reader(message_at(self._file, place, where))
+            reader = self._readers[place] = self._reader(message_at(self.file, place, where))
         if isinstance(reader, DataException):
             raise DataException(f"Cannot read {where}: {reader}")
         try:

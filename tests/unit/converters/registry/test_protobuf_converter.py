@@ -229,12 +229,15 @@ def test_with_the_latest_version_values_fill_the_fields_of_the_same_names(
     client: SchemaRegistryClient, converter: Make
 ) -> None:
     client.register_schema("t-value", WireSchema(descriptor_of(ORDER), "PROTOBUF"))
-    latest = converter({"auto.register.schemas": "false", "use.latest.version": "true"})
+    settings = {"auto.register.schemas": "false", "use.latest.version": "true"}
+    latest = converter({**settings, "latest.compatibility.strict": "false"})
     schema = SchemaBuilder.struct().name("Order").field("id", INT32_SCHEMA).field("state", STRING_SCHEMA).build()
 
     data = latest.from_connect_data("t", schema, Struct(schema).put("id", 3).put("state", "DONE"))
 
     assert data == b"\0\0\0\0\1\x02\x02\x08\x03\x18\x01"
+    with pytest.raises(DataException, match=r"the field state of app\.Order is of another kind there"):
+        converter(settings).from_connect_data("t", schema, Struct(schema).put("id", 3).put("state", "DONE"))
     wrong = SchemaBuilder.struct().name("Order").field("colour", INT32_SCHEMA).build()
     with pytest.raises(DataException, match=r"Cannot find field with name colour in the message type app\.Order"):
         latest.from_connect_data("t", wrong, Struct(wrong).put("colour", 3))
