@@ -5,7 +5,7 @@ downloads into the cache on the first run. Each case is a Connect schema with a 
 it, Java reads what either wrote, and Penstock reads what Java wrote. Prints what differs; the exit status is 1 where
 something does. ``--record FILE`` keeps cases and Java's answers for the tests.
 
-Main functions: ``main``, ``differences``. Thread: the main thread.
+Main functions: ``main``, ``answer_here``, ``differences``. Thread: the main thread.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
 from differential.registry_cases import RegistryCases
+from differential.registry_readings import readings, with_the_latest
 from penstock.broker import resolve_jars
 from penstock.broker.jars import cache_directory
 from penstock.converters.registry.avro import AvroConverter
@@ -96,57 +97,94 @@ class Here:
             return {"error": str(error)}
         return {"text": text.text, "payload": base64.b64encode(payload).decode()}
 
-    def written_with(self, latest: str, schema: Json, value: Json) -> dict[str, Json]:
+    def written_with(self, latest: str, schema: Json, value: Json, *, strict: bool) -> dict[str, Json]:
         """The payload of a value that is written with another schema than its own."""
-        made = decode_schema(schema)
+        made, converter = decode_schema(schema), self._converter
         try:
-            codec = self._converter.parse(SchemaText(self._converter.format, latest), None)
-            payload = codec.encode(made, decode_value(value, made))
+            codec, own = (converter.parse(one, None) for one in (self._text(latest), converter.describe(made)))
+            why = converter.cannot_read(codec, own) if strict else None
+            if why is not None:
+                return {"error": why}
+            payload = converter.written_with(codec, own).encode(made, decode_value(value, made))
         except ConnectException as error:
             return {"error": str(error)}
         return {"payload": base64.b64encode(payload).decode()}
 
+    def _text(self, text: str) -> SchemaText:
+        return SchemaText(self._converter.format, text)
+
     def read(self, text: str, payload: str) -> dict[str, Json]:
         """What a payload means."""
         try:
-            codec = self._converter.parse(SchemaText(self._converter.format, text), 1)
+            codec = self._converter.parse(self._text(text), 1)
             found = codec.decode(base64.b64decode(payload), "the value of topic t")
         except ConnectException as error:
             return {"error": str(error)}
         return {"schema": encode_schema(found.schema), "value": encode_value(found.value, found.schema)}
 
 
-def differences(case: Mapping[str, Json], here: Mapping[str, Json], java: Mapping[str, Json]) -> Iterator[str]:
-    """What differs, of a case that Java can write and read.
+def answer_here(case: Mapping[str, Json], java: Mapping[str, Json] | None = None) -> dict[str, Json]:
+    """What Penstock makes of a case: what is written, or of ``theirs`` what is read.
 
     Args:
         case: The case.
-        here: ``Here.written`` of it, and as ``read`` what Penstock makes of what Java wrote.
+        java: Java's answer; what it wrote is read, too.
+    """
+    here = Here(case["format"], case["config"])
+    if "theirs" in case:
+        return here.read(**case["theirs"])
+    if "latest" in case:
+        strict = case["config"]["latest.compatibility.strict"] == "true"
+        return here.written_with(case["latest"], case["schema"], case["value"], strict=strict)
+    made = here.written(case["schema"], case["value"])
+    if java is not None and "text" in java["written"]:
+        made["read"] = here.read(java["written"]["text"], java["written"]["payload"])
+    return made
+
+
+def differences(case: Mapping[str, Json], here: Mapping[str, Json], java: Mapping[str, Json]) -> Iterator[str]:
+    """What differs.
+
+    Args:
+        case: The case.
+        here: ``answer_here`` of it.
         java: Java's answer, which has as ``theirs`` what it makes of what Penstock wrote.
     """
-    written = java.get("written", {})
-    if "error" in written or "error" in java.get("read", {}):
-        return
+    if "theirs" in case:
+        yield from _read_otherwise(here, java["theirs"])
+    elif "latest" in case:
+        if here.get("payload") != java["written"].get("payload"):
+            yield f"with the latest schema: here {dict(here)}, Java {java['written']}"
+    elif "error" not in java["written"] and "error" not in java["read"]:
+        yield from _written_otherwise(case, here, java)
+        yield from _read_otherwise(here["read"], java["read"])
+
+
+def _written_otherwise(case: Mapping[str, Json], here: Mapping[str, Json], java: Mapping[str, Json]) -> Iterator[str]:
+    written = java["written"]
     if "error" in here:
         yield f"written by Java, not here: {here['error']}"
     elif "theirs" in java:
         theirs = java["theirs"]
-        texts = [_normal(one.get("text", "")) for one in (theirs, written)]
-        if texts[0] != texts[1]:
-            yield "\n  ".join(["another schema:", *unified_diff(*(one.splitlines() for one in texts), "here", "Java")])
+        ours, wanted = (_normal(one.get("text", "")).splitlines() for one in (theirs, written))
+        if ours != wanted:
+            yield "\n  ".join(["another schema:", *unified_diff(ours, wanted, "here", "Java")])
         elif "error" in theirs:
             yield f"Java cannot read what was written here: {theirs['error']}"
         elif not equal_values(_sorted(case, theirs["value"]), _sorted(case, java["read"]["value"])):
             yield f"Java reads {json.dumps(theirs['value'])} here, and {json.dumps(java['read']['value'])} of its own"
-        elif here["payload"] != written["payload"] and not _has_map(case["schema"]):
-            yield f"other bytes: here {here['payload']}, Java {written['payload']}"
-    read = here["read"]
-    if "error" in read:
-        yield f"what Java wrote cannot be read: {read['error']}"
+    if here.get("payload") != written["payload"] and not _has_map(case["schema"]):
+        yield f"other bytes: here {here.get('payload')}, Java {written['payload']}"
+
+
+def _read_otherwise(here: Mapping[str, Json], java: Mapping[str, Json]) -> Iterator[str]:
+    if "error" in java or "error" in here:
+        if ("error" in java) is not ("error" in here):
+            yield f"read by one of them: here {json.dumps(here)[:500]}, Java {json.dumps(java)[:500]}"
         return
     for name in ("schema", "value"):
-        if not equal_values(read[name], java["read"][name]):
-            yield f"another {name} read:\n  here {json.dumps(read[name])}\n  Java {json.dumps(java['read'][name])}"
+        if not equal_values(here[name], java[name]):
+            yield f"another {name} read:\n  here {json.dumps(here[name])}\n  Java {json.dumps(java[name])}"
 
 
 def _normal(text: str) -> str:
@@ -181,42 +219,45 @@ def answers(cases: Sequence[Mapping[str, Json]]) -> list[tuple[dict[str, Json], 
     Raises:
         NoCompilerError: There is no ``javac``.
     """
-    converters = [Here(case["format"], case["config"]) for case in cases]
-    here = [one.written(case["schema"], case["value"]) for one, case in zip(converters, cases, strict=True)]
-    asked = [case if "error" in one else {**case, "theirs": one} for case, one in zip(cases, here, strict=True)]
+    here = [answer_here(case) for case in cases]
+    asked = [{**case, "theirs": one} if "text" in one else case for case, one in zip(cases, here, strict=True)]
     with tempfile.TemporaryDirectory() as directory:
         java = java_answers(asked, Path(directory), "Registry", confluent_jars())
-    for converter, mine, his in zip(converters, here, java, strict=True):
-        written = his["written"]
-        if "text" in written:
-            mine["read"] = converter.read(written["text"], written["payload"])
-    return list(zip(here, java, strict=True))
+    return [(answer_here(case, his), his) for case, his in zip(cases, java, strict=True)]
+
+
+def recorded(case: Mapping[str, Json], here: Mapping[str, Json], java: Mapping[str, Json]) -> dict[str, Json]:
+    """A case with Java's answer, as the tests keep it: what Java makes of what Penstock wrote is not in it, but the
+    schema that Penstock registered, of which Java made the same."""
+    kept = {name: one for name, one in java.items() if name != "theirs" or "theirs" in case}
+    return {"case": case, "java": kept, **({"registered": here["text"]} if "text" in here else {})}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit status."""
     options = _parser().parse_args(arguments)
-    made = []
+    made = [*readings(), *with_the_latest()]
     for kind in options.format:
         cases = RegistryCases(options.seed, kind)
         made += [cases.case() for _ in range(options.count)]
+    made = [case for case in made if case["format"] in options.format]
     try:
         found = answers(made)
     except NoCompilerError as error:
         print(error, file=sys.stderr)
         return 2
     counts: Counter[str] = Counter()
+    kept = []
     for number, (case, (here, java)) in enumerate(zip(made, found, strict=True)):
-        counts["not written by Java"] += "error" in java["written"]
-        for one in differences(case, here, java):
-            counts["differ"] += 1
+        counts["not written by Java"] += "error" in java.get("written", {})
+        told = list(differences(case, here, java))
+        counts["differ"] += len(told)
+        for one in told:
             print(f"case {number}: {one}\n  given {json.dumps(case)}", flush=True)
+        if not told and ("latest" in case or "error" not in java.get("written", {})):
+            kept.append(json.dumps(recorded(case, here, java)))
     if options.record:
-        with options.record.open("w", encoding="ascii") as file:
-            for case, (_, java) in zip(made, found, strict=True):
-                if "error" not in java["written"]:
-                    kept = {"written": java["written"], "read": java["read"]}
-                    file.write(json.dumps({**case, **kept}, sort_keys=True) + "\n")
+        options.record.write_text("".join(f"{line}\n" for line in kept), "ascii")
     print(f"seed {options.seed}: {len(made)} cases, {dict(counts)}")
     return 1 if counts["differ"] else 0
 

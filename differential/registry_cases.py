@@ -208,7 +208,7 @@ class RegistryCases(Values):
         if kind == "float64":
             return self.pick([0.1, -2.5, 1e300, 1e7, 1e-7])
         if kind == "string":
-            return self.pick([*TEXTS, "\x1f\x7f"])
+            return self.pick([*TEXTS, "\x1f\x7f", "\ud800x", "\udc00"])
         return super()._scalar(kind)
 
     def _map(self, schema: Mapping[str, Json]) -> Json:

@@ -286,7 +286,8 @@ def default_value(schema: Schema | None, found: AvroType, value: Any, options: A
 
 def _union_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
     first = found.branches[0]
-    member = found.nullable if len(found.branches) > 1 else first
+    single = len(found.branches) == 1 and options.flatten_single_unions
+    member = first if single else found.nullable
     if member is not None:
         return default_value(schema, member, value, options)
     if first.kind == "null":

@@ -12,6 +12,8 @@ import codecs
 import re
 from typing import Any, Final
 
+from penstock.data import Struct
+
 REPLACE: Final = "penstock-java"
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
@@ -37,6 +39,8 @@ def without_halves(node: Any) -> Any:
     """
     if isinstance(node, str):
         return _HALF.sub("?", node)
+    if isinstance(node, Struct):
+        return Struct.unchecked(node.schema, [without_halves(one) for one in node.values])
     if isinstance(node, dict):
         return {without_halves(name): without_halves(one) for name, one in node.items()}
     if isinstance(node, (list, tuple)):

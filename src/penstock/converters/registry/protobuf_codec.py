@@ -16,6 +16,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, EncodeError
 
+from penstock.converters.registry.java_text import without_halves
 from penstock.converters.registry.protobuf_describing import root_name
 from penstock.converters.registry.protobuf_files import message_at, place_of, read_file
 from penstock.converters.registry.protobuf_names import ProtobufOptions
@@ -46,6 +47,12 @@ class _Writer:
     make: Callable[[], Any]
     write: Write
     head: bytes
+
+    def written(self, value: object) -> bytes:
+        """The message of a value."""
+        message = self.make()
+        self.write(message, value)
+        return self.head + bytes(message.SerializeToString())
 
 
 class ProtobufCodec:
@@ -96,10 +103,11 @@ class ProtobufCodec:
             if len(self._writers) >= _MAX_WRITERS:
                 self._writers.clear()
             writer = self._writers[schema] = self._writer(schema)
-        message = writer.make()
         try:
-            writer.write(message, value)
-            return writer.head + bytes(message.SerializeToString())
+            try:
+                return writer.written(value)
+            except UnicodeEncodeError:
+                return writer.written(without_halves(value))
         except (TypeError, ValueError, EncodeError) as error:
             raise DataException(f"The value has no Protobuf form: {error}") from error
 

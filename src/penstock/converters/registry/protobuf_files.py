@@ -277,10 +277,15 @@ def says_optional(field: FieldDescriptor, *, proto2: bool) -> bool:
     of_message = proto_of(field.containing_type).field[field.index]
     if of_message.proto3_optional:
         return True
-    file = descriptor_pb2.FileDescriptorProto()
-    field.file.CopyToProto(file)
     optional = of_message.label == descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-    return proto2 and file.syntax in ("", "proto2") and optional and field.containing_oneof is None
+    return proto2 and file_syntax(field.file) == "proto2" and optional and field.containing_oneof is None
+
+
+def file_syntax(file: FileDescriptor) -> str:
+    """``proto2``, ``proto3`` or ``editions``."""
+    found = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(found)
+    return str(found.syntax or "proto2")
 
 
 def union_field(oneof: OneofDescriptor, options: ProtobufOptions) -> str:

@@ -24,7 +24,7 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 _OF_ENUM: Final = "_penstock_of_"
 _ENUM: Final = re.compile(r"(\benum\s+(\w+)\s*)(\{[^}]*\})")
 _SYMBOL: Final = re.compile(r"([{;\n]\s*)([A-Za-z_]\w*)(\s*=\s*-?(?:0[xX][0-9a-fA-F]+|\d+)\s*[;\[])")
-_STATEMENT: Final = re.compile(r"^(\s*package\s+)([^;\n]*?)(\s*;)", re.MULTILINE)
+_STATEMENT: Final = re.compile(r"((?:^|[;}/\n])\s*package\s+)([^;\n]*?)(\s*;)")
 
 
 def real_name(name: str) -> str:

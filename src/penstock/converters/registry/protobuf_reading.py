@@ -17,8 +17,10 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
+from penstock.converters.registry.java_text import REPLACE
 from penstock.converters.registry.protobuf_files import (
     field_meta,
+    file_syntax,
     is_built_in_map,
     is_map,
     real_oneofs,
@@ -89,6 +91,8 @@ class _Schemas:
     def __init__(self, options: ProtobufOptions) -> None:
         self._options = options
         self._open: list[str] = []
+        #: The number of the field that a message type was first used for; None in an array.
+        self._first_tags: dict[str, int | None] = {}
 
     def of_message(self, message: Descriptor) -> SchemaBuilder:
         """A builder of a message type's schema."""
@@ -129,8 +133,14 @@ class _Schemas:
     def _of_field(self, field: FieldDescriptor, *, member: bool = False) -> Schema:
         options = self._options
         builder = self._plain(field)
-        if field.is_repeated and not is_map(field):
+        array = field.is_repeated and not is_map(field)
+        if array:
+            tag = self._first_tag(field, builder, array=True)
+            if tag is not None:
+                builder.parameter(TAG, str(tag))
             builder = SchemaBuilder.array(builder.optional().build()).optional()
+        else:
+            self._first_tag(field, builder, array=False)
         if member:
             builder.optional()
             if options.wrapper_for_nullables and field.message_type is None and field.enum_type is None:
@@ -142,6 +152,16 @@ class _Schemas:
         elif not options.wrapper_for_nullables:
             builder.optional()
         return builder.parameter(TAG, str(field.number)).build()
+
+    def _first_tag(self, field: FieldDescriptor, builder: SchemaBuilder, *, array: bool) -> int | None:
+        """As in Java, where a message type that is used again in an array keeps the number of its first field."""
+        if field.message_type is None or is_map(field) or builder.build().name != self._name(field.message_type):
+            return None
+        name = field.message_type.full_name
+        if name in self._first_tags:
+            return self._first_tags[name]
+        self._first_tags[name] = None if array else field.number
+        return None
 
     def _plain(self, field: FieldDescriptor) -> SchemaBuilder:
         if field.enum_type is not None:
@@ -327,7 +347,14 @@ def _one_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions
         if schema.type is not Type.STRUCT and name in WRAPPED:
             return _unwrapper(field.message_type)
         return value_reader(schema, field.message_type, options)
+    if field.type == FieldDescriptor.TYPE_STRING and file_syntax(field.file) == "proto2":
+        return _text
     return _signed if field.type in _UNSIGNED_64 else _as_it_is
+
+
+def _text(value: Any) -> Any:
+    """A text of proto2, which may be no UTF-8 and is bytes then."""
+    return value.decode("utf-8", REPLACE) if isinstance(value, bytes) else value
 
 
 def _as_it_is(value: Any) -> Any:

@@ -81,6 +81,8 @@ def _struct_writer(schema: Schema, message: Descriptor, options: ProtobufOptions
                 continue
             try:
                 write(target, chosen)
+            except UnicodeEncodeError:
+                raise
             except (DataException, ValueError, TypeError) as error:
                 raise DataException(f"field {name}: {error}") from error
 

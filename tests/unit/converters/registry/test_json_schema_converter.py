@@ -267,3 +267,13 @@ def test_a_null_is_a_tombstone(converter: Make) -> None:
     assert made.from_connect_data("t", None, None) is None
     assert made.from_connect_data("t", OPTIONAL_STRING_SCHEMA, None) is None
     assert made.to_connect_data("t", None) == (None, None)
+
+
+def test_a_null_is_its_default_or_a_tombstone(converter: Make) -> None:
+    made = converter()
+    text = SchemaBuilder.string().default_value("d").build()
+
+    assert made.from_connect_data("t", STRING_SCHEMA, None) is None
+    assert made.from_connect_data("t", None, None) is None
+    assert made.from_connect_data("t", text, None) == b'\0\0\0\0\1"d"'
+    assert converter({"ignore.default.for.nullables": "true"}).from_connect_data("t", text, None) is None

@@ -296,4 +296,5 @@ def test_a_null_is_a_tombstone(converter: Make) -> None:
 
     assert made.from_connect_data("t", None, None) is None
     assert made.from_connect_data("t", OPTIONAL_STRING_SCHEMA, None) is None
+    assert made.from_connect_data("t", EVERYTHING, None) is None
     assert made.to_connect_data("t", None) == (None, None)
