@@ -356,15 +356,20 @@ def _same(value: Any) -> Any:
 
 
 def _record_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert:
+    names = [one.name for one in found.fields]
     parts = [
-        (one.name, reader(one.type, schema.fields[place].schema, options)) for place, one in enumerate(found.fields)
+        (place, convert)
+        for place, one in enumerate(found.fields)
+        if (convert := reader(one.type, schema.fields[place].schema, options)) is not None
     ]
-    if all(convert is None for _, convert in parts):
-        names = [name for name, _ in parts]
-        return lambda value: Struct.unchecked(schema, [value[name] for name in names])
-    return lambda value: Struct.unchecked(
-        schema, [value[name] if convert is None else convert(value[name]) for name, convert in parts]
-    )
+
+    def read(value: Any) -> Any:
+        values = [value[name] for name in names]
+        for place, convert in parts:
+            values[place] = convert(values[place])
+        return Struct.unchecked(schema, values)
+
+    return read
 
 
 def _parts_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert | None:
