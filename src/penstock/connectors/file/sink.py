@@ -119,6 +119,8 @@ class FileStreamSinkTask(FrameSinkTask):
         if not frame.num_rows:
             return
         values = frame.table.column("value").combine_chunks()
+        # A frame that was not made by a worker may have a column without a type where all is null.
+        values = values.cast(pa.string()) if pa.types.is_null(values.type) else values
         values = values.fill_null("null")  # what Java prints for null
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks)
