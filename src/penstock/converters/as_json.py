@@ -13,8 +13,11 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+import numpy as np
+
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
+from penstock.converters.json_bytes import UnreadableBytesError, plain_column, plain_json
 from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
@@ -153,7 +156,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
 
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
         """See ``ColumnConverter``. Messages that look alike are read as typed columns; too deep ones are refused."""
-        return _sorted_but_deep(column, lambda shallow: self._sort(shallow, worked_on, beside_spark))
+        return _sorted_but_refused(column, lambda good: self._sort(good, worked_on, beside_spark))
 
     def _sort(self, column: pa.ChunkedArray, worked_on: bool, beside_spark: bool) -> Sorted:
         if not self._schemas:
@@ -186,6 +189,10 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         """See ``Converter``. Reads one message in Python."""
         if data is None:
             return SchemaAndValue(None, None)
+        try:
+            data = plain_json(data)
+        except UnreadableBytesError as error:
+            raise DataException(_refused(str(error)).message) from error
         if is_too_deep(data):
             raise DataException(_REFUSED_DEPTH.message)
         try:
@@ -224,16 +231,26 @@ _REFUSED_SCHEMA: Final = Refused(TOO_DEEP_SCHEMA, DataException.java_name)
 _REFUSED_DEPTH: Final = Refused(f"{BAD_SYNTAX}{TOO_DEEP}", DataException.java_name)
 
 
+def _refused(reason: str) -> Refused:
+    return Refused(f"{BAD_SYNTAX}{reason}", DataException.java_name)
+
+
 def _beyond_python(schema: Schema | None) -> DataException:
     """The error of one value that is too deep for Python's functions, which take several calls for a level."""
     what = "message or value" if schema is None else "value of this schema"
     return DataException(f"The {what} is nested too deeply to be converted record by record")
 
 
-def _sorted_but_deep(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], Sorted]) -> Sorted:
-    """Sorts messages with ``sort``; those that are nested too deeply are refused and not sorted."""
-    shallow, deep = without_deep(column)
-    found = sort(shallow)
-    if deep is None:
+def _sorted_but_refused(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], Sorted]) -> Sorted:
+    """Sorts messages with ``sort``; those that no parser is to see are refused and not sorted."""
+    plain = plain_column(column)
+    good, deep = without_deep(plain.column)
+    found = sort(good)
+    if good is column:
         return found
-    return replace(found.with_hint(_REFUSED_DEPTH, deep, len(column)), column=found.column or shallow)
+    size = len(column)
+    for reason, rows in plain.refused.items():
+        found = found.with_hint(_refused(reason), np.array(rows), size)
+    if deep is not None:
+        found = found.with_hint(_REFUSED_DEPTH, deep, size)
+    return replace(found, column=found.column or good, changed=plain.changed)

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.converters.json_schema import read_schema
-from penstock.converters.json_tree import parse_json
+from penstock.converters.json_tree import parse_json, without_leading_zeros
 from penstock.data import Schema
 from penstock.errors import DataException, java_class_name
 from penstock.pipeline.columns.nesting import TOO_DEEP_SCHEMA, exceeds
@@ -227,7 +227,7 @@ def _scan(data: bytes) -> _Scan | Refused:
         try:
             _, end = _DECODER.raw_decode(text, head.end())
         except ValueError:
-            return _REFUSED_SYNTAX
+            return _scan_any(text)
         turn = _TURN.match(text, end)
         if turn is not None:
             return _Scan(text[: turn.end()].encode(), text[head.end() : end])
@@ -236,11 +236,15 @@ def _scan(data: bytes) -> _Scan | Refused:
 
 def _scan_any(text: str) -> _Scan | Refused:
     """Finds schema and payload in any order, and puts the message into the common form."""
-    at = _skip(text, 1 if text.startswith("\ufeff") else 0)
+    at = _skip(text, 0)
     if at == len(text):
         return _REFUSED_SHAPE
     try:
-        members = _members(text, at)
+        try:
+            members = _members(text, at)
+        except ValueError:
+            text = without_leading_zeros(text)
+            members = _members(text, at)
     except ValueError:
         return _REFUSED_SYNTAX
     if members is None or members.keys() != {"schema", "payload"}:

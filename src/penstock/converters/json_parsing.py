@@ -115,8 +115,7 @@ def parse_exactly(text: Text, numbers: Numbers) -> Column:
 
 
 def _rewritten(text: Column, numbers: Numbers) -> Column:
-    bare = F.regexp_replace(text, "^\ufeff", "")
-    masked = F.replace(F.replace(bare, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
+    masked = F.replace(F.replace(text, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
 
     def token(part: Column) -> Column:
         trimmed = F.regexp_replace(part, "^(-?)0+(?=[0-9])", "$1")

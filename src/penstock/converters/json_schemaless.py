@@ -59,9 +59,13 @@ def write_schemaless(value: object, *, numeric: bool, defaults: bool) -> bytes:
         DataException: It, or a part of it, has no JSON.
     """
     if _is_plain(value):
-        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        if not _OTHERWISE.search(data):
-            return data
+        try:
+            data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError:
+            pass  # half of a surrogate pair, or too deep
+        else:
+            if not _OTHERWISE.search(data):
+                return data
     return write_value(None, value, numeric=numeric, defaults=defaults).encode()
 
 

@@ -47,24 +47,43 @@ def parse_json(text: str) -> Any:
 def first_json(data: bytes) -> Any:
     """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros pass, blank is null.
 
+    Args:
+        data: Plain JSON (``json_bytes``).
+
     Raises:
         ValueError: They do not begin with a JSON value.
     """
-    text = data.decode("utf-8").removeprefix("\ufeff").lstrip(" \t\r\n")
+    text = data.decode("utf-8").lstrip(" \t\r\n")
     if not text:
         return None
     decoder = json.JSONDecoder(parse_float=decimal.Decimal, parse_constant=_no_constant)
-    pieces = (one if one[0] == '"' else _LEADING_ZEROS.sub(r"\1", one) for one in _STRINGS.findall(text))
-    cleaned = "".join(pieces)
+    cleaned = without_leading_zeros(text)
     node, end = decoder.raw_decode(cleaned)
-    if cleaned[end : end + 1] not in ("", " ", "\t", "\r", "\n") and cleaned[end - 1].isalnum():
-        raise ValueError(f"a number or word goes on with {cleaned[end]!r}")
+    following = cleaned[end : end + 1]
+    if _goes_on(cleaned[end - 1], following):
+        raise ValueError(f"a number or word goes on with {following!r}")
     return node
+
+
+def without_leading_zeros(text: str) -> str:
+    """JSON whose numbers begin as JSON has it: Jackson is set up to take zeros in front of them.
+
+    >>> without_leading_zeros('{"a 01": [-007, 0.10]}')
+    '{"a 01": [-7, 0.10]}'
+    """
+    return "".join(one if one[0] == '"' else _LEADING_ZEROS.sub(r"\1", one) for one in _STRINGS.findall(text))
+
+
+def _goes_on(last: str, following: str) -> bool:
+    """Whether what follows is no end of a number or word: white space ends a number, what is in no name a word."""
+    if not following or following in " \t\r\n" or not last.isalnum():
+        return False
+    return last.isdigit() or (following >= "0" and (f"_{following}".isidentifier() or following == "$"))
 
 
 def is_blank(data: bytes) -> bool:
     """Whether there is no JSON value in the bytes."""
-    return not data.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
+    return not data.strip(b" \t\r\n")
 
 
 def _no_constant(text: str) -> Any:

@@ -10,12 +10,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from json import JSONDecoder
 from typing import Any, Final
 
-import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from penstock.converters.json_bytes import plain_json
 from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
@@ -27,7 +28,6 @@ MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 BODY_TIMEOUT_S: Final = 30.0
 
 _CREATE_FIELDS = {"name", "config", "initial_state"}
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class WrittenNumber(float):
@@ -73,22 +73,28 @@ async def read_json(request: Request, *, as_written: bool = False) -> object:
 
 
 def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> object:
-    """JSON out of bytes, with or without a byte order mark.
+    """JSON out of bytes, in any encoding that JSON may have.
 
-    >>> parse_json(b'{"a": [1, 1.50]}')
-    {'a': [1, 1.5]}
+    >>> parse_json(b'{"a": [1, 1.50]}'), parse_json(b"\\xff\\xfe7\\x00")
+    ({'a': [1, 1.5]}, 7)
 
     Raises:
         BadRequestException: it is none.
     """
-    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
-        # This one is strict: neither NaN nor half a surrogate is JSON. The other one tells how numbers were written.
-        orjson.loads(body)
-        value: object = json.loads(body, parse_float=parse_float)
+        text = plain_json(body).decode().lstrip(" \t\r\n")
+        # What follows the value is ignored, as Jackson does.
+        value: object = JSONDecoder(parse_float=parse_float, parse_constant=_no_constant).raw_decode(text)[0]
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadRequestException("The request body has half of a surrogate pair, which no text may hold") from error
     except (ValueError, RecursionError) as error:
         raise BadRequestException(f"The request body is not valid JSON: {error}") from error
     return value
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is not JSON")
 
 
 async def read_body(request: Request) -> bytes:

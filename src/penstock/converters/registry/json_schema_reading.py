@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.converters.json_bytes import plain_json
 from penstock.converters.json_tree import first_json, node_kind, parse_json
 from penstock.converters.json_value_reading import read_value
 from penstock.converters.registry.json_schema_writing import KEY_FIELD, VALUE_FIELD, has_object_form, is_union
@@ -71,7 +72,7 @@ def decode(data: bytes | memoryview, *, exact: bool) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        return first_json(bytes(data))
+        return first_json(plain_json(bytes(data)))
     except (ValueError, RecursionError) as error:
         raise DataException(f"The message is not JSON: {error}") from error
 

@@ -58,6 +58,7 @@ class Why(enum.Enum):
 
     MANY_SCHEMAS = "many schemas for few records"
     DEEP_SCHEMA = "a deeply nested schema"
+    HALF_PAIR = "half of a surrogate pair"
     HUGE_VALUE = "a huge value"
     MIXED_VALUES = "schemaless values, few or of mixed kinds"
     NO_COLUMNS = "a step that has no columns for such schemaless values"
@@ -155,16 +156,19 @@ def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
     return Why.HUGE_VALUE if _huge_values(records) else None
 
 
-def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool) -> Why | None:
+def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: bool) -> Why | None:
     """Why all messages of a sink's batch go as rows.
 
     Args:
         groups: How many kinds of messages there are.
         table: The messages.
         deep: Whether a schema of theirs is nested deeply.
+        changed: Whether as columns they are not all that they are.
     """
     if deep:
         return Why.DEEP_SCHEMA
+    if changed:
+        return Why.HALF_PAIR
     if are_many(groups, table.num_rows):
         return Why.MANY_SCHEMAS
     return Why.HUGE_VALUE if is_huge(table) else None

@@ -183,9 +183,9 @@ class SinkPipeline:
             failures.went_as_rows(None, Why.OWN_CLASS)
         if len(self._own) == len(_SIDES):
             return [], everything, None
-        found, deep = self._sorted(table)
+        found, deep, changed = self._sorted(table)
         if not self._whole and self._form is None:
-            why = why_messages_in_rows(len(found), table, deep=deep)
+            why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
                 failures.went_as_rows(None, why)
                 return [], everything, why
@@ -277,8 +277,8 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table) -> tuple[list[Group], bool]:
-        """One group for each pair of hints, and whether a schema is among them that is too deep for a good plan."""
+    def _sorted(self, table: pa.Table) -> tuple[list[Group], bool, bool]:
+        """One group for each pair of hints; whether a schema is too deep for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
         sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
         found: dict[SideName, Sorted] = {}
@@ -304,7 +304,7 @@ class SinkPipeline:
             if rows is not None:
                 present = {side: column.take(pa.array(rows)) for side, column in present.items()}
             groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
-        return groups, any(one.deep for one in found.values())
+        return groups, any(one.deep for one in found.values()), any(one.changed for one in found.values())
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
         steps = [

@@ -332,6 +332,7 @@ class Sorted:
         read: By the index of its hint what has been read already, in the rows of this hint: what is known of the
             values, and a column for all rows.
         deep: Whether a schema is among them that is nested more deeply than a plan should be.
+        changed: Whether a text in ``column`` lacks what columns cannot hold: half of a surrogate pair.
     """
 
     hints: Sequence[Hashable]
@@ -339,6 +340,7 @@ class Sorted:
     column: pa.ChunkedArray | None = None
     read: Mapping[int, tuple[Side, pa.ChunkedArray]] = field(default_factory=dict)
     deep: bool = False
+    changed: bool = False
 
     def with_hint(self, hint: Hashable, rows: np.ndarray, size: int) -> Sorted:
         """The same with some of ``size`` rows, by number or as a mask, under one more hint."""
