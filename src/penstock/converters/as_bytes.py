@@ -58,6 +58,8 @@ class ByteArrayConverter(PlainConverter):
     """Bytes as they are; other values are refused."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.ByteArrayConverter"
+    #: Headers of frames need no look then.
+    reads_any_bytes: ClassVar[bool] = True
 
     def writing(self, side: SideName) -> Step:
         """See ``ColumnConverter``."""

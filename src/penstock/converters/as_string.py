@@ -63,6 +63,8 @@ class StringConverter(PlainConverter):
     """Text in ``converter.encoding`` (UTF-8); any value is written as Java's ``toString`` of it."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
+    #: Headers of frames need no look then.
+    reads_any_bytes: ClassVar[bool] = True
     ignores_schema: ClassVar[bool] = True
     settings = StringConverterConfig
 

@@ -25,6 +25,8 @@ class SimpleHeaderConverter(HeaderConverter):
     """Writes Java's text of a value; reads the narrowest type a text fits."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+    #: Headers of frames need no look then.
+    reads_any_bytes: ClassVar[bool] = True
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Takes no settings."""

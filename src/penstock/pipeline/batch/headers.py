@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.api import HeaderConverter
 from penstock.data import ConnectHeaders, Header
@@ -145,6 +146,7 @@ class HeaderReader:
         self._converter = converter
         self._name = class_name(converter)
         self._known: dict[tuple[str, str, bytes | None], Header] = {}
+        self._converter_reads_anything: bool = getattr(converter, "reads_any_bytes", False)
 
     def read(
         self, topic_of: Callable[[int], str], column: pa.Array | pa.ChunkedArray, failures: Failures
@@ -164,6 +166,26 @@ class HeaderReader:
                 if not failures.failed_before_headers(row, source=False):
                     failures.raised(row, Stage.HEADER_CONVERTER, self._name, error)
         return found
+
+    def look_at(self, topics: pa.ChunkedArray, column: pa.ChunkedArray, failures: Failures) -> None:
+        """Notes what cannot be converted, of headers whose values nothing here reads."""
+        if self._converter_reads_anything or column.null_count == len(column):
+            return
+        lists = column.combine_chunks()
+        rows = pc.list_parent_indices(lists)
+        parts = pc.list_flatten(lists)
+        entries = pa.table(
+            {"topic": topics.take(rows), "key": parts.field("key"), "value": parts.field("value"), "row": rows}
+        )
+        distinct = entries.group_by(["topic", "key", "value"], use_threads=False).aggregate([("row", "list")])
+        for index, wire in enumerate(distinct.select(["topic", "key", "value"]).to_pylist()):
+            try:
+                with self._lock:
+                    self._convert(wire["topic"], wire)
+            except Exception as error:
+                for row in distinct.column("row_list")[index].as_py():
+                    if not failures.failed_before_headers(row, source=False):
+                        failures.raised(row, Stage.HEADER_CONVERTER, self._name, error)
 
     def _convert(self, topic: str, wire: Mapping[str, Any]) -> Header:
         key = (topic, wire["key"], wire["value"])

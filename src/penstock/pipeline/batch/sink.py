@@ -223,6 +223,7 @@ class SinkPipeline:
     ) -> SinkBatch:
         rows = table.num_rows
         if self._straight and not len(alone):
+            self._reader.look_at_headers(table, failures)
             return self._frames(outcomes, table, failures)
         headers = self._reader.headers_before(outcomes, alone, table, failures)
         live, positions = self._transformed(outcomes, alone, table, headers, failures, why)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
 from penstock.data import ConnectHeaders
+from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.parts import Values, packed
 from penstock.pipeline.batch.rebuild import side_values
 from penstock.pipeline.batch.row_road import transformed
@@ -75,6 +76,10 @@ class MessageReader:
         """The headers of each message."""
         topics = table.column("topic")
         return self._headers.read(lambda row: str(topics[row].as_py()), table.column("headers"), failures)
+
+    def look_at_headers(self, table: pa.Table, failures: Failures) -> None:
+        """Notes those that cannot be converted, where messages become frames, whose headers are bytes."""
+        self._headers.look_at(table.column("topic"), table.column("headers"), failures)
 
     def headers_before(
         self, outcomes: Sequence[Outcome], alone: np.ndarray, table: pa.Table, failures: Failures
@@ -144,7 +149,11 @@ class MessageReader:
         key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
         errors = failures.errors
         for place, row in enumerate(rows):
-            if row in errors or (dropped is not None and dropped[place]):
+            before = errors.get(row)
+            # Headers are converted after key and value, which may yet be read here.
+            if before is not None and not (raw and before.stage == Stage.HEADER_CONVERTER):
+                continue
+            if dropped is not None and dropped[place]:
                 continue
             record: SinkRecord = SinkRecord(
                 topics[row],
@@ -158,7 +167,8 @@ class MessageReader:
                 timestamp_type=_TIMESTAMP_TYPES[kinds[row]],
                 headers=headers[row],
             )
-            if not all(self._sides[side].read(record, data[place], row, failures) for side, data in raw.items()):
+            read = all(self._sides[side].read(record, data[place], row, failures) for side, data in raw.items())
+            if not read or before is not None:
                 continue
             if changed:
                 record = record.new_record(**{name: column[place] for name, column in changed.items()})
