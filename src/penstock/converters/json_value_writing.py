@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from typing import Any, Final
 
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
+from penstock.data import Date, Decimal, FarMoment, Schema, Struct, Time, Timestamp, Type
 from penstock.data.text import Float32, has_text_keys, in_order, java_decimal, java_double, java_float, json_string
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class_of_value
@@ -69,7 +69,7 @@ def _kind_of(value: Any) -> Type:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise DataException(f"Java class class java.math.BigInteger {_NO_TYPE}")
     kind = kinds.get(type(value)) or next((kind for one, kind in kinds.items() if isinstance(value, one)), None)
-    if kind is None:
+    if kind is None or isinstance(value, FarMoment):
         raise DataException(f"Java class class {java_class_of_value(value)} {_NO_TYPE}")
     return kind
 

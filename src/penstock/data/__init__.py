@@ -3,7 +3,8 @@
 Import from here: ``from penstock.data import SchemaBuilder, Struct``. The standard library is all it needs. Start from:
 
 - ``Schema`` (``schema``), made with ``SchemaBuilder`` (``builder``); ``Struct`` (``structs``): a value with fields.
-- ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): values carried by a plain type.
+- ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): values carried by a plain type; ``FarDate``,
+  ``FarTime``, ``FarTimestamp`` (``far_moments``): those that Python's classes cannot hold.
 - ``ConnectHeaders``, ``Header`` (``headers``).
 - ``validate_value`` (``structs``): whether a value fits a schema; ``SchemaProjector`` (``projector``): a value of one
   schema as one of another; ``Values`` (``conversions``): a value as another type.
@@ -15,6 +16,7 @@ How such data lie in columns is in ``penstock.pipeline.columns.types``; records,
 
 from penstock.data.builder import SchemaBuilder
 from penstock.data.conversions import Values, value_text
+from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.headers import ConnectHeaders, Header
 from penstock.data.infer import infer_schema
 from penstock.data.logical import LOGICAL_NAMES, Date, Decimal, Time, Timestamp
@@ -72,6 +74,10 @@ __all__ = [
     "ConnectHeaders",
     "Date",
     "Decimal",
+    "FarDate",
+    "FarMoment",
+    "FarTime",
+    "FarTimestamp",
     "Field",
     "Header",
     "Schema",

@@ -11,6 +11,7 @@ import math
 from datetime import date, datetime, time
 from typing import Any, Final, cast
 
+from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.infer import infer_schema
 from penstock.data.logical import Date, Decimal, Time, Timestamp
 from penstock.data.parser import parse_decimal, parse_string
@@ -126,7 +127,7 @@ class Values:
             # Java divides towards zero here, so a moment before 1970 gives the day after.
             days = -(-millis // MILLIS_PER_DAY) if millis < 0 else millis // MILLIS_PER_DAY
             return Date.to_logical(Date.SCHEMA, wrap(days, 32))
-        if _is_moment(value, schema) and (isinstance(value, date) or _is_named(schema, Date.LOGICAL_NAME)):
+        if _is_moment(value, schema) and (isinstance(value, (date, FarDate)) or _is_named(schema, Date.LOGICAL_NAME)):
             return cast("date | int", value)
         return Date.to_logical(Date.SCHEMA, wrap(_as_long(schema, value), 32))
 
@@ -139,7 +140,7 @@ class Values:
         millis = _timestamp_millis(value, schema)
         if millis is not None:
             return Time.to_logical(Time.SCHEMA, millis % MILLIS_PER_DAY)
-        if _is_moment(value, schema) and (isinstance(value, time) or _is_named(schema, Time.LOGICAL_NAME)):
+        if _is_moment(value, schema) and (isinstance(value, (time, FarTime)) or _is_named(schema, Time.LOGICAL_NAME)):
             return cast("time | int", value)
         return Time.to_logical(Time.SCHEMA, wrap(_as_long(schema, value), 32))
 
@@ -149,7 +150,7 @@ class Values:
         if value is None:
             return None
         value, schema = _read_temporal(value, schema)
-        if isinstance(value, datetime):
+        if isinstance(value, (datetime, FarTimestamp)):
             return value
         return Timestamp.to_logical(Timestamp.SCHEMA, _millis_of(schema, value))
 
@@ -196,6 +197,8 @@ def value_text(value: object, schema: Schema | None = None, *, embedded: bool = 
             return _quoted(value) if embedded else value
         case bool():
             return "true" if value else "false"
+        case FarMoment():
+            return format_millis(value.millis)
         case int():
             if schema is not None and schema.name in _TEMPORAL_NAMES:
                 return format_millis(_millis_of(schema, value))
@@ -256,7 +259,7 @@ def _read_temporal(value: object, schema: Schema | None) -> tuple[object, Schema
 
 
 def _is_moment(value: object, schema: Schema | None) -> bool:
-    if isinstance(value, (date, time)):
+    if isinstance(value, (date, time, FarMoment)):
         return True
     return type(value) is int and schema is not None and schema.name in _TEMPORAL_NAMES
 
@@ -267,7 +270,8 @@ def _is_named(schema: Schema | None, name: str) -> bool:
 
 def _timestamp_millis(value: object, schema: Schema | None) -> int | None:
     """The milliseconds of what is a timestamp; None for all else."""
-    if not _is_moment(value, schema) or not (isinstance(value, datetime) or _is_named(schema, Timestamp.LOGICAL_NAME)):
+    is_timestamp = isinstance(value, (datetime, FarTimestamp)) or _is_named(schema, Timestamp.LOGICAL_NAME)
+    if not (is_timestamp and _is_moment(value, schema)):
         return None
     return Timestamp.from_logical(Timestamp.SCHEMA, cast("datetime | int", value))
 
@@ -281,6 +285,8 @@ def _millis_of(schema: Schema | None, value: object) -> int:
             return Date.from_logical(Date.SCHEMA, value) * MILLIS_PER_DAY
         case time():
             return Time.from_logical(Time.SCHEMA, value)
+        case FarMoment():
+            return value.millis
     number = _as_long(schema, value)
     return number * MILLIS_PER_DAY if schema is not None and schema.name == Date.LOGICAL_NAME else number
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.data.builder import SchemaBuilder
+from penstock.data.far_moments import FarMoment
 from penstock.data.schema import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
@@ -46,6 +47,8 @@ def infer_schema(value: object) -> Schema | None:
             return STRING_SCHEMA
         case bool():
             return BOOLEAN_SCHEMA
+        case FarMoment():
+            return None
         case int():
             return _number(value, INT64_SCHEMA) if -_INT64_LIMIT <= value < _INT64_LIMIT else None
         case float():

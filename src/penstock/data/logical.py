@@ -9,8 +9,9 @@ Time       INT32  ``datetime.time``       milliseconds since midnight
 Timestamp  INT64  aware ``datetime``      milliseconds since 1970-01-01T00:00Z
 ========== ====== ======================= ==================================================================
 
-Connect's range is wider than Python's: a plain int in place of a date, time or datetime is the carried number itself,
-and is what ``to_logical`` gives for numbers Python has no name for.
+Connect's range is wider than Python's. What Python cannot name is a ``FarDate``, ``FarTime`` or ``FarTimestamp``: an
+int, the carried number itself, that keeps its type where there is no schema to tell it. With a schema a plain int will
+do as well.
 
 Owning thread: none; pure functions.
 """
@@ -22,10 +23,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import ClassVar, Final
 
 from penstock.data.builder import SchemaBuilder
+from penstock.data.far_moments import MILLIS_PER_DAY, FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.schema import Schema
 from penstock.errors import DataException
-
-MILLIS_PER_DAY: Final = 86_400_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
@@ -137,13 +137,13 @@ class Date:
         return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else _number(value, "Date")
 
     @classmethod
-    def to_logical(cls, schema: Schema, value: int) -> date | int:
-        """The date that many days after 1970-01-01; the number itself outside of the years 1 to 9999."""
+    def to_logical(cls, schema: Schema, value: int) -> date | FarDate:
+        """The date that many days after 1970-01-01; a ``FarDate`` outside of the years 1 to 9999."""
         _check_name(cls.LOGICAL_NAME, schema, "Date")
         try:
             return date.fromordinal(value + _EPOCH_DAY)
         except (ValueError, OverflowError):
-            return value
+            return FarDate(value)
 
 
 class Time:
@@ -175,13 +175,14 @@ class Time:
         _check_name(cls.LOGICAL_NAME, schema, "Time")
         if isinstance(value, time):
             return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-        if not 0 <= _number(value, "Time") <= MILLIS_PER_DAY:
+        millis = _number(value, "Time")
+        if not 0 <= millis <= MILLIS_PER_DAY:
             raise DataException("Kafka Connect Time type should not have any date fields set to non-zero values.")
-        return value
+        return millis
 
     @classmethod
-    def to_logical(cls, schema: Schema, value: int) -> time | int:
-        """The time that many milliseconds after midnight; the number itself for exactly one day.
+    def to_logical(cls, schema: Schema, value: int) -> time | FarTime:
+        """The time that many milliseconds after midnight; a ``FarTime`` for exactly one day.
 
         Raises:
             DataException: The schema is not of this type, or the number is not within one day.
@@ -192,7 +193,7 @@ class Time:
                 f"Time values must use number of milliseconds greater than 0 and less than {MILLIS_PER_DAY}"
             )
         if value == MILLIS_PER_DAY:
-            return value
+            return FarTime(value)
         return (_EPOCH + value * _MILLI).time()
 
 
@@ -226,13 +227,13 @@ class Timestamp:
         return _epoch_millis(value) if isinstance(value, datetime) else _number(value, "Timestamp")
 
     @classmethod
-    def to_logical(cls, schema: Schema, value: int) -> datetime | int:
-        """The moment, in UTC; the number itself outside of the years 1 to 9999."""
+    def to_logical(cls, schema: Schema, value: int) -> datetime | FarTimestamp:
+        """The moment, in UTC; a ``FarTimestamp`` outside of the years 1 to 9999."""
         _check_name(cls.LOGICAL_NAME, schema, "Timestamp")
         try:
             return _EPOCH + value * _MILLI
         except OverflowError:
-            return value
+            return FarTimestamp(value)
 
 
 def _epoch_millis(value: datetime) -> int:
@@ -245,7 +246,7 @@ def _number(value: int, what: str) -> int:
     """A number of days or milliseconds; a boolean, which is an int to Python, is none."""
     if isinstance(value, bool):
         raise DataException(f"Invalid type for {what}, expected Date but was bool")
-    return value
+    return int(value) if isinstance(value, FarMoment) else value
 
 
 def _check_name(logical_name: str, schema: Schema, what: str) -> None:

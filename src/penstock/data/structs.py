@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from typing import Any, Final, cast
 
+from penstock.data.far_moments import FarDate, FarTime, FarTimestamp
 from penstock.data.schema import Field, Schema, Type
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
@@ -37,10 +38,12 @@ _CLASSES: Final[dict[Type, tuple[type, ...]]] = {
 
 _LOGICAL: Final[dict[str, Callable[[object], bool]]] = {
     "org.apache.kafka.connect.data.Decimal": lambda value: isinstance(value, decimal.Decimal),
-    # A plain int is the raw number of days or milliseconds, for what datetime cannot hold.
-    "org.apache.kafka.connect.data.Date": lambda value: isinstance(value, date) or type(value) is int,
-    "org.apache.kafka.connect.data.Time": lambda value: isinstance(value, time) or type(value) is int,
-    "org.apache.kafka.connect.data.Timestamp": lambda value: isinstance(value, datetime) or type(value) is int,
+    # An int is the raw number of days or milliseconds, for what datetime cannot hold.
+    "org.apache.kafka.connect.data.Date": lambda value: isinstance(value, date) or type(value) in (int, FarDate),
+    "org.apache.kafka.connect.data.Time": lambda value: isinstance(value, time) or type(value) in (int, FarTime),
+    "org.apache.kafka.connect.data.Timestamp": lambda value: (
+        isinstance(value, datetime) or type(value) in (int, FarTimestamp)
+    ),
 }
 
 

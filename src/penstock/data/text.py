@@ -23,6 +23,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from penstock.data.far_moments import FarMoment
 from penstock.data.schema import Schema, Type
 
 if TYPE_CHECKING:
@@ -294,6 +295,8 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
             return value
         case bool():
             return "true" if value else "false"
+        case FarMoment():
+            return java_date(value.millis)
         case int():
             return _temporal_text(value, schema) if schema is not None and schema.name is not None else str(int(value))
         case float():

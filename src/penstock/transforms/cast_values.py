@@ -23,7 +23,19 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import functions as F
 
-from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, java_double, java_float
+from penstock.data import (
+    Date,
+    Decimal,
+    FarMoment,
+    Schema,
+    SchemaBuilder,
+    Struct,
+    Time,
+    Timestamp,
+    Type,
+    java_double,
+    java_float,
+)
 from penstock.data.text import Float32, java_decimal, nearest_float32, round_to_float32
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns import decimal_columns as decimals
@@ -326,7 +338,7 @@ def _cast(schema: Schema | None, value: object, target: Type) -> object:
     kind = _type_of(value) if schema is None else schema.type
     if kind not in INPUTS:
         raise DataException(no_input(kind.name))
-    if isinstance(value, (datetime, date, time)) or (schema is not None and _is_temporal(schema)):
+    if isinstance(value, (datetime, date, time, FarMoment)) or (schema is not None and _is_temporal(schema)):
         millis, raw = _moment(cast("Schema", schema), value)
         if target is Type.STRING:
             tokens = TIME if millis < MILLIS_PER_DAY else TIMESTAMP if millis % MILLIS_PER_DAY else DATE
@@ -350,7 +362,7 @@ def _cast(schema: Schema | None, value: object, target: Type) -> object:
 
 def _type_of(value: object) -> Type:
     for python, kind in _PYTHON_TYPES:
-        if isinstance(value, python):
+        if isinstance(value, python) and not isinstance(value, FarMoment):
             return kind
     raise DataException(
         f"Cast transformation was passed a value of type class {java_class_of_value(value)} "
@@ -381,7 +393,7 @@ def _moment(schema: Schema, value: object) -> tuple[int, int]:
         days = Date.from_logical(schema, cast("date | int", value))
         return days * MILLIS_PER_DAY, days
     if schema.name == Time.LOGICAL_NAME:
-        millis = value if isinstance(value, int) else Time.from_logical(schema, cast("time", value))
+        millis = int(value) if isinstance(value, int) else Time.from_logical(schema, cast("time", value))
         return millis, millis
     millis = Timestamp.from_logical(schema, cast("datetime | int", value))
     return millis, millis

@@ -88,6 +88,11 @@ class Insertion:
         return builder.optional().build() if self.optional else builder.build()
 
 
+def _moment(millis: object) -> object:
+    """The timestamp of a record as the value of a field with a schema."""
+    return Timestamp.to_logical(Timestamp.SCHEMA, millis) if isinstance(millis, int) else millis
+
+
 @dataclass(frozen=True)
 class Insert(OfFields):
     """Adds fields to one side."""
@@ -119,7 +124,8 @@ class Insert(OfFields):
         selection = self.selected(struct.schema)
         added = self._values_of(record)
         inserted = selection.struct(struct)
-        inserted.values += added
+        pairs = zip(self.insertions, added, strict=True)
+        inserted.values += [_moment(found) if one.what == "timestamp" else found for one, found in pairs]
         return with_side(record, self.side, selection.schema, inserted)
 
     def _values_of(self, record: ConnectRecord) -> list[object]:

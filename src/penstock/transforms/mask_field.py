@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as F
 
 from penstock.config import AbstractConfig, AnyNonDuplicate, Importance, NonEmptyString, setting
-from penstock.data import Decimal, Schema, Type, Values
+from penstock.data import Date, Decimal, FarDate, FarMoment, FarTimestamp, Schema, Time, Timestamp, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
 from penstock.pipeline.columns.json_columns import literal
@@ -120,8 +120,17 @@ _SCHEMAS: Final[Mapping[type, Schema]] = {
 }
 
 
+_MOMENTS: Final[Mapping[str, Callable[[Schema, Any], object]]] = {
+    Date.LOGICAL_NAME: Date.to_logical,
+    Time.LOGICAL_NAME: Time.to_logical,
+    Timestamp.LOGICAL_NAME: Timestamp.to_logical,
+}
+
+
 def _schema_of(value: object) -> Schema | None:
     """The schema of a schemaless value; None where it has none that can be masked so."""
+    if isinstance(value, FarMoment):
+        return None
     for kind in type(value).__mro__:
         if kind in _SCHEMAS:
             return _SCHEMAS[kind]
@@ -165,12 +174,16 @@ class Masked(Change):
         if schema is None:
             schema = _schema_of(value)
         if schema is not None:
-            return masked(schema, self.replacement)
-        if self.replacement is not None or not isinstance(value, (date, time)):
+            mask = masked(schema, self.replacement)
+            to_logical = _MOMENTS.get(logical_name(schema) or "")
+            return mask if to_logical is None else to_logical(schema, mask)
+        if self.replacement is not None or not isinstance(value, (date, time, FarMoment)):
             how = ": class " if self.replacement is None else " class "
             end = "" if self.replacement is None else " with custom replacement."
             raise DataException(f"Cannot mask value of type{how}{java_class_of_value(value)}{end}")
-        return _EPOCH if isinstance(value, datetime) else _EPOCH.date() if isinstance(value, date) else time()
+        if isinstance(value, (datetime, FarTimestamp)):
+            return _EPOCH
+        return _EPOCH.date() if isinstance(value, (date, FarDate)) else time()
 
 
 @dataclass(frozen=True)

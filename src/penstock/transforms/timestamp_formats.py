@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.data import Date, Schema, SchemaBuilder, Time, Timestamp, Type
+from penstock.data import Date, FarMoment, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.columns.java_dates import DateParser, Token, compile_pattern, print_column, print_millis
 from penstock.pipeline.columns.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
@@ -181,6 +181,8 @@ class Conversion:
             if millis is None:
                 raise DataException(self._unreadable(value))
             return millis
+        if isinstance(value, FarMoment) and kind != STRING:
+            return value.millis
         if kind == UNIX and isinstance(value, int):
             unit = _UNITS[self.precision]
             return _saturated(value * -unit) if unit < 0 else _truncated(value, unit)
@@ -246,7 +248,7 @@ def inferred(value: object) -> str:
     Raises:
         DataException: none.
     """
-    if isinstance(value, (date, time)):
+    if isinstance(value, (date, time, FarMoment)):
         return TIMESTAMP
     if isinstance(value, int) and not isinstance(value, bool):
         return UNIX

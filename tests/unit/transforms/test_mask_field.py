@@ -60,7 +60,7 @@ def test_a_default_is_filled_in_and_then_masked():
 def test_dates_cannot_be_replaced_but_become_1970():
     schema = SchemaBuilder.struct().field("a", Timestamp.SCHEMA).build()
     struct = Struct(schema).put("a", datetime(2017, 1, 3, tzinfo=UTC))
-    assert mask(struct, schema, fields="a").get("a") == 0
+    assert mask(struct, schema, fields="a").get("a") == datetime(1970, 1, 1, tzinfo=UTC)
     with pytest.raises(DataException, match=r"Cannot mask value of type class java.util.Date with custom replacement."):
         mask(struct, schema, fields="a", replacement="5")
 

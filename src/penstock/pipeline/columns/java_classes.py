@@ -11,7 +11,7 @@ import datetime
 import decimal
 from typing import Final
 
-from penstock.data import Schema, Struct, Type
+from penstock.data import FarDate, FarTime, FarTimestamp, Schema, Struct, Type
 from penstock.data.text import Float32
 from penstock.pipeline.columns.types import is_decimal, logical_name
 
@@ -43,6 +43,9 @@ _PYTHON_CLASSES: Final[dict[type, str]] = {
     datetime.date: "java.util.Date",
     datetime.time: "java.util.Date",
     datetime.datetime: "java.util.Date",
+    FarDate: "java.util.Date",
+    FarTime: "java.util.Date",
+    FarTimestamp: "java.util.Date",
 }
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from penstock.data import Date, Schema, Struct, Time, Timestamp, Type, validate_value
+from penstock.data import Date, FarDate, FarTime, FarTimestamp, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.data.structs import map_key
 from penstock.errors import DataException
 from penstock.pipeline.columns import variant
@@ -188,11 +188,13 @@ def _build_bytes(values: Sequence[object]) -> pa.Array:
 
 
 def _build_integers(
-    convert: Callable[[Any], int], plain: type, storage: pa.DataType
+    convert: Callable[[Any], int], plain: type, far: type, storage: pa.DataType
 ) -> Callable[[Sequence[object], Schema], tuple[pa.Array, Physical]]:
+    carried = (int, far)
+
     def build(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Physical]:
-        _require(values, frozenset((plain, int, NONE_CLASS)), schema)
-        raw = [value if value is None or type(value) is int else convert(value) for value in values]
+        _require(values, frozenset((plain, far, int, NONE_CLASS)), schema)
+        raw = [value if value is None or type(value) in carried else convert(value) for value in values]
         return pa.array(raw, storage), SCALAR
 
     return build
@@ -205,9 +207,9 @@ def _whole_day(value: dt.date) -> int:
 
 
 _LOGICAL_BUILDERS: Final = {
-    Timestamp.LOGICAL_NAME: _build_integers(millis_of_datetime, dt.datetime, pa.int64()),
-    Time.LOGICAL_NAME: _build_integers(millis_of_time, dt.time, pa.int32()),
-    Date.LOGICAL_NAME: _build_integers(_whole_day, dt.date, pa.int32()),
+    Timestamp.LOGICAL_NAME: _build_integers(millis_of_datetime, dt.datetime, FarTimestamp, pa.int64()),
+    Time.LOGICAL_NAME: _build_integers(millis_of_time, dt.time, FarTime, pa.int32()),
+    Date.LOGICAL_NAME: _build_integers(_whole_day, dt.date, FarDate, pa.int32()),
 }
 
 

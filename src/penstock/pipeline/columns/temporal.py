@@ -1,7 +1,7 @@
 """The raw integers of Connect's temporal types <-> Python's dates and times.
 
-Timestamp is milliseconds since 1970 (UTC), Time milliseconds of the day, Date days since 1970. A raw integer that
-Python's classes cannot hold stays an integer; nothing is ever clipped.
+Timestamp is milliseconds since 1970 (UTC), Time milliseconds of the day, Date days since 1970. What Python's classes
+cannot hold becomes a ``FarMoment``; nothing is ever clipped.
 
 Thread: pure functions, safe from any thread.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
+
+from penstock.data import FarDate, FarTime, FarTimestamp
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLIS_PER_DAY: Final = 86_400_000
@@ -21,23 +23,23 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = date.max.toordinal()
 
 
-def datetime_of_millis(millis: int) -> datetime | int:
-    """Return the instant as an aware datetime (UTC), or the integer where it is outside of years 1 to 9999."""
-    return EPOCH + timedelta(0, 0, 0, millis) if _FIRST_MILLIS <= millis <= _LAST_MILLIS else millis
+def datetime_of_millis(millis: int) -> datetime | FarTimestamp:
+    """Return the instant as an aware datetime (UTC), or a ``FarTimestamp`` outside of years 1 to 9999."""
+    return EPOCH + timedelta(0, 0, 0, millis) if _FIRST_MILLIS <= millis <= _LAST_MILLIS else FarTimestamp(millis)
 
 
-def time_of_millis(millis: int) -> time | int:
-    """Return the time of day, or the integer where it is outside of one day."""
+def time_of_millis(millis: int) -> time | FarTime:
+    """Return the time of day, or a ``FarTime`` where it is outside of one day."""
     if not 0 <= millis < MILLIS_PER_DAY:
-        return millis
+        return FarTime(millis)
     seconds, rest = divmod(millis, 1000)
     return time(seconds // 3600, seconds // 60 % 60, seconds % 60, rest * 1000)
 
 
-def date_of_days(days: int) -> date | int:
-    """Return the date, or the integer where it is outside of years 1 to 9999."""
+def date_of_days(days: int) -> date | FarDate:
+    """Return the date, or a ``FarDate`` outside of years 1 to 9999."""
     ordinal = days + _EPOCH_DAY
-    return date.fromordinal(ordinal) if 0 < ordinal <= _LAST_DAY else days
+    return date.fromordinal(ordinal) if 0 < ordinal <= _LAST_DAY else FarDate(days)
 
 
 def millis_of_datetime(value: datetime) -> int:

@@ -33,7 +33,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final, cast
 
-from penstock.data import Schema, Struct, Type
+from penstock.data import FarDate, FarMoment, FarTime, FarTimestamp, Schema, Struct, Type
 from penstock.data.variant_format import (
     ARRAY,
     BINARY,
@@ -221,6 +221,17 @@ def _write_datetime(value: datetime) -> bytes:
     return _pack_int64(TIMESTAMP << 2, _micros(value))
 
 
+def _write_far(value: FarMoment, keys: Keys) -> bytes:
+    if isinstance(value, FarDate):
+        return _pack_int32(DATE << 2, value)
+    if isinstance(value, FarTime):
+        return _write_tagged(TIME_TAG, int(value), keys)
+    micros = int(value) * 1000
+    if -(1 << 63) <= micros < 1 << 63:
+        return _pack_int64(TIMESTAMP << 2, micros)
+    return _write_tagged(TIMESTAMP_TAG, [int(value)], keys)
+
+
 def _micros(value: datetime) -> int:
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return (aware - EPOCH) // _MICROSECOND
@@ -262,6 +273,8 @@ def _write(value: object, keys: Keys, *, looked: bool = False) -> bytes:
         return _write_tagged(STRUCT_TAG, [_pack_schema(value.schema), value.values], keys)
     if isinstance(value, time):
         return _write_tagged(TIME_TAG, millis_of_time(value), keys)
+    if isinstance(value, FarMoment):
+        return _write_far(value, keys)
     if isinstance(value, _Tagged):
         return _write_tagged(value.tag, value.content, keys)
     for base in (bool, int, float, str, bytes, datetime, date):
@@ -281,7 +294,7 @@ class _Tagged:
 
 #: What needs no look at the items of an array: their kinds hide nothing.
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
-_FOREIGN: Final = frozenset((decimal.Decimal, date, datetime))
+_FOREIGN: Final = frozenset((decimal.Decimal, date, datetime, FarDate, FarTimestamp))
 _CONTAINERS: Final = (dict, list, tuple)
 
 
@@ -333,6 +346,10 @@ def _tagged(value: object) -> object:
         return _Tagged(TIMESTAMP_TAG, _micros(value))
     if isinstance(value, date):
         return _Tagged(DATE_TAG, value.toordinal() - _EPOCH_DAY)
+    if isinstance(value, FarDate):
+        return _Tagged(DATE_TAG, int(value))
+    if isinstance(value, FarTimestamp):
+        return _Tagged(TIMESTAMP_TAG, [int(value)])
     if isinstance(value, dict):
         return {key: _tagged(item) for key, item in value.items()}
     return [_tagged(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final, cast
 
-from penstock.data import Date, Field, Schema, Struct, Time, Timestamp, Type
+from penstock.data import Date, FarTimestamp, Field, Schema, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key
 from penstock.data.variant_format import (
     ARRAY,
@@ -236,7 +236,7 @@ def _datetime_of_micros(micros: int) -> object:
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
-        return micros // 1000
+        return FarTimestamp(micros // 1000)
 
 
 _READERS: Final[Mapping[int, Callable[[bytes, int], object]]] = {
@@ -269,6 +269,9 @@ def _read_tagged(tag: str, content: object) -> object:
     if tag == DATE_TAG:
         return date_of_days(cast("int", content))
     if tag == TIMESTAMP_TAG:
+        # Microseconds, or in an array milliseconds that are too many for these.
+        if isinstance(content, list):
+            return FarTimestamp(content[0])
         return _datetime_of_micros(cast("int", content))
     parts = cast("list[object]", content)
     if tag == MAP_TAG:

@@ -23,6 +23,10 @@ from typing import Any, ClassVar, Final
 
 from penstock.data import (
     Date,
+    FarDate,
+    FarMoment,
+    FarTime,
+    FarTimestamp,
     Field,
     Schema,
     Struct,
@@ -277,12 +281,14 @@ def _decode_temporal(tag: str, millis: int, schema: Schema | None) -> object:
     try:
         moment = _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
-        return millis // MILLIS_PER_DAY if name == Date.LOGICAL_NAME and millis % MILLIS_PER_DAY == 0 else millis
+        if name == Date.LOGICAL_NAME and millis % MILLIS_PER_DAY == 0:
+            return FarDate(millis // MILLIS_PER_DAY)
+        return FarTime(millis) if name == Time.LOGICAL_NAME else FarTimestamp(millis)
     if name == Date.LOGICAL_NAME:
         # A Date with a time part stays a datetime: converting it fails, as in Java.
         return moment.date() if millis % MILLIS_PER_DAY == 0 else moment
     if name == Time.LOGICAL_NAME:
-        return moment.time() if 0 <= millis < MILLIS_PER_DAY else millis
+        return moment.time() if 0 <= millis < MILLIS_PER_DAY else FarTime(millis)
     return moment
 
 
@@ -338,6 +344,8 @@ def _encode_int(value: int, schema: Schema | None) -> Any:
     if schema is not None and schema.name is not None and _is_temporal(schema):
         millis = number * MILLIS_PER_DAY if schema.name == Date.LOGICAL_NAME else number
         return {f"${schema.name.rpartition('.')[2].lower()}": millis, "$raw": number}
+    if isinstance(value, FarMoment):
+        return {f"${type(value).__name__.removeprefix('Far').lower()}": value.millis}
     if schema is None and type(value) in _WIDTH_TAGS:
         return {_WIDTH_TAGS[type(value)]: number}
     return number if -_EXACT <= number <= _EXACT else {"$int64": str(number)}
