@@ -1,5 +1,7 @@
 """Reads the connector files of the command line: Java properties, or JSON as in ``POST /connectors`` or flat.
 
+The answer of ``GET /connectors/{name}`` will do as well: fields that are not known are passed over, as in Java.
+
 Main types: ``ConnectorFile``; ``read_connector_files``. Pure but for reading the files. ``read_given`` and
 ``read_json`` read other files that commands name.
 
@@ -9,6 +11,7 @@ Source: org.apache.kafka.connect.cli.ConnectStandalone.parseConnectorConfigurati
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +22,11 @@ from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException
 from penstock.model import TargetState
 
+log = logging.getLogger(__name__)
+
 _REQUEST_FIELDS = {"name", "config", "initial_state"}
+#: What ``GET /connectors/{name}`` shows beside these: its answer, saved in a file, can be used as one.
+_ANSWER_FIELDS = {"tasks", "type"}
 
 
 @dataclass(frozen=True)
@@ -118,11 +125,13 @@ def _from_json(path: str, text: str) -> ConnectorFile:
     config = content.get("config")
     if not isinstance(config, dict):
         return _named(path, _texts(path, content), None)
-    unknown = sorted(set(content) - _REQUEST_FIELDS)
+    unknown = sorted(set(content) - _REQUEST_FIELDS - _ANSWER_FIELDS)
     if unknown:
-        raise ConfigException(
-            f"The connector file {path} has unknown fields beside config: {', '.join(unknown)}; "
-            "name, config and initial_state are known"
+        log.warning(
+            "The connector file %s has fields beside config that nothing is made of: %s; name, config and "
+            "initial_state are known",
+            path,
+            ", ".join(unknown),
         )
     name, settings = content.get("name"), _texts(path, config)
     if name is not None and settings.setdefault("name", str(name)) != str(name):
@@ -137,7 +146,9 @@ def _from_json(path: str, text: str) -> ConnectorFile:
 def _texts(path: str, config: Mapping[str, object]) -> dict[str, str]:
     texts = {}
     for key, value in config.items():
-        if isinstance(value, (dict, list)) or value is None:
+        if value is None:
+            continue  # as if it were not set
+        if isinstance(value, (dict, list)):
             raise ConfigException(f"The connector file {path}: the value of {key} must be a text, number or boolean")
         texts[key] = value if isinstance(value, str) else json.dumps(value)
     return texts

@@ -1,5 +1,6 @@
 """Connector files of the command line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,6 @@ def test_properties_flat_json_and_requests_mean_the_same(tmp_path: Path) -> None
         ("name=a\nx=\\u12", "is not a properties file"),
         ("{bad", "is not valid JSON"),
         ('{"name": "a", "topics": ["x"]}', "the value of topics must be"),
-        ('{"name": "a", "config": {}, "more": 1}', "unknown fields beside config: more"),
         ('{"name": "a", "config": {"name": "b"}}', "has two names: a, and b in its config"),
         ('{"name": "a", "config": {}, "initial_state": "GONE"}', "initial_state must be one of"),
         ('{"name": "a", "config": {}, "initial_state": 1}', "initial_state|attribute"),
@@ -42,6 +42,25 @@ def test_properties_flat_json_and_requests_mean_the_same(tmp_path: Path) -> None
 def test_wrong_files_say_which_and_why(text: str, words: str) -> None:
     with pytest.raises(ConfigException, match=f"x.properties.*{words}"):
         parse_connector_file("x.properties", text)
+
+
+def test_the_saved_answer_about_a_connector_is_a_file_of_one(caplog: pytest.LogCaptureFixture) -> None:
+    answer = {
+        "name": "a",
+        "config": {"name": "a", "connector.class": "FileStreamSink", "topics": "t", "file": None},
+        "tasks": [{"connector": "a", "task": 0}],
+        "type": "sink",
+    }
+
+    found = parse_connector_file("a.json", json.dumps(answer))
+
+    assert found.config == {"name": "a", "connector.class": "FileStreamSink", "topics": "t"}
+    assert caplog.text == ""
+
+
+def test_a_field_that_is_not_known_is_passed_over_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    assert parse_connector_file("a.json", '{"name": "a", "config": {}, "inital_state": "STOPPED"}').name == "a"
+    assert "a.json has fields beside config that nothing is made of: inital_state" in caplog.text
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:

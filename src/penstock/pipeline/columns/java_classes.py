@@ -57,7 +57,14 @@ def java_class(schema: Schema) -> str:
 
 
 def java_class_of_value(value: object, schema: Schema | None = None) -> str:
-    """The Java class of a value, ``null`` for null."""
+    """The Java class of a value, ``null`` for null.
+
+    A subclass of a number says by ``connect_type`` how wide it is, as for ``infer_schema``.
+    """
     if value is None:
         return "null"
-    return java_class(schema) if schema is not None else _PYTHON_CLASSES.get(type(value), type(value).__name__)
+    if schema is not None:
+        return java_class(schema)
+    kind = type(value)
+    width = getattr(kind, "connect_type", None)
+    return _CLASSES[width] if width in _CLASSES else _PYTHON_CLASSES.get(kind, kind.__name__)
