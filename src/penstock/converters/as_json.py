@@ -17,7 +17,8 @@ import numpy as np
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
-from penstock.converters.json_bytes import UnreadableBytesError, plain_column, plain_json
+from penstock.converters.json_byte_columns import plain_column
+from penstock.converters.json_bytes import UnreadableBytesError, plain_json
 from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects

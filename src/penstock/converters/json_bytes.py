@@ -2,10 +2,9 @@
 
 Jackson takes UTF-8, UTF-16 and UTF-32, with a byte order mark or without, finds out by itself which, and is lenient
 with some UTF-8; it refuses names of more than 50,000 bytes (in UTF-8) or characters, and numbers of more than 1,000
-digits. All parsers here take UTF-8 only and have other limits. Nearly all messages are told to be plain by a look at
-the bytes of a whole column; the others are put right one at a time.
+digits. All parsers here take UTF-8 only and have other limits.
 
-Main functions: ``plain_json`` (one message) and ``plain_column`` (many of them). Thread: any; pure functions.
+Main function: ``plain_json``, for one message; ``json_byte_columns`` has it for a column. Thread: any; pure functions.
 Source: com.fasterxml.jackson.core 2.21: json.ByteSourceJsonBootstrapper, json.UTF8StreamJsonParser, io.UTF32Reader,
 StreamReadConstraints.
 """
@@ -16,13 +15,8 @@ import codecs
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from struct import unpack_from
 from typing import Final
-
-import numpy as np
-import pyarrow as pa
-
-from penstock.pipeline.columns.text_bounds import bytes_of, places_of
 
 MAX_NAME_LENGTH: Final = 50_000
 MAX_NUMBER_LENGTH: Final = 1_000
@@ -30,23 +24,17 @@ MAX_NUMBER_LENGTH: Final = 1_000
 #: What stands for bytes that are no text: no JSON may hold it, so that whoever reads as far fails there.
 _NO_TEXT: Final = "\x00"
 #: The first bytes of a byte order mark.
-_MARKS: Final = (0xEF, 0xFE, 0xFF)
+MARKS: Final = (0xEF, 0xFE, 0xFF)
 _LONE: Final = re.compile("[\ud800-\udfff]")
-_QUOTE, _BACKSLASH = 0x22, 0x5C
 #: A string, or a number with its whole part, fraction and exponent.
 _TOKEN: Final = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"([ \t\r\n]*:)?|(\d+)(?:\.(\d+))?(?:[eE][+-]?(\d+))?', re.DOTALL)
 #: For each byte whether numbers have it, as a digit.
-_LOOKS: Final = bytes(0x31 if byte in b"0123456789.eE+-" else 0x30 for byte in range(256))
-_IN_NUMBERS: Final = np.frombuffer(_LOOKS, np.uint8) == 0x31
-_IS_8_TO_F: Final = np.frombuffer(bytes(byte in b"89abcdefABCDEF" for byte in range(256)), bool)
-_IS_C_TO_F: Final = np.frombuffer(bytes(byte in b"cdefCDEF" for byte in range(256)), bool)
+LIKE_NUMBERS: Final = bytes(0x31 if byte in b"0123456789.eE+-" else 0x30 for byte in range(256))
 #: A number that is too long covers at least so many of the bytes that are looked at.
-_STEP: Final = 128
-_COVERED: Final = MAX_NUMBER_LENGTH // _STEP
-
-
+STEP: Final = 128
+COVERED: Final = MAX_NUMBER_LENGTH // STEP
 #: An escape: of a whole pair, of a half, or another one.
-_ESCAPE: Final = re.compile(
+ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 _ANY_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -69,7 +57,7 @@ def plain_json(data: bytes) -> bytes:
     if not data:
         return data
     encoding, plain = "utf-8", data
-    if data[0] in _MARKS or b"\0" in data or not _is_utf8(data):
+    if data[0] in MARKS or b"\0" in data or not is_utf8(data):
         start, encoding = _encoding_of(data)
         plain = _encoded(_text_of(data[start:], encoding))
     if _may_be_refused(plain):
@@ -85,7 +73,7 @@ def _may_be_refused(data: bytes) -> bool:
 
 
 def _may_have_long_number(data: bytes) -> bool:
-    return b"1" * _COVERED in data[::_STEP].translate(_LOOKS)
+    return b"1" * COVERED in data[::STEP].translate(LIKE_NUMBERS)
 
 
 def _may_have_long_name(data: bytes) -> bool:
@@ -94,7 +82,8 @@ def _may_have_long_name(data: bytes) -> bool:
     return max(map(len, data.replace(b'\\"', b"__").split(b'"'))) > MAX_NAME_LENGTH
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -113,7 +102,7 @@ def _encoded(text: str) -> bytes:
 def _text_of(data: bytes, encoding: str) -> str:
     match encoding:
         case "utf-8":
-            return data.decode() if _is_utf8(data) else _lenient_utf8(data)
+            return data.decode() if is_utf8(data) else _lenient_utf8(data)
         case "utf-32-be" | "utf-32-le":
             return _utf32(data, encoding)
         case _:
@@ -175,12 +164,10 @@ codecs.register_error("penstock.java_utf16", _java_utf16)
 
 def _utf32(data: bytes, encoding: str) -> str:
     """Text of which halves of surrogate pairs are as they are; what is no character ends it."""
-    whole = len(data) // 4 * 4
-    codes = np.frombuffer(data[:whole], ">u4" if encoding.endswith("be") else "<u4")
-    wrong = np.flatnonzero(codes > 0x10FFFF)
-    end = int(wrong[0]) if len(wrong) else len(codes)
-    text = "".join(map(chr, codes[:end].tolist()))
-    return text if end == len(codes) and whole == len(data) else text + _NO_TEXT
+    codes = unpack_from(f"{'>' if encoding.endswith('be') else '<'}{len(data) // 4}I", data)
+    end = next((place for place, code in enumerate(codes) if code > 0x10FFFF), len(codes))
+    text = "".join(map(chr, codes[:end]))
+    return text if end * 4 == len(data) else text + _NO_TEXT
 
 
 def _lenient_utf8(data: bytes) -> str:
@@ -231,7 +218,7 @@ def _ensure_taken(text: str, encoding: str) -> None:
                 raise UnreadableBytesError(f"a number has {digits} digits, and {MAX_NUMBER_LENGTH} are allowed")
         elif not colon:
             continue
-        elif encoding == "utf-8" and any(half[1] for half in _ESCAPE.finditer(name.encode())):
+        elif encoding == "utf-8" and any(half[1] for half in ESCAPE.finditer(name.encode())):
             raise UnreadableBytesError("a name has half of a surrogate pair")
         elif (length := _length(name, encoding)) > MAX_NAME_LENGTH:
             units = "bytes" if encoding == "utf-8" else "characters"
@@ -247,128 +234,3 @@ def _length(name: str, encoding: str) -> int:
     except ValueError:
         return 0
     return length if encoding == "utf-8" else length // 2
-
-
-# --------------------------------------------------------------------------------------------------------- a column
-@dataclass(frozen=True)
-class Plain:
-    """Messages in plain UTF-8.
-
-    Attributes:
-        column: They, with null in place of those that are refused.
-        refused: By reason the rows that are refused.
-        changed: Whether some of them hold half of a surrogate pair, which columns cannot: it is ``?`` in them.
-    """
-
-    column: pa.ChunkedArray
-    refused: Mapping[str, list[int]] = field(default_factory=dict)
-    changed: bool = False
-
-
-def plain_column(column: pa.ChunkedArray) -> Plain:
-    """The messages of a column, as they are read where there are columns."""
-    odd: list[int] = []
-    start = 0
-    for chunk in column.chunks:
-        odd += [start + row for row in _odd_rows(chunk)]
-        start += len(chunk)
-    found: dict[int, bytes | None] = {}
-    refused: dict[str, list[int]] = {}
-    changed = False
-    for row in odd:
-        message = column[row].as_py()
-        try:
-            plain = plain_json(message)
-        except UnreadableBytesError as error:
-            refused.setdefault(str(error), []).append(row)
-            found[row] = None
-            continue
-        marked = _ESCAPE.sub(_whole_or_mark, plain)
-        changed = changed or marked != plain
-        if marked != message:
-            found[row] = marked
-    if not found:
-        return Plain(column)
-    order = np.arange(len(column))
-    order[list(found)] = len(column) + np.arange(len(found))
-    rewritten = pa.array(found.values(), column.type)
-    return Plain(pa.chunked_array([*column.chunks, rewritten]).take(pa.array(order)), refused, changed)
-
-
-def _whole_or_mark(escape: re.Match[bytes]) -> bytes:
-    return escape[0] if escape[1] is None else b"?"
-
-
-def _odd_rows(chunk: pa.BinaryArray) -> list[int]:
-    """The rows that may not be plain; few of others are among them."""
-    if not len(chunk):
-        return []
-    offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    data = bytes_of(chunk)
-    if not len(data):
-        return []
-    bounds = offsets.astype(np.int64) - offsets[0]
-    odd = np.zeros(len(chunk), dtype=bool)
-    if data.min() == 0:
-        odd[_rows_of(places_of(data, 0), bounds)] = True
-    if data.max() >= 0x80:
-        there = bounds[:-1] < bounds[1:]
-        odd[np.flatnonzero(there)[np.isin(data[bounds[:-1][there]], _MARKS)]] = True
-        odd |= _are_not_utf8(chunk)
-    odd[_rows_of(_places_of_halves(data), bounds)] = True
-    longest = int(np.diff(bounds).max())
-    if longest > MAX_NUMBER_LENGTH:
-        odd[_rows_of(_places_in_long_numbers(data), bounds)] = True
-    if longest > MAX_NAME_LENGTH:
-        odd[_rows_of(_places_in_long_strings(data), bounds)] = True
-    if chunk.null_count:
-        odd &= chunk.is_valid().to_numpy(zero_copy_only=False)
-    rows: list[int] = np.flatnonzero(odd).tolist()
-    return rows
-
-
-def _rows_of(places: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    return np.unique(np.searchsorted(bounds, places, side="right") - 1)
-
-
-def _are_not_utf8(chunk: pa.BinaryArray) -> np.ndarray:
-    try:
-        chunk.cast(pa.string())
-    except pa.ArrowInvalid:
-        return np.array([one is not None and not _is_utf8(one) for one in chunk.to_pylist()])
-    return np.zeros(len(chunk), dtype=bool)
-
-
-def _places_of_halves(data: np.ndarray) -> np.ndarray:
-    """Where escapes may be half of a surrogate pair; a whole pair behind a backslash counts as well."""
-    places = places_of(data, _BACKSLASH)
-    if not len(places):
-        return places
-    # What is behind the end of the data is no part of an escape.
-    ahead = np.append(data, np.zeros(12, np.uint8)) if places[-1] + 12 >= len(data) else data
-    surrogates = (ahead[places + 1] == ord("u")) & ((ahead[places + 2] | 0x20) == ord("d"))
-    places = places[surrogates & _IS_8_TO_F[ahead[places + 3]]]
-    low = _IS_C_TO_F[ahead[places + 3]]
-    paired = np.zeros(len(places), dtype=bool)
-    both = ~low[:-1] & low[1:] & (np.diff(places) == 6)
-    paired[:-1] |= both
-    paired[1:] |= both
-    suspect: np.ndarray = places[~paired | ((places > 0) & (data[places - 1] == _BACKSLASH))]
-    return suspect
-
-
-def _places_in_long_numbers(data: np.ndarray) -> np.ndarray:
-    """Places of which all of a row of them, a step apart, are of characters that numbers have."""
-    looked_at = _IN_NUMBERS[data[::_STEP]]
-    sums = np.cumsum(np.concatenate([[0], looked_at]))
-    firsts = np.flatnonzero(sums[_COVERED:] - sums[:-_COVERED] == _COVERED)
-    # A number that is too long lies on all of these, and on a message of its own at the last.
-    return (firsts + _COVERED - 1) * _STEP
-
-
-def _places_in_long_strings(data: np.ndarray) -> np.ndarray:
-    """Ends of strings, or of what is between two, that are longer than a name may be."""
-    quotes = places_of(data, _QUOTE)
-    quotes = quotes[(quotes == 0) | (data[quotes - 1] != _BACKSLASH)]
-    ends: np.ndarray = quotes[1:][np.diff(quotes) > MAX_NAME_LENGTH]
-    return ends

@@ -13,7 +13,8 @@ import pytest
 from differential.json_bytes import cases, data_of, told
 
 from penstock.converters.as_json import JsonConverter
-from penstock.converters.json_bytes import UnreadableBytesError, plain_column, plain_json
+from penstock.converters.json_byte_columns import plain_column
+from penstock.converters.json_bytes import UnreadableBytesError, plain_json
 from penstock.data.text import to_java_text
 from penstock.errors import BadRequestException, DataException
 from penstock.rest.bodies import WrittenNumber, create_request, parse_json
