@@ -378,6 +378,8 @@ def adjust_consumer(
         result: the converted values; some are changed.
         unused: gets those that mean nothing beside others.
     """
+    # Invariant 2: the client commits nothing by itself.
+    result["enable.auto.commit"] = False
     if result.get("group.protocol") == "consumer":
         for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
             if result.pop(name, None) is not None and java[name] != defaults.get(name):

@@ -111,7 +111,7 @@ _WORKER_PRODUCER = {
 _INSTANCE = "group.instance.id"
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9._-]")
 _LONGEST_NAME = 160
-_WORKER_CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
+_WORKER_CONSUMER = {"auto.offset.reset": "earliest"}
 
 # Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
 _LOOK_FOR_TOPICS_MS = 10_000

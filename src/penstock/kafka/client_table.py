@@ -215,11 +215,9 @@ _PRODUCING = [
 
 _CONSUMING = [
     _to("allow.auto.create.topics", _CONSUMER, value.boolean),
-    _to("auto.commit.interval.ms", _CONSUMER, value.integer(0, 86_400_000)),
     _to("auto.offset.reset", _CONSUMER, value.offset_reset),
     _to("check.crcs", _CONSUMER, value.boolean),
     _to("client.rack", _CONSUMER),
-    _to("enable.auto.commit", _CONSUMER, value.boolean),
     _to("fetch.max.bytes", _CONSUMER, value.integer(0, 2_147_483_135)),
     _to("fetch.max.wait.ms", _CONSUMER, value.integer(0, 300_000), "fetch.wait.max.ms"),
     _to("fetch.min.bytes", _CONSUMER, value.integer(1, 100_000_000)),
@@ -239,6 +237,12 @@ _CONSUMING = [
     _to("session.timeout.ms", _CONSUMER, value.integer(1, 3_600_000)),
     *_unneeded(
         "the pipeline bounds its batches itself: batch.max.records and batch.max.bytes", _CONSUMER, "max.poll.records"
+    ),
+    *_unneeded(
+        "the worker commits offsets, once the task has taken their records",
+        _CONSUMER,
+        "auto.commit.interval.ms",
+        "enable.auto.commit",
     ),
     *_unneeded(
         "topics.regex never matches Kafka's internal topics; name them in topics to read them",

@@ -6,6 +6,7 @@ gives the client's value, or raises `ValueError` with Java's wording of what is 
 Thread: any; everything is pure.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 RdValue = str | int | bool
@@ -96,11 +97,41 @@ def one_of(values: Mapping[str, str], *, ignore_case: bool = False) -> Callable[
     return convert
 
 
+#: How a reset by duration begins; milliseconds follow. librdkafka has none: `consumer_offsets` sees to it.
+BY_DURATION = "by_duration:"
+_DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
 def offset_reset(text: str) -> str:
-    """`auto.offset.reset`: librdkafka has no reset by duration."""
-    if text.strip().startswith("by_duration:"):
-        raise ValueError("a reset by duration is not available; use earliest or latest")
-    return one_of({"earliest": "earliest", "latest": "latest", "none": "error"})(text)
+    """`auto.offset.reset`: a duration is in milliseconds then.
+
+    >>> offset_reset("by_duration:P1DT0.5S"), offset_reset("none")
+    ('by_duration:86400500', 'error')
+    """
+    word = text.strip()
+    if not word.startswith(BY_DURATION):
+        return one_of({"earliest": "earliest", "latest": "latest", "none": "error", "by_duration:<duration>": ""})(text)
+    millis = _millis_of_duration(word.removeprefix(BY_DURATION))
+    if millis is None:
+        raise ValueError("what follows by_duration: must be a duration in ISO 8601, such as P7D, PT1H or P1DT12H30M")
+    if millis < 0:
+        raise ValueError("a duration must not be negative")
+    return f"{BY_DURATION}{millis}"
+
+
+def _millis_of_duration(text: str) -> int | None:
+    """Milliseconds of what `java.time.Duration.parse` takes; None of all else."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()[1:]):
+        return None
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
+    part = int((fraction or "").ljust(9, "0")) // 1_000_000
+    millis = whole * 1000 + (-part if (seconds or "").startswith("-") else part)
+    return -millis if sign == "-" else millis
 
 
 _ASSIGNORS = {

@@ -26,7 +26,15 @@ from penstock.api import TopicPartition
 from penstock.errors import KafkaException
 from penstock.kafka.client_log import CLIENT_LOG
 from penstock.kafka.collector import collector_paused
-from penstock.kafka.consumer_offsets import ConsumerCommits, Offsets, StartOffsets, ends_reading, exception_of, is_usual
+from penstock.kafka.consumer_offsets import (
+    ConsumerCommits,
+    Offsets,
+    StartOffsets,
+    ends_reading,
+    exception_of,
+    for_client,
+    is_usual,
+)
 from penstock.kafka.messages import to_arrow
 from penstock.kafka.subscription import Subscription
 from penstock.telemetry.seldom_log import SeldomLog
@@ -117,6 +125,9 @@ class RecordConsumer:
         self._subscription = Subscription()
         self._subscribed: frozenset[str] = frozenset()
         self._next_refresh = 0.0
+        self._creates = settings.get("allow.auto.create.topics") is True
+        self._missing: set[str] = set()
+        self._next_request = 0.0
         self._epoch = 0
         self._owned: set[TopicPartition] = set()
         self._pending_error: ck.KafkaError | None = None
@@ -126,7 +137,8 @@ class RecordConsumer:
         # Whether the group is asked for partitions and has not answered yet.
         self._joining = False
         self._static = bool(settings.get("group.instance.id"))
-        self._consumer = ck.Consumer(self._client_settings(settings), logger=CLIENT_LOG)
+        told = {"on_commit": self._on_commit, "error_cb": self._on_error}
+        self._consumer = ck.Consumer({**self.client_settings(settings), **told}, logger=CLIENT_LOG)
         self._commits = ConsumerCommits(self._consumer, name, self._interrupted)
         self._start_offsets = StartOffsets(
             self._consumer,
@@ -137,23 +149,22 @@ class RecordConsumer:
             seldom=self._seldom,
         )
 
-    def _client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
-        chosen: dict[str, object] = {
+    @staticmethod
+    def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
+        """What the client is made with, beside callbacks: the settings, with others that the worker has of its own."""
+        return {
             # Bounds what waits in the client, beside a fetch response; that is Java's bound alone.
             "queued.max.messages.kbytes": 4096,
             # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
             # Without it the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,
-            **settings,
+            **for_client(settings),
             # Invariant 2: whatever the user asks for, the client commits and stores nothing by itself.
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": False,
-            "on_commit": self._on_commit,
-            "error_cb": self._on_error,
         }
-        return chosen
 
     # -- Subscription and rebalances ---------------------------------------------------------------------------------
 
@@ -186,6 +197,24 @@ class RecordConsumer:
         found = frozenset(topic for topic in metadata.topics if self._subscription.covers(topic))
         if found and found != self._subscribed:
             self._subscribe_to(found)
+
+    def _ask_for_missing(self) -> None:
+        """Asks for topics that are not there, which makes brokers create them (``allow.auto.create.topics``).
+
+        The client asks for the topics of a subscription without leave to create them, whatever the setting says.
+        """
+        now = time.monotonic()
+        if not (self._creates and self._missing) or now < self._next_request:
+            return
+        self._next_request = now + self._refresh_s
+        for topic in sorted(self._missing & self._subscribed):
+            try:
+                found = self._consumer.list_topics(topic, timeout=5.0).topics[topic]
+            except ck.KafkaException as failure:
+                self._seldom.warning("create", "%s cannot ask for topic %s: %s", self._name, topic, failure.args[0])
+                return
+            if found.error is None:
+                self._missing.discard(topic)
 
     def _on_assign(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         if self._closing or self._listener is None:
@@ -247,6 +276,7 @@ class RecordConsumer:
         if self._pending_error is not None:
             raise exception_of(self._name, self._pending_error)
         self._refresh_pattern()
+        self._ask_for_missing()
         try:
             before = self._sole_owner()
             most = min(max_records, CHUNK_RECORDS)
@@ -281,11 +311,23 @@ class RecordConsumer:
             error = message.error()
             if error is None:
                 good.append(message)
+                continue
+            topic, partition = message.topic() or "", message.partition()
+            if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscription.pattern is None:
+                self._missing.add(topic)
+            if error.code() == ck.KafkaError._AUTO_OFFSET_RESET and self._start_offsets.by_duration:
+                self._reset_position(TopicPartition(topic, -1 if partition is None else partition))
             elif ends_reading(error):
                 raise exception_of(self._name, error)
             elif not is_usual(error):
                 self._seldom.warning((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
         return good
+
+    def _reset_position(self, partition: TopicPartition) -> None:
+        """Goes on where the setting says, because the broker has not the offset any more."""
+        positions = self._start_offsets.reset([partition])
+        logger.warning("%s: the offset of %s is out of range; it goes on at %s", self._name, partition, positions)
+        self.seek(positions)
 
     def _on_error(self, error: ck.KafkaError) -> None:
         if ends_reading(error):

@@ -22,6 +22,7 @@ import confluent_kafka as ck
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, KafkaRetriableException
+from penstock.kafka.client_values import BY_DURATION
 from penstock.telemetry.seldom_log import SeldomLog
 
 _Error = ck.KafkaError
@@ -82,6 +83,12 @@ _AT_BEGINNING: Final = frozenset({"earliest", "smallest", "beginning"})
 _RETRY_S: Final = 0.2
 
 
+def for_client(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings of a consumer as librdkafka takes them: of a reset by duration it is told to leave it to its owner."""
+    by_duration = str(settings.get("auto.offset.reset", "")).startswith(BY_DURATION)
+    return {**settings, "auto.offset.reset": "error"} if by_duration else dict(settings)
+
+
 class StartOffsets:
     """Asks for the group's committed offsets, and for the edges of partitions that have none.
 
@@ -128,22 +135,38 @@ class StartOffsets:
         starts = {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
         missing = [tp for tp in partitions if tp not in starts]
         if missing:
-            starts.update(self._reset_offsets(missing))
+            starts.update(self.reset(missing))
         at_end = frozenset(missing) if self._reset in _AT_END else frozenset()
         return {tp: starts[tp] for tp in partitions}, at_end
 
-    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    @property
+    def by_duration(self) -> bool:
+        """Whether the time decides, which librdkafka has no word for."""
+        return self._reset.startswith(BY_DURATION)
+
+    def reset(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions begin for which there is no offset, or one that they do not have any more.
+
+        Raises:
+            KafkaException, ConnectException: The broker refuses, does not answer in time, or nothing is set.
+        """
+        if self.by_duration:
+            found = self._at(partitions, max(0, int(time.time() * 1000) - int(self._reset.removeprefix(BY_DURATION))))
+            # As in Java: behind the last message where all are older.
+            older = [tp for tp, offset in found.items() if offset < 0]
+            return {**found, **(self._at(older, ck.OFFSET_END) if older else {})}
         if self._reset in _AT_BEGINNING:
-            edge = ck.OFFSET_BEGINNING
-        elif self._reset in _AT_END:
-            edge = ck.OFFSET_END
-        else:
-            raise ConnectException(
-                f"{self._name}: undefined offset with no reset policy for partitions: "
-                f"[{', '.join(map(str, partitions))}]. Set consumer.override.auto.offset.reset, or commit offsets."
-            )
-        # In the request for offsets of a time these two special times mean the first and the next offset.
-        asked = [ck.TopicPartition(tp.topic, tp.partition, edge) for tp in partitions]
+            return self._at(partitions, ck.OFFSET_BEGINNING)
+        if self._reset in _AT_END:
+            return self._at(partitions, ck.OFFSET_END)
+        raise ConnectException(
+            f"{self._name}: undefined offset with no reset policy for partitions: "
+            f"[{', '.join(map(str, partitions))}]. Set consumer.override.auto.offset.reset, or commit offsets."
+        )
+
+    def _at(self, partitions: Sequence[TopicPartition], moment: int) -> dict[TopicPartition, int]:
+        """The first offset from a time on; the special times mean the first and the next offset of all."""
+        asked = [ck.TopicPartition(tp.topic, tp.partition, moment) for tp in partitions]
         found = self._retried("look up offsets", lambda left: self._client.offsets_for_times(asked, timeout=left))
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 

@@ -35,7 +35,7 @@ _SHORT_WAIT_MS: Final = "50"
 #: How long a record waits for its acknowledgement; it is not stored long after its writer was told an error.
 _DELIVERY_MS: Final = "30000"
 _READER_DEFAULTS: Final = {"fetch.error.backoff.ms": "100"}
-_READER: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "allow.auto.create.topics": "false"}
+_READER: Final = {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false"}
 #: As Java: without idempotence one request at a time keeps the order. What is stored twice says the same twice.
 _WRITER: Final = {
     "acks": "all",

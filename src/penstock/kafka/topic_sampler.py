@@ -16,6 +16,7 @@ import confluent_kafka as ck
 
 from penstock.config.java_pattern import JavaPattern
 from penstock.errors import KafkaException
+from penstock.kafka.consumer_offsets import for_client
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def sample(
         "enable.partition.eof": True,
         "allow.auto.create.topics": False,
     }
-    consumer = ck.Consumer({**settings, **own})
+    consumer = ck.Consumer({**for_client(settings), **own})
     found: list[SampledMessage] = []
     try:
         known = consumer.list_topics(timeout=max(0.1, deadline - time.monotonic())).topics

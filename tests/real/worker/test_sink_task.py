@@ -34,7 +34,11 @@ WAIT_S = 30.0
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
+    eventually_in(WAIT_S, condition, what)
+
+
+def eventually_in(seconds: float, condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come about"
         threading.Event().wait(0.02)
@@ -613,3 +617,53 @@ def test_with_earliest_a_task_that_has_read_nothing_commits_nothing(kafka: Kafka
     sink.wait_open(TopicPartition(topic, 0))
     sink.stop()
     assert kafka.committed(TopicPartition(topic, 0)) == [ck.OFFSET_INVALID]
+
+
+def test_by_duration_a_task_begins_at_the_records_that_are_young_enough(kafka: Kafka) -> None:
+    topic, empty = kafka.topic(), kafka.topic("empty")
+    now = int(time.time() * 1000)
+    producer = ck.Producer({"bootstrap.servers": kafka.servers})
+    for hours, value in ((3, "oldest"), (2, "old"), (0, "young"), (0, "younger")):
+        producer.produce(topic, value.encode(), partition=0, timestamp=now - hours * 3_600_000)
+    producer.produce(empty, b"too old", partition=0, timestamp=now - 5 * 3_600_000)
+    assert producer.flush(30) == 0
+
+    sink = kafka.sink(Subscription.of([topic, empty]), auto_offset_reset="by_duration:3600000").start()
+
+    sink.wait_values("young", "younger")
+    kafka.write(empty, "new")
+    sink.wait_values("young", "younger", "new")
+
+
+def test_by_duration_counts_for_an_offset_that_is_out_of_range(kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, *(str(number) for number in range(10)))
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    consumer = ck.Consumer({"bootstrap.servers": kafka.servers, "group.id": kafka.group})
+    consumer.commit(offsets=[ck.TopicPartition(topic, 0, 2)], asynchronous=False)
+    consumer.close()
+    for deleted in admin.delete_records([ck.TopicPartition(topic, 0, 7)]).values():
+        deleted.result(30)
+
+    sink = kafka.sink(Subscription.of([topic]), auto_offset_reset="by_duration:3600000").start()
+
+    sink.wait_values("7", "8", "9")
+    assert sink.failures == []
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_topic_that_is_not_there_is_created_where_the_settings_give_leave(kafka: Kafka, leave: bool) -> None:
+    topic = f"missing-{uuid.uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+
+    sink = kafka.sink(Subscription.of([topic]), allow_auto_create_topics=leave).start()
+
+    if leave:
+        sink.wait_open(TopicPartition(topic, 0))
+        kafka.write(topic, "first")
+        sink.wait_values("first")
+        return
+    # The first question of the client is answered long before.
+    with pytest.raises(AssertionError, match="open of"):
+        eventually_in(3.0, lambda: bool(sink.task.diary.of("open")), "open of it")
+    assert topic not in admin.list_topics(timeout=10).topics

@@ -25,11 +25,12 @@ from penstock.kafka.client_settings import (
     source_producer_id,
     translate,
 )
-from penstock.kafka.client_table import SETTINGS, Treatment, setting_names
+from penstock.kafka.client_table import SETTINGS, Setting, Treatment, setting_names
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.compression import Compression
 from penstock.kafka.librdkafka_table import property_for
 from penstock.kafka.override_policy import OverridePolicy
+from penstock.kafka.consumer import RecordConsumer
 from penstock.kafka.wire import Address
 
 JAVA_NAMES = Path(__file__).parents[2] / "data" / "kafka" / "client-configs-4.3.0.tsv"
@@ -157,7 +158,10 @@ def test_javas_defaults_count_where_librdkafkas_differ() -> None:
         (PRODUCER, "partitioner.class", "com.example.Mine", "a Java partitioner cannot be loaded"),
         (PRODUCER, "transaction.two.phase.commit.enable", "true", "two-phase commit"),
         (PRODUCER, "interceptor.classes", "com.example.Monitor", "Java interceptors cannot be loaded"),
-        (CONSUMER, "auto.offset.reset", "by_duration:PT1H", "a reset by duration is not available"),
+        (CONSUMER, "auto.offset.reset", "by_duration:1 day", "must be a duration in ISO 8601, such as P7D"),
+        (CONSUMER, "auto.offset.reset", "by_duration:", "must be a duration in ISO 8601"),
+        (CONSUMER, "auto.offset.reset", "by_duration:-P1D", "a duration must not be negative"),
+        (CONSUMER, "auto.offset.reset", "by_duration", "String must be one of: earliest, latest, none, by_duration:<"),
         (CONSUMER, "partition.assignment.strategy", "org.apache.kafka.clients.consumer.StickyAssignor", "choose from"),
         (CONSUMER, "isolation.level", "none", "String must be one of"),
         (ADMIN, "bootstrap.controllers", "a:1", "use bootstrap.servers"),
@@ -405,3 +409,87 @@ def test_ids_of_static_members_are_what_kafka_allows_and_differ() -> None:
     ids = [sink_instance_id("0123456789abcdef", name, task) for name in names for task in (0, 1, 1000)]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", one) for one in ids)
+
+
+#: A value of each setting that is used, and is not what the client does without it. Families have tests of their own.
+USED: Mapping[str, str] = {
+    "acks": "1",
+    "allow.auto.create.topics": "false",
+    "auto.offset.reset": "by_duration:P1D",
+    "batch.size": "4711",
+    "bootstrap.servers": "127.0.0.1:2",
+    "buffer.memory": "4711000",
+    "check.crcs": "false",
+    "client.dns.lookup": "resolve_canonical_bootstrap_servers_only",
+    "client.id": "mine",
+    "client.rack": "r",
+    "connections.max.idle.ms": "4711",
+    "delivery.timeout.ms": "4711",
+    "enable.idempotence": "false",
+    "enable.metrics.push": "false",
+    "fetch.max.bytes": "4711",
+    "fetch.max.wait.ms": "471",
+    "fetch.min.bytes": "471",
+    "group.id": "mine",
+    "group.instance.id": "mine",
+    "group.protocol": "consumer",
+    "group.remote.assignor": "uniform",
+    "heartbeat.interval.ms": "471",
+    "isolation.level": "read_committed",
+    "max.in.flight.requests.per.connection": "2",
+    "max.partition.fetch.bytes": "4711",
+    "max.poll.interval.ms": "400000",
+    "max.request.size": "4711",
+    "metadata.max.age.ms": "4711",
+    "metadata.recovery.rebootstrap.trigger.ms": "4711",
+    "metadata.recovery.strategy": "none",
+    "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    "partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner",
+    "partitioner.ignore.keys": "true",
+    "receive.buffer.bytes": "4711",
+    "reconnect.backoff.max.ms": "4711",
+    "reconnect.backoff.ms": "471",
+    "request.timeout.ms": "4711",
+    "retries": "3",
+    "retry.backoff.max.ms": "4711",
+    "retry.backoff.ms": "471",
+    "sasl.kerberos.min.time.before.relogin": "4711",
+    "sasl.oauthbearer.sub.claim.name": "who",
+    "security.protocol": "SSL",
+    "send.buffer.bytes": "4711",
+    "session.timeout.ms": "7000",
+    "socket.connection.setup.timeout.ms": "4711",
+    "transaction.timeout.ms": "4711",
+    "transactional.id": "theirs",
+}
+ROWS_USED = [
+    pytest.param(kind, row, id=f"{kind.value}-{row.name}")
+    for row in SETTINGS
+    for kind in sorted(row.clients, key=lambda one: one.value)
+    if row.treatment is Treatment.USED and row.family is None
+]
+
+
+@pytest.mark.parametrize(("kind", "row"), ROWS_USED)
+def test_a_setting_that_is_used_changes_what_the_client_is_made_with(kind: ClientKind, row: Setting) -> None:
+    worker, own = {"bootstrap.servers": "127.0.0.1:1"}, {f"{kind.value}.override.{row.name}": USED[row.name]}
+    if kind is PRODUCER:
+        # One of transactions is the worker's to give.
+        transactional = USED[row.name] if row.name == "transactional.id" else None
+        plain = ColumnSettings.of(producer_settings(worker, {}, client_id="c"))
+        if transactional is not None:
+            own = {}
+        given = producer_settings(worker, own, client_id="c", transactional_id=transactional)
+        assert ColumnSettings.of(given) != plain
+        return
+    if kind is ADMIN:
+        library = admin_settings(worker, own, client_id="c").checked().librdkafka
+        assert library != admin_settings(worker, {}, client_id="c").checked().librdkafka
+        AdminClient({**library, "log_level": 0})
+        return
+    before, after = (
+        RecordConsumer.client_settings(consumer_settings(worker, one, client_id="c", group_id="g").checked().librdkafka)
+        for one in ({}, own)
+    )
+    assert {name for name in after if after[name] != before.get(name)} & {*row.targets, "security.protocol"}
+    ck.Consumer({**after, "log_level": 0}).close()
