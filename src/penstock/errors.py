@@ -40,7 +40,7 @@ Owning thread: none; errors are values.
 
 from __future__ import annotations
 
-from typing import ClassVar, overload
+from typing import ClassVar, Final, overload
 
 from penstock.traces import python_trace
 
@@ -311,8 +311,15 @@ class OffsetStoreException(ConnectException):
     """Source offsets could not be read or written."""
 
 
+#: Errors of libraries that do what a class of Java's does there.
+_JAVA_OF_LIBRARIES: Final = {
+    ("cimpl", "KafkaException"): "org.apache.kafka.common.KafkaException",
+    ("json.decoder", "JSONDecodeError"): "com.fasterxml.jackson.core.JsonParseException",
+}
+
+
 def java_class_name(exc: BaseException) -> str:
-    """The name of an error's class: Kafka's where it has one, else its Python path.
+    """The name of an error's class: Java's where it has one, else its Python path.
 
     >>> java_class_name(DataException("x"))
     'org.apache.kafka.connect.errors.DataException'
@@ -323,6 +330,9 @@ def java_class_name(exc: BaseException) -> str:
     if isinstance(name, str):
         return name
     cls = type(exc)
+    for base in cls.__mro__:
+        if (base.__module__, base.__qualname__) in _JAVA_OF_LIBRARIES:
+            return _JAVA_OF_LIBRARIES[base.__module__, base.__qualname__]
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
+import orjson
 import pytest
 
 from penstock import errors
@@ -207,3 +210,15 @@ def test_a_trace_shows_where_a_file_is_imported_from_and_not_where_it_is(tmp_pat
     assert 'raise errors.ConnectException("outer") from error' in trace
     assert str(tmp_path) not in trace
     assert str(Path(__file__).parent) not in trace
+
+
+def test_errors_of_libraries_go_by_what_does_the_same_in_java() -> None:
+    class Own(json.JSONDecodeError):
+        """Of an author, who calls it as the library does."""
+
+    broken = json.JSONDecodeError("x", "{", 0)
+    for error in (broken, orjson.JSONDecodeError("x", "{", 0), Own("x", "{", 0)):
+        assert errors.java_class_name(error) == "com.fasterxml.jackson.core.JsonParseException"
+        assert errors.stack_trace(error).startswith("com.fasterxml.jackson.core.JsonParseException: x")
+    refused = ck.KafkaException(ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART))
+    assert errors.stack_trace(refused).startswith("org.apache.kafka.common.KafkaException: ")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.config.parse import java_trim
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException
 from penstock.model import TargetState
@@ -155,7 +156,7 @@ def _texts(path: str, config: Mapping[str, object]) -> dict[str, str]:
 
 
 def _named(path: str, config: Mapping[str, str], target: TargetState | None) -> ConnectorFile:
-    name = config.get("name", "").strip()
+    name = java_trim(config.get("name", ""))
     if not name:
         raise ConfigException(f"The connector file {path} has no name; add a line name=...")
     return ConnectorFile(path, name, {**config, "name": name}, target or TargetState.STARTED)

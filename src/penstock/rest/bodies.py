@@ -16,6 +16,7 @@ from typing import Any, Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from penstock.config.parse import java_trim
 from penstock.converters.json_bytes import plain_json
 from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
@@ -160,7 +161,7 @@ def connector_name(value: object) -> str:
     """
     if isinstance(value, Mapping | list):
         raise BadRequestException("The name of a connector must be a text")
-    return (_scalar("name", value) or "").strip()
+    return java_trim(_scalar("name", value) or "")
 
 
 def same_name(name: str, config: Mapping[str, str | None]) -> None:

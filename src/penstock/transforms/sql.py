@@ -78,6 +78,9 @@ _KEPT: Final = "__record"
 _PARTS: Final = ("key", "topic", "partition", "timestamp", "headers", "value")
 _READ_ONLY: Final = ("offset",)
 _SEEN_PARTS: Final = frozenset((*_PARTS, *_READ_ONLY))
+#: Of a value without fields, between them what it is.
+_NO_OBJECT: Final = "select=* stands for the fields of the value, and it has none, it is of type "
+_NAME_IT: Final = ": write value as line, say, to make a field of it, or value to leave it as it is"
 #: What Spark takes for a function also without brackets, unless there is a field of that name.
 _MOMENTS: Final = frozenset(("current_date", "current_time", "current_timestamp", "localtime"))
 #: Likewise, but of no use here: these are always fields, so that none turns into the account of the worker.
@@ -367,9 +370,26 @@ class _Query:
                 raise DataException(f"select sets the whole value and also fields of it: {', '.join(members)}")
             value_schema, made["value"] = _derived(F.col(f"`{sets['value']}`"), columns[sets["value"]])
         elif members or "*" in (self.items or ()):
+            if "*" in (self.items or ()):
+                made["error"] = F.coalesce(made["error"], self._no_object())
             value_schema, made["value"] = self._value(members)
         done = selected.select(*[column.alias(name) for name, column in made.items()])
         return self.frame.replace(dataframe=done, key_schema=key_schema, value_schema=value_schema)
+
+    def _no_object(self) -> Column:
+        """The error of a value that has no fields for ``*`` to stand for; null for all others.
+
+        Raises:
+            DataException: No value of the schema has fields.
+        """
+        if self.schema is not None:
+            if self.schema.type is not Type.STRUCT:
+                raise DataException(f"{_NO_OBJECT}{self.schema.type.name.lower()}{_NAME_IT}")
+            return F.lit(None).cast("struct<stage string, exception string, message string>")
+        value = F.col(_KEPT).getField("value")
+        kind = F.schema_of_variant(value)
+        is_bad = value.isNotNull() & ~F.is_variant_null(value) & ~kind.startswith("OBJECT<")
+        return _problem(value, lambda _: (is_bad, F.concat(F.lit(_NO_OBJECT), F.lower(kind), F.lit(_NAME_IT))))
 
     def _value(self, members: Mapping[str, T.DataType]) -> tuple[Schema | None, Column]:
         if self.schema is None:
@@ -457,10 +477,11 @@ def _variant(column: Column, kind: T.DataType) -> Column:
     return F.coalesce(made, null_variant())
 
 
-def _problem(part: Column, problem: Callable[[Column], tuple[Column, str]]) -> Column:
-    """The error of a record whose topic or partition is not possible; null for all others."""
+def _problem(part: Column, problem: Callable[[Column], tuple[Column, Column | str]]) -> Column:
+    """The error of a record of which a part is not possible; null for all others."""
     is_bad, told = problem(part)
-    members = {"stage": F.lit(None), "exception": F.lit(DataException.java_name), "message": F.lit(told)}
+    message = F.lit(told) if isinstance(told, str) else told
+    members = {"stage": F.lit(None), "exception": F.lit(DataException.java_name), "message": message}
     return F.when(is_bad, F.struct(*[one.cast("string").alias(name) for name, one in members.items()]))
 
 

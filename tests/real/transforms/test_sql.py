@@ -383,3 +383,25 @@ def test_a_bad_expression_is_refused_with_sparks_message_and_position(spark_runt
 def test_expressions_that_some_records_fit_are_taken(spark_runtime, settings):
     spark_runtime.session(180)
     sql(**settings)
+
+
+def test_all_fields_of_what_has_none_is_an_error_that_says_what_to_write(spark_runtime):
+    for schema in (None, STRING_SCHEMA):
+        chain = Chain(spark_runtime, stages(sql(select="*")))
+        batch = chain.source([record("a line", schema=schema)] * 3)
+        assert [error.message for error in batch.errors.values()] == [
+            "select=* stands for the fields of the value, and it has none, it is of type string: write value as line, "
+            "say, to make a field of it, or value to leave it as it is"
+        ] * 3
+        for select, written in (("value as line", b'{"line":"a line"}'), ("value", b'"a line"')):
+            chain = Chain(spark_runtime, stages(sql(select=select)))
+            assert sent(chain.source([record("a line", schema=schema)])) == [written]
+
+
+def test_only_values_without_fields_fail_where_all_fields_are_selected(spark_runtime):
+    given = [{"a": 1}, "text", 7, {"a": 2, "b": 3}, [1], None, {}]
+
+    batch = Chain(spark_runtime, stages(sql(select="*, 5 as five"))).source([record(value) for value in given])
+
+    assert sorted(batch.errors) == [1, 2, 4]
+    assert sent(batch) == [b'{"a":1,"five":5}', b'{"a":2,"b":3,"five":5}', None, b'{"five":5}']

@@ -54,6 +54,25 @@ class TestSplitLines:
         assert texts(got) == lines
         assert got.consumed_bytes == len(data)
 
+    @pytest.mark.parametrize(
+        ("data", "marks"),
+        [
+            (b"\xed\xa0\x80", 1),
+            (b"\xed\xa0", 1),
+            (b"\xed\xa0\x80\xed\xb0\x80", 2),
+            (b"\xf5\x80\x80\x80", 4),
+            (b"\xf4\x90\x80\x80", 4),
+            (b"\xc0\x80", 2),
+            (b"\xe0\x80\x80", 3),
+            (b"\xe2\x82", 1),
+            (b"\xf0\x9f\x98", 1),
+            (b"\xf1\x80\xc0", 2),
+        ],
+    )
+    def test_there_are_as_many_replacement_characters_as_in_java(self, data, marks):
+        got = split_lines(np.frombuffer(b"a" + data + b"b\n\xed\x9f\xbf\n", np.uint8))
+        assert texts(got) == ["a" + marks * "\ufffd" + "b", "\ud7ff"]
+
     def test_bytes_that_are_not_utf8_read_as_the_replacement_character(self):
         got = split_lines(np.frombuffer(b"ok\n\xff\xfe bad\n", np.uint8))
         assert (texts(got), got.replaced) == (["ok", "\ufffd\ufffd bad"], 1)

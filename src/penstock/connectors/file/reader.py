@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import stat
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ from penstock.errors import ConnectException
 LF, CR = 10, 13
 
 Bytes = npt.NDArray[np.uint8]
+
+#: What half of a surrogate pair would be in UTF-8: one U+FFFD in Java, and three in Python.
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT: Final = "\ufffd".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def _decoded(values: Any, ends: npt.NDArray[np.int64]) -> Lines:
     except pa.ArrowInvalid:
         texts, replaced = [], 0
         for value in values.to_pylist():
-            text = value.decode(errors="replace")
+            text = _SURROGATE.sub(_REPLACEMENT, value).decode(errors="replace")
             replaced += text.encode() != value
             texts.append(text)
         return Lines(pa.array(texts, pa.string()), ends, replaced)

@@ -26,6 +26,9 @@ from penstock.rest.services import flag, services
 #: What Java's Integer takes.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
+#: What stands in a part of a path as it is (RFC 3986), as Java writes it; a slash of a name is none of the path's.
+_PLAIN_IN_PATHS: Final = "!$&'()*+,;=:@"
+
 
 async def _view(request: Request, message: str | None = None) -> ConnectorView:
     name = request.path_params["name"]
@@ -44,7 +47,7 @@ def _task_number(request: Request) -> int:
 
 
 def _location(request: Request, name: str) -> dict[str, str]:
-    return {"Location": f"{str(request.base_url).rstrip('/')}/connectors/{quote(name, safe='')}"}
+    return {"Location": f"{str(request.base_url).rstrip('/')}/connectors/{quote(name, safe=_PLAIN_IN_PATHS)}"}
 
 
 async def _warnings(request: Request, name: str) -> dict[str, str]:
