@@ -16,7 +16,8 @@ import orjson
 
 from penstock.converters.json_tree import first_json
 from penstock.converters.json_value_reading import read_value
-from penstock.converters.json_value_writing import write_value
+from penstock.converters.json_value_writing import UntypedValueError, place_of_untyped, write_value
+from penstock.errors import DataException
 
 _MAX: Final = 2**63
 _TEXT: Final = frozenset((str,))
@@ -66,7 +67,15 @@ def write_schemaless(value: object, *, numeric: bool, defaults: bool) -> bytes:
         else:
             if not _OTHERWISE.search(data):
                 return data
-    return write_value(None, value, numeric=numeric, defaults=defaults).encode()
+    try:
+        return write_value(None, value, numeric=numeric, defaults=defaults).encode()
+    except UntypedValueError as error:
+        place = place_of_untyped(value)
+        where = "" if place is None else f" It is the value of {place}."
+        raise DataException(
+            f"{error}{where} Give it a type with a schema (value_schema of the record or frame, a table with typed "
+            "columns), or make text or a number of it"
+        ) from None
 
 
 def _is_plain(value: Any) -> bool:

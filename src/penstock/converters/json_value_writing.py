@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.data import Date, Decimal, FarMoment, Schema, Struct, Time, Timestamp, Type
 from penstock.data.text import Float32, has_text_keys, in_order, java_decimal, java_double, java_float, json_string
@@ -70,8 +70,35 @@ def _kind_of(value: Any) -> Type:
         raise DataException(f"Java class class java.math.BigInteger {_NO_TYPE}")
     kind = kinds.get(type(value)) or next((kind for one, kind in kinds.items() if isinstance(value, one)), None)
     if kind is None or isinstance(value, FarMoment):
-        raise DataException(f"Java class class {java_class_of_value(value)} {_NO_TYPE}")
+        raise UntypedValueError(f"Java class class {java_class_of_value(value)} {_NO_TYPE}")
     return kind
+
+
+class UntypedValueError(DataException):
+    """A value without a schema is of a class that JSON has nothing for."""
+
+    java_name: ClassVar[str] = DataException.java_name
+
+
+def place_of_untyped(value: Any) -> str | None:
+    """Where in a schemaless value the first such value is, as ``a.b[2]``; None if it is the whole one.
+
+    >>> place_of_untyped({"a": 1, "items": [{"at": date(2020, 1, 1)}]})
+    'items[0].at'
+    """
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        path, one = left.pop()
+        if isinstance(one, dict):
+            left += [(f"{path}.{key}" if path else str(key), item) for key, item in reversed(list(one.items()))]
+        elif isinstance(one, (list, tuple)):
+            left += [(f"{path}[{index}]", item) for index, item in reversed(list(enumerate(one)))]
+        elif one is not None:
+            try:
+                _kind_of(one)
+            except DataException:
+                return path or None
+    return None
 
 
 def _write_plain(schema: Schema | None, kind: Type, value: Any, numeric: bool, defaults: bool) -> str:

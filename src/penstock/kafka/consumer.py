@@ -312,22 +312,13 @@ class RecordConsumer:
             if error is None:
                 good.append(message)
                 continue
-            topic, partition = message.topic() or "", message.partition()
             if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscription.pattern is None:
-                self._missing.add(topic)
-            if error.code() == ck.KafkaError._AUTO_OFFSET_RESET and self._start_offsets.by_duration:
-                self._reset_position(TopicPartition(topic, -1 if partition is None else partition))
-            elif ends_reading(error):
+                self._missing.add(message.topic() or "")
+            if ends_reading(error):
                 raise exception_of(self._name, error)
-            elif not is_usual(error):
+            if not is_usual(error):
                 self._seldom.warning((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
         return good
-
-    def _reset_position(self, partition: TopicPartition) -> None:
-        """Goes on where the setting says, because the broker has not the offset any more."""
-        positions = self._start_offsets.reset([partition])
-        logger.warning("%s: the offset of %s is out of range; it goes on at %s", self._name, partition, positions)
-        self.seek(positions)
 
     def _on_error(self, error: ck.KafkaError) -> None:
         if ends_reading(error):

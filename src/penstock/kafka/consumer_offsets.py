@@ -84,9 +84,13 @@ _RETRY_S: Final = 0.2
 
 
 def for_client(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings of a consumer as librdkafka takes them: of a reset by duration it is told to leave it to its owner."""
+    """Settings of a consumer as librdkafka takes them, which knows no reset by duration.
+
+    Where a partition begins is found out in front of it (``StartOffsets``). An offset that a partition does not have any
+    more was younger than all that it has left: reading goes on at its beginning.
+    """
     by_duration = str(settings.get("auto.offset.reset", "")).startswith(BY_DURATION)
-    return {**settings, "auto.offset.reset": "error"} if by_duration else dict(settings)
+    return {**settings, "auto.offset.reset": "earliest"} if by_duration else dict(settings)
 
 
 class StartOffsets:
@@ -135,22 +139,12 @@ class StartOffsets:
         starts = {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
         missing = [tp for tp in partitions if tp not in starts]
         if missing:
-            starts.update(self.reset(missing))
+            starts.update(self._reset_offsets(missing))
         at_end = frozenset(missing) if self._reset in _AT_END else frozenset()
         return {tp: starts[tp] for tp in partitions}, at_end
 
-    @property
-    def by_duration(self) -> bool:
-        """Whether the time decides, which librdkafka has no word for."""
-        return self._reset.startswith(BY_DURATION)
-
-    def reset(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin for which there is no offset, or one that they do not have any more.
-
-        Raises:
-            KafkaException, ConnectException: The broker refuses, does not answer in time, or nothing is set.
-        """
-        if self.by_duration:
+    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._reset.startswith(BY_DURATION):
             found = self._at(partitions, max(0, int(time.time() * 1000) - int(self._reset.removeprefix(BY_DURATION))))
             # As in Java: behind the last message where all are older.
             older = [tp for tp, offset in found.items() if offset < 0]

@@ -46,12 +46,22 @@ class ErrorKind:
         """The same error with the name of the topic, where that says what is wrong."""
         if self is not ERRORS.get(_INVALID_TOPIC):
             return self
-        if _TOPIC_NAME.fullmatch(topic) and topic.strip("."):
-            return self.saying(f"The topic {topic} is one of Kafka's own: nobody may write to it")
         return self.saying(
-            f"{topic[:_LONGEST_NAME]!r} is no name of a topic: it has 1 to {_LONGEST_NAME} letters (a to z), digits, "
-            "'.', '_' and '-', and is not '.' or '..'"
+            topic_name_fault(topic) or f"The topic {topic} is one of Kafka's own: nobody may write to it"
         )
+
+
+def topic_name_fault(topic: str) -> str | None:
+    """Why a text is no name of a topic; None if it is one.
+
+    >>> topic_name_fault("a-1")
+    """
+    if _TOPIC_NAME.fullmatch(topic) and topic.strip("."):
+        return None
+    return (
+        f"{topic[:_LONGEST_NAME]!r} is no name of a topic: it has 1 to {_LONGEST_NAME} letters (a to z), digits, "
+        "'.', '_' and '-', and is not '.' or '..'"
+    )
 
 
 #: Source: Kafka protocol guide, "Error Codes"; which of them are retriable: what extends Java's RetriableException.

@@ -81,6 +81,8 @@ def _fault_of(
             return _alias_fault(name, aliases, known, values)
     if name.startswith("topic.creation."):
         return _group_fault(name, values)
+    if name in STANDALONE.keys:
+        return "it is a setting of the worker and changes nothing here: it belongs into the worker's file"
     own = sorted(one for one in known if not one.startswith(("transforms.", "predicates.", *CONVERTERS)))
     own += [*CONVERTERS]
     return _unknown(name, own, f"{connector.__name__} and Kafka Connect have", _is_ours(connector))

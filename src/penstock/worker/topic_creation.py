@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException
+from penstock.kafka.protocol_errors import topic_name_fault
 from penstock.settings.topics import TopicCreation
 from penstock.telemetry import waiting_for
 
@@ -86,6 +87,12 @@ class TopicCreator:
 
     @waiting_for("broker")
     def _ensure(self, topic: str, plan: Callable[[str], NewTopic], admin: TopicMaker) -> None:
+        fault = topic_name_fault(topic)
+        if fault is not None:
+            raise ConnectException(
+                f"Task {self._owner} cannot write to topic {topic!r}: {fault}. Correct what names it: a setting of the "
+                "connector, or a transform"
+            )
         try:
             if admin.topic_exists(topic):
                 return

@@ -635,7 +635,7 @@ def test_by_duration_a_task_begins_at_the_records_that_are_young_enough(kafka: K
     sink.wait_values("young", "younger", "new")
 
 
-def test_by_duration_counts_for_an_offset_that_is_out_of_range(kafka: Kafka) -> None:
+def test_by_duration_an_offset_that_is_out_of_range_goes_on_at_the_beginning(kafka: Kafka) -> None:
     topic = kafka.topic()
     kafka.write(topic, *(str(number) for number in range(10)))
     admin = AdminClient({"bootstrap.servers": kafka.servers})

@@ -138,3 +138,17 @@ def test_a_plain_number_is_none():
     assert not isinstance(5, FarMoment)
     with pytest.raises(DataException):
         validate_value(Timestamp.SCHEMA, True)
+
+
+def test_the_error_of_a_date_without_a_schema_names_its_place_and_what_to_do():
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "false"}, False)
+
+    with pytest.raises(DataException) as caught:
+        converter.from_connect_data("t", None, {"id": 1, "row": {"at": [1, datetime(2017, 1, 3, tzinfo=UTC)]}})
+
+    assert str(caught.value) == (
+        "Java class class java.util.Date does not have corresponding schema type. It is the value of row.at[1]. Give "
+        "it a type with a schema (value_schema of the record or frame, a table with typed columns), or make text or a "
+        "number of it"
+    )
