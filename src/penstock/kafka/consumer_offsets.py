@@ -86,8 +86,8 @@ _RETRY_S: Final = 0.2
 def for_client(settings: Mapping[str, object]) -> dict[str, object]:
     """Settings of a consumer as librdkafka takes them, which knows no reset by duration.
 
-    Where a partition begins is found out in front of it (``StartOffsets``). An offset that a partition does not have any
-    more was younger than all that it has left: reading goes on at its beginning.
+    Where a partition begins is found out in front of it (``StartOffsets``). Where it does not have the offset any more,
+    reading goes on at its beginning.
     """
     by_duration = str(settings.get("auto.offset.reset", "")).startswith(BY_DURATION)
     return {**settings, "auto.offset.reset": "earliest"} if by_duration else dict(settings)

@@ -1,5 +1,8 @@
 """Flatten: brings the fields of nested structs (with schema) or maps (without) to the top.
 
+Where several fields get one name, a record with a schema fails. Without a schema the last of them counts, in the order
+of the message (in Java: in that of a HashMap).
+
 Classes ``FlattenKey`` and ``FlattenValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.Flatten.
 """

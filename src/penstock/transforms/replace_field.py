@@ -1,5 +1,8 @@
 """ReplaceField: leaves fields out, or renames them.
 
+Where several fields get one name, a record with a schema fails. Without a schema the last of them counts, in the order
+of the message (in Java: in that of a HashMap).
+
 Classes ``ReplaceFieldKey`` and ``ReplaceFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline
 thread. Source: org.apache.kafka.connect.transforms.ReplaceField.
 """
