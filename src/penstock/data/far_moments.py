@@ -38,6 +38,8 @@ class FarDate(FarMoment):
 
     >>> FarDate(2_932_897), FarDate(2_932_897) == 2_932_897
     (FarDate(2932897), True)
+
+    Source: Penstock's own; in Java a java.util.Date.
     """
 
     __slots__ = ()
@@ -49,12 +51,18 @@ class FarDate(FarMoment):
 
 
 class FarTime(FarMoment):
-    """A Time that is no time of the day: milliseconds. There is one that is valid, the end of the day."""
+    """A Time that is no time of the day: milliseconds. There is one that is valid, the end of the day.
+
+    Source: Penstock's own; in Java a java.util.Date.
+    """
 
     __slots__ = ()
 
 
 class FarTimestamp(FarMoment):
-    """A Timestamp outside of the years 1 to 9999: milliseconds since 1970-01-01T00:00Z."""
+    """A Timestamp outside of the years 1 to 9999: milliseconds since 1970-01-01T00:00Z.
+
+    Source: Penstock's own; in Java a java.util.Date.
+    """
 
     __slots__ = ()

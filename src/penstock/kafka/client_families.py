@@ -378,7 +378,7 @@ def adjust_consumer(
         result: the converted values; some are changed.
         unused: gets those that mean nothing beside others.
     """
-    # Invariant 2: the client commits nothing by itself.
+    # The client commits nothing by itself, whatever is set.
     result["enable.auto.commit"] = False
     if result.get("group.protocol") == "consumer":
         for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):

@@ -28,9 +28,9 @@ from penstock.kafka.client_settings import (
 from penstock.kafka.client_table import SETTINGS, Setting, Treatment, setting_names
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.compression import Compression
+from penstock.kafka.consumer import RecordConsumer
 from penstock.kafka.librdkafka_table import property_for
 from penstock.kafka.override_policy import OverridePolicy
-from penstock.kafka.consumer import RecordConsumer
 from penstock.kafka.wire import Address
 
 JAVA_NAMES = Path(__file__).parents[2] / "data" / "kafka" / "client-configs-4.3.0.tsv"
@@ -415,7 +415,7 @@ def test_ids_of_static_members_are_what_kafka_allows_and_differ() -> None:
 USED: Mapping[str, str] = {
     "acks": "1",
     "allow.auto.create.topics": "false",
-    "auto.offset.reset": "by_duration:P1D",
+    "auto.offset.reset": "latest",
     "batch.size": "4711",
     "bootstrap.servers": "127.0.0.1:2",
     "buffer.memory": "4711000",
