@@ -302,3 +302,26 @@ def test_a_connector_that_cannot_say_its_settings_is_a_bad_request_everywhere(
     assert all("RuntimeError: no licence" in told or "must return a ConfigDef" in told for _, told in refused)
     assert all(f"Invalid value {SOURCE} for configuration connector.class: " in told for _, told in refused[:3])
     assert api.call("GET", "/connectors") == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a+b;c,d:e&f='g'@h", "a+b;c,d:e&f='g'@h"),
+        ("$!()*~-._", "$!()*~-._"),
+        ("a b", "a%20b"),
+        ("a/b%20", "a%2Fb%2520"),
+        ('"#<>?[]^`|', "%22%23%3C%3E%3F%5B%5D%5E%60%7C"),
+        ("Größe 日本", "Gr%C3%B6%C3%9Fe%20%E6%97%A5%E6%9C%AC"),
+        ("\u00a0a\u3000", "%C2%A0a%E3%80%80"),
+    ],
+)
+def test_the_location_of_a_new_connector_is_written_as_java_writes_it(api: Api, name: str, path: str) -> None:
+    body = {"name": f" {name}\t", "config": {"connector.class": SOURCE}}
+
+    made = api.http.post("/connectors", json=body)
+
+    assert made.status_code == 201
+    assert made.json()["name"] == name
+    assert made.headers["location"].endswith(f"/connectors/{path}")
+    assert api.call("GET", f"/connectors/{path}")[1]["name"] == name
