@@ -12,7 +12,8 @@ What they see:
 * The fields of the value, by name. With a schema they have their types; Connect's Timestamp and Date are real
   timestamps and dates. Without one they are VARIANT: what is compared with a literal takes the literal's type
   (``status >= 500``), all else is to be cast (``cast(amount as double)``, ``amount::double``);
-  ``user.id`` is a field of a field, ``items[0].name`` one of an element. ``*`` is all of them.
+  ``user.id`` is a field of a field, ``items[0].name`` one of an element. ``*`` is all of them; a value that has no
+  fields (a line of text) fails there: ``value as line`` makes a field of it.
 * ``key``, ``topic``, ``partition``, ``offset`` (sinks), ``timestamp`` (milliseconds), ``headers`` (a map of VARIANTs;
   the last header of a name counts) and ``value`` (as a whole), unless the value has a field of that name. Without a
   schema this is looked up for each value. As ``record.key`` and so on they can always be had.

@@ -330,3 +330,10 @@ def test_a_value_that_has_gone_fails_restarts_and_ends_nothing(api: Api) -> None
     assert api.call("GET", "/connectors/a/explain")[0] == 200
     assert api.error("POST", "/connectors/a/tasks/0/restart")[0] == 500
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
+
+
+def test_a_setting_of_the_worker_is_told_where_it_belongs() -> None:
+    found = warned(FILE | {"batch.max.records": "5"})
+    assert found.get("batch.max.records") == (
+        "it is a setting of the worker and changes nothing here: it belongs into the worker's file"
+    )

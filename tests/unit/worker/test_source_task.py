@@ -1013,3 +1013,11 @@ def test_a_stop_before_the_start_ends_the_task_when_it_is_started(rigs: list[Rig
     assert rig.state_names() == ["UNASSIGNED"]
     assert rig.task.calls == []
     assert rig.closed == ["transforms"]
+
+
+@pytest.mark.parametrize("name", ["a topic", "a/b", "..", "x" * 250])
+def test_a_topic_whose_name_is_none_is_not_blamed_on_rights(name: str) -> None:
+    creator = TopicCreator("c-0", lambda topic: NewTopic(topic, 1, 1), Admin(set()))
+    with pytest.raises(ConnectException, match=r"is no name of a topic: it has 1 to 249 letters") as caught:
+        creator.ensure([name])
+    assert "rights" not in str(caught.value)
