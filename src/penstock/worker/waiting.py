@@ -198,10 +198,15 @@ def places() -> dict[str, Place]:
     found = {}
     for ident, frame in sys._current_frames().items():
         name = names.get(ident)
-        if name is not None:
+        if name is None:
+            continue
+        try:
             walked = reversed(list(traceback.walk_stack(frame)))
             stack = [Frame(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked]
-            found[name] = Place(stack, waiting.get(ident))
+        except AttributeError:
+            # The thread has run on, and Python has used the memory of one of its frames again. It stands nowhere.
+            stack = []
+        found[name] = Place(stack, waiting.get(ident))
     return found
 
 

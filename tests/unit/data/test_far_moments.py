@@ -3,6 +3,7 @@
 import json
 import pickle
 from datetime import UTC, date, datetime, time
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,7 @@ def test_it_passes_through_columns_of_a_struct():
 
     found = decode_typed(*encode_typed(struct, schema), schema)
 
+    assert isinstance(found, Struct)
     assert [type(one) for one in found.values] == [FarDate, FarTimestamp]
     assert found == struct
 
@@ -105,13 +107,13 @@ def test_without_a_schema_it_is_refused_where_java_refuses_a_date(value):
 
 @pytest.mark.parametrize("value", FAR)
 def test_with_a_schema_it_is_cast_and_written_as_the_number_that_carries_it(value):
-    logical = {FarDate: Date, FarTime: Time, FarTimestamp: Timestamp}[type(value)]
+    logical: Any = {FarDate: Date, FarTime: Time, FarTimestamp: Timestamp}[type(value)]
     schema = SchemaBuilder.struct().field("a", logical.SCHEMA).build()
     struct = Struct(schema).put("a", value)
     converter = JsonConverter()
     converter.configure({"schemas.enable": "false"}, False)
 
-    assert json.loads(converter.from_connect_data("t", schema, struct)) == {"a": int(value)}
+    assert json.loads(converter.from_connect_data("t", schema, struct) or b"") == {"a": int(value)}
     assert transformed(CastValue(), struct, schema, spec="a:int64").get("a") == int(value)
 
 
