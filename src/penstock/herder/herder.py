@@ -41,12 +41,15 @@ from penstock.model.cluster_config import (
 from penstock.model.config_records import logger_entries
 from penstock.model.payloads import ConnectorView
 from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.telemetry.standstills import standstills
 from penstock.validation.config_infos import ConfigInfos
 
 log = logging.getLogger(__name__)
 
 #: What a worker writes of a unit that it may have lost meanwhile: another worker's newer word counts more.
 _SAFE = (State.FAILED, State.UNASSIGNED)
+#: How many of the things that stand still the health endpoint names.
+_TOLD = 10
 
 
 class Herder:
@@ -114,10 +117,12 @@ class Herder:
         return self._plane.parts.kafka_cluster_id if self._plane.serving else None
 
     def health(self) -> tuple[Health, str]:
-        """How the worker is, with a message."""
+        """How the worker is, with a message that names what stands still."""
         if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
             return Health.STARTING, obstacle
-        return self._health
+        if self._health[0] is not Health.HEALTHY or not (still := standstills()):
+            return self._health
+        return Health.HEALTHY, " ".join([self._health[1], "These stand still:", *map(str, still[:_TOLD])])
 
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""

@@ -27,7 +27,7 @@ from penstock.settings.connector import (
     validate_connector,
     with_prefix,
 )
-from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE
+from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE, SOURCE_RETRY, own_settings
 from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSupport, KeySettings
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
@@ -48,6 +48,7 @@ __all__ = [
     "ISOLATION",
     "SINK",
     "SOURCE",
+    "SOURCE_RETRY",
     "STANDALONE",
     "WORKER",
     "ConnectorSettings",
@@ -70,6 +71,7 @@ __all__ = [
     "TransformSpec",
     "WorkerSettings",
     "kind_of_setting",
+    "own_settings",
     "resolve_placeholders",
     "validate_connector",
     "with_prefix",

@@ -18,12 +18,13 @@ from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import java_text
 from penstock.errors import ConfigException
 from penstock.settings.connector_definitions import (
-    ISOLATION,
     SINK,
     ConnectorConfig,
     IsolationConfig,
     SinkConnectorConfig,
     SourceConnectorConfig,
+    SourceRetryConfig,
+    own_settings,
 )
 from penstock.settings.enrichment import OF_THE_WORKER, TransformConfig, enrich
 from penstock.settings.plugin_classes import PluginClasses, class_resolver
@@ -115,9 +116,11 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
 
     Attributes:
         topic_creation: The rules for new topics; None when the broker decides.
+        retry: How long a call waits that asked to be made again.
     """
 
     topic_creation: TopicCreation | None
+    retry: SourceRetryConfig
 
     @classmethod
     def parse(
@@ -136,7 +139,8 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
         values = connector_values(cls.definition(), properties, classes)
         beside = _beside(properties, values)
         creates = topic_creation_enabled and uses_topic_creation(properties)
-        return cls.of(values, **beside, topic_creation=parse_topic_creation(properties) if creates else None)
+        topics = parse_topic_creation(properties) if creates else None
+        return cls.of(values, **beside, topic_creation=topics, retry=SourceRetryConfig.of(values))
 
 
 class SinkSettings(SinkConnectorConfig, ConnectorSettings):
@@ -168,7 +172,7 @@ def connector_values(base: ConfigDef, properties: Mapping[str, object], classes:
     resolve = class_resolver(classes)
     # First alone, as Kafka does: a fault in these settings is reported before one in a transform.
     base.parse(properties, resolve_class=resolve)
-    return enrich(ConfigDef(base, ISOLATION), properties, classes, require_full=True).parse(
+    return enrich(ConfigDef(base, own_settings(base)), properties, classes, require_full=True).parse(
         properties, resolve_class=resolve
     )
 

@@ -1,7 +1,8 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
-Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig`
-(Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK` and `ISOLATION` are what they define.
+Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig` and
+`SourceRetryConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`, `ISOLATION` and
+`SOURCE_RETRY` are what they define; `own_settings` says which of the last two a connector has.
 Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
@@ -17,6 +18,7 @@ from penstock.api import TransactionBoundary
 from penstock.config import (
     CaseInsensitiveValidString,
     CompositeValidator,
+    ConfigDef,
     ConfigType,
     Importance,
     LambdaValidator,
@@ -381,7 +383,36 @@ class IsolationConfig(TypedConfig):
     )
 
 
+class SourceRetryConfig(TypedConfig):
+    """What a source connector may set beside Kafka Connect's own settings."""
+
+    delay_max_ms: int = setting(
+        "source.retry.delay.max.ms",
+        type=ConfigType.LONG,
+        default=60_000,
+        validator=Range.at_least(1),
+        importance=Importance.MEDIUM,
+        doc="The longest wait, in milliseconds, before poll() or start() is called again after it raised "
+        "RetriableException; the wait begins with 250 ms and is doubled each time. An error with retry_after_s says "
+        "itself when.",
+        group=ERRORS,
+        order=6,
+        width=Width.MEDIUM,
+        display_name="Maximum Delay Between Calls of a Source That Asks for Them Again",
+    )
+
+
 CONNECTOR: Final = ConnectorConfig.definition()
 SOURCE: Final = SourceConnectorConfig.definition()
 SINK: Final = SinkConnectorConfig.definition()
 ISOLATION: Final = IsolationConfig.definition()
+SOURCE_RETRY: Final = SourceRetryConfig.definition()
+
+
+def own_settings(base: ConfigDef) -> ConfigDef:
+    """Penstock's own settings of such connectors.
+
+    Args:
+        base: Kafka Connect's: `CONNECTOR`, `SOURCE` or `SINK`.
+    """
+    return ConfigDef(ISOLATION, SOURCE_RETRY) if "exactly.once.support" in base.keys else ISOLATION

@@ -20,13 +20,13 @@ from penstock.errors import BadRequestException, ConfigException
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
-    ISOLATION,
     SINK,
     SOURCE,
     InstalledPlugins,
     SinkSettings,
     SourceSettings,
     kind_of_setting,
+    own_settings,
     validate_connector,
 )
 from penstock.settings.distributed import ExactlyOnceSupport
@@ -199,7 +199,8 @@ class ConnectorValidator:
         """The settings that Connect, transforms and predicates define, with what was found of each."""
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
         # Clients that count on Java's settings are shown more only where more is set.
-        own_of_penstock = ISOLATION if ISOLATION.keys.keys() & resolved.keys() else None
+        own = own_settings(base)
+        own_of_penstock = own if own.keys.keys() & resolved.keys() else None
         return validate_connector(base, resolved, self._classes, own_of_penstock)
 
     def _faults_of_tasks(

@@ -17,15 +17,15 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
-from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
+from penstock.errors import ConnectException, SparkUnavailableException
 from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.errant_records import ErrantRecords
+from penstock.worker.retries import Retries, asks_again
 from penstock.worker.sink_commit import CommitProgress, SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.sink_delivery import Deliveries, Delivery, place_of
@@ -47,6 +47,7 @@ class SinkParts:
     fetcher: SinkFetcher
     committer: SinkCommitter
     errant: ErrantRecords | None
+    retries: Retries
 
     @property
     def name(self) -> str:
@@ -68,6 +69,7 @@ class SinkPauses:
     Attributes:
         resting: Whether the connector is paused.
         holds_back: Whether a batch waits for its next try.
+        unopened: Whether partitions wait to be opened. Of a change the consumer hears with the next ``apply``.
     """
 
     def __init__(self, parts: SinkParts) -> None:
@@ -78,6 +80,8 @@ class SinkPauses:
         self._fetcher = parts.fetcher
         self.resting = False
         self.holds_back = False
+        self.unopened = False
+        self._told_everything = False
         self._applied: frozenset[TopicPartition] = frozenset()
         # Those that the task has paused, as far as the consumer was sent back to what is not delivered.
         self._held: frozenset[TopicPartition] = frozenset()
@@ -99,10 +103,9 @@ class SinkPauses:
             self._hold(new)
         self._held = held
         wanted = self._wanted()
-        if wanted != self._applied:
-            self._fetcher.set_paused(
-                wanted - self._applied, self._applied - wanted, everything=self.resting or self.holds_back
-            )
+        if (wanted, self._everything) != (self._applied, self._told_everything):
+            self._told_everything = self._everything
+            self._fetcher.set_paused(wanted - self._applied, self._applied - wanted, everything=self._everything)
             self._applied = wanted
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
@@ -118,7 +121,11 @@ class SinkPauses:
 
     def _wanted(self) -> frozenset[TopicPartition]:
         assigned = self._partitions.assigned
-        return assigned if self.resting or self.holds_back else self._context.paused & assigned
+        return assigned if self._everything else self._context.paused & assigned
+
+    @property
+    def _everything(self) -> bool:
+        return self.resting or self.holds_back or self.unopened
 
     def _hold(self, partitions: frozenset[TopicPartition]) -> None:
         """Records on their way must not arrive after the task paused them: they are fetched again after ``resume``."""
@@ -206,9 +213,7 @@ class SinkPut:
         left = 0.0 if self._retry_at is None else self._retry_at - now
         if left > 0:
             wait = min(left, IDLE_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
-            with waiting_for(
-                "sink_retry", (datetime.now(UTC) + timedelta(seconds=left)).isoformat(timespec="milliseconds")
-            ):
+            with waiting_for("sink_retry"):
                 self._stages.wait_in_task(wait, for_batches=False)
         else:
             self._deliver(delivery)
@@ -224,11 +229,11 @@ class SinkPut:
         started = time.monotonic()
         try:
             self._task.put([])
-        except (RetriableException, KafkaRetriableException) as failure:
-            self._delivery = Delivery(pa.table({}), [], None, {})
-            self._keep_for_retry(failure)
-            return
         except Exception as failure:
+            if asks_again(failure):
+                self._delivery = Delivery(pa.table({}), [], None, {})
+                self._keep_for_retry(failure)
+                return
             raise ConnectException(
                 f"{self._parts.name}: exiting due to unrecoverable exception: {failure}"
             ) from failure
@@ -263,10 +268,10 @@ class SinkPut:
                     del delivery.frames[0]
             elif isinstance(self._task, SinkTask):
                 self._task.put(list(delivery.records or ()))
-        except (RetriableException, KafkaRetriableException) as failure:
-            self._keep_for_retry(failure)
-            return
         except Exception as failure:
+            if asks_again(failure):
+                self._keep_for_retry(failure)
+                return
             if self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
@@ -277,6 +282,7 @@ class SinkPut:
         self._count_put(started, size)
         self._parts.services.probe("sink.after_put")
         self._raise_if_exceeded()
+        self._parts.retries.succeeded()
         # Invariant 2: after the whole batch was put, never before.
         self._partitions.end_delivery()
         self._let_go()
@@ -287,13 +293,8 @@ class SinkPut:
         """The batch in hand comes before any other. Invariant 3."""
         now = time.monotonic()
         asked_ms = self._parts.context.take_timeout_ms()
-        self._retry_at = now + (self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000)
-        logger.warning(
-            "%s: put asks to be called again with the same records in %.0f ms: %s",
-            self._parts.name,
-            (self._retry_at - now) * 1000,
-            failure,
-        )
+        delay_s = self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000
+        self._retry_at = now + self._parts.retries.failed("put", failure, delay_s)
         self._pauses.hold_back(True)
 
     def _keep_for_session(self, delivery: Delivery, failure: Exception) -> None:
@@ -343,5 +344,6 @@ class SinkPut:
         self._delivery = None
         self._partitions.drop_delivery()
         self._retry_at, self._losses, self._awaits_session = None, 0, False
+        self._parts.retries.ended()
         if self._pauses.holds_back:
             self._pauses.hold_back(False)

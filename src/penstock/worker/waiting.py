@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
+from types import FrameType
 from typing import Final
 
 from penstock.model import State
@@ -35,9 +36,11 @@ REASONS: Final = (
     "spark",
     "record_retry",
     "schema_registry",
+    "source_retry",
     "sink_retry",
     "broker",
     "transaction",
+    "open_transaction",
     "ownership",
     "back_pressure",
     "input_missing",
@@ -57,9 +60,11 @@ _TEXTS: Final[Mapping[str, str]] = {
     "spark": "Spark works on a batch.",
     "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
     "schema_registry": "The schema registry has not answered; records wait for it.",
-    "sink_retry": "put() asked for the same records again.",
+    "source_retry": "It asked for a call again.",
+    "sink_retry": "It asked for a call again.",
     "broker": "Kafka has not answered for what is under way.",
     "transaction": "It has a transaction that is not committed yet.",
+    "open_transaction": "Its offsets topic ends in a transaction that is still open, behind which it cannot read.",
     "ownership": "It waits until its worker's group says that the task is still this worker's.",
     "back_pressure": "What comes after is slower: the queue is full.",
     "input_missing": "What it reads from is not there.",
@@ -141,6 +146,8 @@ class Waiting:
         stack: For a user's code: where it stands, innermost last; without the worker's own part.
         since: Since when: of a user's code, how long it has run; of a wait, how long it lasts.
         cause: What is behind it, such as the error that a task has failed with; it is in the text as well.
+        count: How often in a row a call asked to be made again.
+        next_try: When it is made again.
     """
 
     reason: str
@@ -148,6 +155,8 @@ class Waiting:
     stack: Sequence[str] = ()
     since: datetime | None = None
     cause: str | None = None
+    count: int | None = None
+    next_try: datetime | None = None
 
     def because(self, cause: str | None, then: str = "") -> Waiting:
         """The same, with its cause and advice."""
@@ -164,6 +173,10 @@ class Waiting:
             body["cause"] = self.cause
         if self.since is not None:
             body["since"] = self.since.isoformat(timespec="milliseconds")
+        if self.count is not None:
+            body["count"] = self.count
+        if self.next_try is not None:
+            body["next_try"] = self.next_try.isoformat(timespec="milliseconds")
         if self.stack:
             body["stack"] = list(self.stack)
         return body
@@ -179,6 +192,8 @@ class Hints:
         joined: Whether its consumer group has given it partitions, perhaps none.
         assigned: How many; None for a source.
         transaction: What its open transaction waits for.
+        retry: What it asked to be called again for; None if it did not.
+        held_up: The transaction of somebody else that the end of its offsets topic waits for.
     """
 
     round_began: float | None = None
@@ -186,6 +201,8 @@ class Hints:
     joined: bool = True
     assigned: int | None = None
     transaction: str | None = None
+    retry: Waiting | None = None
+    held_up: str | None = None
 
 
 _NOWHERE: Final = Place()
@@ -199,10 +216,20 @@ def places() -> dict[str, Place]:
     for ident, frame in sys._current_frames().items():
         name = names.get(ident)
         if name is not None:
-            walked = reversed(list(traceback.walk_stack(frame)))
-            stack = [Frame(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked]
-            found[name] = Place(stack, waiting.get(ident))
+            found[name] = Place(_stack_of(frame), waiting.get(ident))
     return found
+
+
+def _stack_of(frame: FrameType) -> list[Frame]:
+    """A thread's stack; what is below its last frame may change while it is read, and then is left out."""
+    stack: list[Frame] = []
+    try:
+        for one, line in traceback.walk_stack(frame):
+            stack.append(Frame(one.f_code.co_filename, line, one.f_code.co_name))
+    except AttributeError:
+        # Python 3.11 takes what lies in the place of a frame that has just ended for one.
+        return []
+    return stack[::-1]
 
 
 def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:
@@ -237,11 +264,17 @@ def task_waiting(
     inside = _user_code(own, hints.round_began)
     if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
-    if state in _RESTING:
+    if state in _RESTING and state is not State.UNASSIGNED:
         return because(_RESTING[state])
+    if hints.retry is not None:
+        return hints.retry
+    if hints.held_up is not None:
+        return because("open_transaction").because(hints.held_up)
     for stage in (own, delivery, convert):
         if stage.wait is not None and stage.stands_still:
             return _told(stage.wait, hints, spark_up=spark_up)
+    if state in _RESTING:
+        return because(_RESTING[state])
     converting = _user_code(convert)
     if converting is not None:
         asks = any(_REGISTRY in frame.file for frame in convert.frames)
@@ -271,8 +304,6 @@ def _told(wait: Wait, hints: Hints, *, spark_up: bool) -> Waiting:
             found = because("broker").because("; ".join(filter(None, (wait.detail, hints.kafka))))
         case "transaction":
             found = because("transaction").because("; ".join(filter(None, (hints.transaction, hints.kafka))))
-        case "sink_retry":
-            found = Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {wait.detail}.")
         case reason:
             found = because(reason).because(wait.detail)
     return replace(found, since=_time_of_day(wait.since_s))
