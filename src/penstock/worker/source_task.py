@@ -282,6 +282,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             kafka=self._source.producer.trouble,
             transaction=self.committer.hint,
             retry=self.retries.waiting,
+            held_up=self.committer.held_up,
         )
 
     # ---------------------------------------------------------------- task thread
