@@ -33,6 +33,7 @@ REASONS: Final = (
     "not_started",
     "user_code",
     "spark_starting",
+    "spark_executors",
     "spark",
     "record_retry",
     "schema_registry",
@@ -57,6 +58,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "failed": "It has failed.",
     "not_started": "It has not started yet, or its thread has ended.",
     "spark_starting": "The Spark session is not up; batches wait for it.",
+    "spark_executors": "Spark has no executor; batches wait for one.",
     "spark": "Spark works on a batch.",
     "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
     "schema_registry": "The schema registry has not answered; records wait for it.",
@@ -246,6 +248,7 @@ def task_waiting(
     threads: Mapping[str, Place],
     *,
     spark_up: bool,
+    spark_trouble: str | None = None,
     kafka_up: bool = True,
     hints: Hints = Hints(),
 ) -> Waiting:
@@ -256,6 +259,7 @@ def task_waiting(
         state: What it says it is doing.
         threads: Where threads stand.
         spark_up: Whether there is a Spark session.
+        spark_trouble: Why Spark does nothing, there or starting; None if it does.
         kafka_up: Whether Kafka answers: a sink without records cannot tell.
         hints: What it knows itself.
     """
@@ -272,7 +276,7 @@ def task_waiting(
         return because("open_transaction").because(hints.held_up)
     for stage in (own, delivery, convert):
         if stage.wait is not None and stage.stands_still:
-            return _told(stage.wait, hints, spark_up=spark_up)
+            return _told(stage.wait, hints, spark_up=spark_up, spark_trouble=spark_trouble)
     if state in _RESTING:
         return because(_RESTING[state])
     converting = _user_code(convert)
@@ -281,7 +285,7 @@ def task_waiting(
         return because("schema_registry") if asks else converting
     for stage in (own, convert):
         if stage.wait is not None and stage.is_held_up:
-            return _told(stage.wait, hints, spark_up=spark_up)
+            return _told(stage.wait, hints, spark_up=spark_up, spark_trouble=spark_trouble)
     if inside is not None and not _waits_for_data(own.frames):
         return inside
     if not own.frames:
@@ -295,9 +299,11 @@ def task_waiting(
     return because("no_data")
 
 
-def _told(wait: Wait, hints: Hints, *, spark_up: bool) -> Waiting:
+def _told(wait: Wait, hints: Hints, *, spark_up: bool, spark_trouble: str | None) -> Waiting:
     """What a stage says of itself, with what the task knows of it."""
     match wait.reason:
+        case "spark" if spark_trouble is not None:
+            found = because("spark_executors").because(spark_trouble)
         case "spark":
             found = because("spark").because(wait.detail) if spark_up else because("spark_starting")
         case "broker":

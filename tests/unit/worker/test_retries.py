@@ -133,9 +133,9 @@ def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: Clock) -> No
     assert standstill is not None
     assert standstill.details["count"] == 2
     clock.now += 1
-    assert "That is being done." in retries.waiting.text if retries.waiting else False
+    assert "That is being done." in str(retries.waiting)
     retries.succeeded()
-    assert retries.waiting is None
+    assert str(retries.waiting) == "None"
     assert standstill_of("task orders-0") is None
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from tests.unit.worker.test_sink_task import T0, T1, Sinks, told
+from tests.unit.worker.test_sink_task import Sinks, told
 from tests.unit.worker.test_source_task import Rig, started, values
 
 from penstock.errors import KafkaRetriableException, RetriableException
 from penstock.model import State
 from penstock.telemetry.standstills import standstill_of
 from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import Sink
+from penstock.testing.sink_doubles import T0, T1, Sink
 from penstock.testing.source_doubles import WAIT_S, ScriptedTask
 from penstock.worker.waiting import places, task_waiting
 
@@ -169,8 +169,10 @@ class TestOpen:
 
     def test_open_is_called_again_before_anything_is_put(self, run: Sinks) -> None:
         sink = run(Sink())
-        errors = deque([RetriableException("locked", retry_after_s=0.01), KafkaRetriableException("locked")])
-        sink.task.hooks["open"] = lambda _: errors and raising(errors.popleft())
+        errors: deque[Exception] = deque(
+            [RetriableException("locked", retry_after_s=0.01), KafkaRetriableException("locked")]
+        )
+        sink.task.hooks["open"] = raising_each(errors)
         sink.start({T0: 0})
         sink.consumer.add(T0, "a", "b")
         sink.wait_values("a", "b")
@@ -197,8 +199,8 @@ class TestOpen:
 
     def test_partitions_that_come_meanwhile_are_opened_with_them(self, run: Sinks) -> None:
         sink = run(Sink())
-        errors = deque([RetriableException("locked", retry_after_s=0.3)])
-        sink.task.hooks["open"] = lambda _: errors and raising(errors.popleft())
+        errors: deque[Exception] = deque([RetriableException("locked", retry_after_s=0.3)])
+        sink.task.hooks["open"] = raising_each(errors)
         sink.start({T0: 0})
         sink.consumer.assign({T1: 0})
         sink.consumer.add(T1, "b")
@@ -255,3 +257,13 @@ class TestPut:
 
 def raising(error: Exception) -> None:
     raise error
+
+
+def raising_each(errors: deque[Exception]) -> Callable[[object], None]:
+    """A hook that raises these one after the other, then nothing."""
+
+    def hook(_: object) -> None:
+        if errors:
+            raise errors.popleft()
+
+    return hook
