@@ -14,7 +14,7 @@ Source: Kafka protocol guide; KIP-664; KIP-98.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -23,7 +23,7 @@ from penstock.kafka.fields import Api
 T = TypeVar("T")
 
 #: The requests that are answered, with the version of each.
-VERSIONS: Final = {
+VERSIONS: Final[Mapping[int, int]] = {
     Api.FIND_COORDINATOR: 2,
     Api.WRITE_TXN_MARKERS: 1,
     Api.DESCRIBE_PRODUCERS: 0,

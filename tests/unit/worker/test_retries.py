@@ -135,8 +135,8 @@ def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: Clock) -> No
     clock.now += 1
     assert "That is being done." in str(retries.waiting)
     retries.succeeded()
-    assert str(retries.waiting) == "None"
     assert standstill_of("task orders-0") is None
+    assert str(retries.waiting) == "None"
 
 
 def test_what_a_former_instance_said_does_not_take_back_what_its_successor_says(clock: Clock) -> None:
