@@ -91,7 +91,8 @@ class SinkTaskContext(ABC):
     def timeout(self, timeout_ms: int) -> None:
         """The next call of ``put`` comes after at most this time, with or without records; used once.
 
-        With RetriableException raised from ``put``: how long to wait before the same records come again.
+        With RetriableException raised from ``put``: how long to wait before the same records come again, where the
+        error has no ``retry_after_s``.
         """
 
     @abstractmethod
@@ -170,7 +171,13 @@ class AnySinkTask(Task):
         """Partitions were assigned: make writers, or set where to read from with ``context.offset``.
 
         Called after ``start`` and at each rebalance with the new ones only, before any of their records. May block for
-        a while (the consumer group waits). An exception makes the task FAILED.
+        a while (the consumer group waits).
+
+        Raises:
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
+                after a wait that grows up to ``errors.retry.delay.max.ms``, with partitions that have come meanwhile.
+                Nothing is put or committed before; what goes before it was opened is not closed.
+            Exception: Any other makes the task FAILED.
         """
 
     def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

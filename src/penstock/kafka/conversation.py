@@ -55,6 +55,10 @@ class Conversation:
         """Ends all connections."""
         self._connections.close()
 
+    def extend(self, seconds: float) -> None:
+        """Gives the questions that follow so much time, or what is left where that is more."""
+        self._deadline = max(self._deadline, self._clock() + seconds)
+
     def ask(
         self, to: Address | None, make: Callable[[int, str], bytes], read: Callable[[memoryview], T], what: str
     ) -> T:

@@ -67,7 +67,7 @@ NEEDS: Final = {
     )
 }
 #: How long one look may take, and how long it waits for another one of this process.
-LOOK_S: Final = 10.0
+LOOK_S: Final = 5.0
 #: Of how many partitions of one transaction the commands are given.
 _NAMED: Final = 3
 #: The longest timeout that brokers allow where they are not told otherwise (``transaction.max.timeout.ms``): for ids of
@@ -191,18 +191,22 @@ class OpenTransactions:
             return transactional_id == f"{leaders}{self._group}"
         return transactional_id.startswith(f"{self._group}-") or transactional_id == f"{leaders}{self._group}"
 
-    def look(self, places: Collection[Place]) -> str | None:
+    def look(self, places: Collection[Place], timeout_s: float = LOOK_S) -> str | None:
         """Looks for what is open in these partitions, and ends what hangs and is this group's.
 
         Never raises: what cannot be found out is said in the text, or in the log at DEBUG.
 
+        Args:
+            places: The partitions.
+            timeout_s: How long to ask; what is to be ended is given more.
+
         Returns:
             What holds up who reads committed records of them, for people; None where nothing does any more.
         """
-        if self._unsupported or not _one_at_a_time.acquire(timeout=LOOK_S):
+        if self._unsupported or not _one_at_a_time.acquire(timeout=timeout_s):
             return None
         try:
-            talk = Conversation(self._settings, f"{self._name} (open transactions)", NEEDS, LOOK_S, self._clock)
+            talk = Conversation(self._settings, f"{self._name} (open transactions)", NEEDS, timeout_s, self._clock)
             try:
                 return "; ".join(self._look(_Cluster(talk), places)) or None
             finally:
@@ -290,11 +294,13 @@ class OpenTransactions:
             Why it was not ended; None where it was.
         """
         producer_id = known[0].producer.producer_id
+        cluster.extend(LOOK_S)
         try:
             held = [one for one in cluster.open_anywhere() if one.producer.producer_id == producer_id]
         except KafkaException as error:
             logger.debug("%s cannot ask for all partitions that hold a transaction: %s", self._name, error)
             held = list(known)
+            cluster.extend(LOOK_S)
         described = next(iter(cluster.describe({name})), None)
         if described is None:
             return "its coordinator does not say what has become of it"
@@ -332,6 +338,10 @@ class _Cluster:
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._metadata: Metadata | None = None
+
+    def extend(self, seconds: float) -> None:
+        """Gives the questions that follow so much time."""
+        self._talk.extend(seconds)
 
     def _known(self, topics: Sequence[str] | None) -> Metadata:
         found = self._talk.ask(

@@ -314,7 +314,8 @@ class TopicLog:
         while not parts.positions.wait(targets, min(_SLICE_S, self._left(deadline))):
             if self._settings.committed_only and self._clock() >= look_at:
                 behind = parts.positions.behind(targets)
-                held_up = self._open_transactions.look([(self.topic, number) for number in sorted(behind)])
+                places = [(self.topic, number) for number in sorted(behind)]
+                held_up = self._open_transactions.look(places, max(_HELD_UP_S, self._left(deadline)))
                 look_at = self._clock() + _HELD_UP_AGAIN_S
             if parts.reader.refused is not None:
                 raise KafkaException(

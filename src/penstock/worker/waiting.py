@@ -266,12 +266,14 @@ def task_waiting(
     stages = ("task", "convert", "delivery")
     own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE).whole() for stage in stages)
     inside = _user_code(own, hints.round_began)
+    rests = state in _RESTING and state is not State.UNASSIGNED
+    if hints.retry is not None and not rests:
+        # Between two tries its code runs for a while, which tells less than what they fail with.
+        return hints.retry if inside is None else replace(hints.retry, stack=inside.stack)
     if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
-    if state in _RESTING and state is not State.UNASSIGNED:
+    if rests:
         return because(_RESTING[state])
-    if hints.retry is not None:
-        return hints.retry
     if hints.held_up is not None:
         return because("open_transaction").because(hints.held_up)
     for stage in (own, delivery, convert):

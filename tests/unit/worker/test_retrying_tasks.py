@@ -267,3 +267,24 @@ def raising_each(errors: deque[Exception]) -> Callable[[object], None]:
             raise errors.popleft()
 
     return hook
+
+
+def test_while_a_put_that_asked_again_runs_its_cause_is_told_with_where_it_stands(run: Sinks) -> None:
+    sink = run(Sink()).start({T0: 0})
+    calls: list[int] = []
+    leave = threading.Event()
+
+    def put(_: object) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            leave.wait(WAIT_S)
+        raise RetriableException("no connection", retry_after_s=0.01)
+
+    sink.task.hooks["put"] = put
+    sink.consumer.add(T0, "a")
+    await_true(lambda: len(calls) == 2)
+    found = told(sink)
+    assert (found.reason, found.cause) == ("sink_retry", "RetriableException: no connection")
+    assert "That is being done." in found.text
+    assert any("in put" in line for line in found.stack)
+    leave.set()
