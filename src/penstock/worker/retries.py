@@ -27,6 +27,8 @@ from penstock.worker.waiting import Waiting
 logger = logging.getLogger(__name__)
 
 FIRST_DELAY_S: Final = 0.25
+#: The least wait after the first, whatever a task says: a call that always fails keeps no core busy.
+_LEAST_S: Final = 0.01
 #: Least time between two lines of one task that keeps asking, and between two that say that it has begun to.
 REPEAT_S: Final = 600.0
 _BEGIN_AGAIN_S: Final = 60.0
@@ -120,6 +122,8 @@ class Retries:
         said = getattr(error, "retry_after_s", None)
         asked = delay_s if said is None else said
         wait_s = self._backoff.delay_s(count) if asked is None else asked
+        if count > 1:
+            wait_s = max(_LEAST_S, wait_s)
         cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         since_s = now if again is None else again.since_s
         found = self._asked = _Asked(call, cause, count, since_s, now + wait_s, asked is not None)

@@ -298,6 +298,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self._delivery_thread.start()
 
     def _begin_rest(self) -> None:
+        # A task that rests does not wait for its next try; it is polled when it is resumed.
+        self.retries.ended()
         if self.committer.commits_at_rest:
             self._batcher.put((), End.REST)
 

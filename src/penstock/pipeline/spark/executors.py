@@ -3,7 +3,7 @@
 Main types: ``ExecutorWatch``, one for all sessions of a worker; ``NoExecutorsException``. Function: ``is_clustered``.
 A session that has had no executor for some time counts as lost and is replaced: a master that was killed and started
 again without recovery knows nothing of the application, and gives it none. Where all Spark workers are gone, or other
-applications have all cores, another session has none either; then it waits for twice that time before the next.
+applications have all cores, another session has none either; then it is given twice the time, and the next one more.
 
 A session with dynamic allocation may have no executor while it has nothing to do: there only jobs that wait count.
 
@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 TIMEOUT_S: Final = 30.0
 #: Executors of a new session take a moment to come, and one that has ended is replaced by its Spark worker.
 _WORTH_A_WORD_S: Final = 5.0
-#: The wait of the sessions after the first that had none, in times of the first one's.
-_LATER_TIMES: Final = 2.0
+#: The longest wait of a session that never had any, in times of the first one's: each is given twice the time of the
+#: one before, since some clusters take minutes to start an executor.
+_MOST_TIMES: Final = 10.0
 _OWNER: Final = "Spark"
 REASON: Final = "spark_executors"
 
@@ -132,7 +133,7 @@ class ExecutorWatch:
     def lost(self) -> str | None:
         """Why the present session counts as lost; None while it does not."""
         since, now = self._session_since, self._clock()
-        limit_s = self._timeout_s * (_LATER_TIMES if self.ended else 1.0)
+        limit_s = self._timeout_s * min(_MOST_TIMES, 2.0**self.ended)
         if since is None or now - since < limit_s:
             return None
         return (
