@@ -298,8 +298,8 @@ class WorkerSettings(TypedConfig):
         default=30_000,
         validator=Range.at_least(1_000),
         doc="After how many milliseconds without an executor the session on a Spark cluster counts as lost and is "
-        "replaced, as after a restart of its master; each further one that gets none is given twice the time, up to ten "
-        "times this.",
+        "replaced, as after a restart of its master; each further one that gets none is given twice the time, up to "
+        "ten times this.",
     )
     static_members: bool = low(
         "penstock.kafka.static.members",
