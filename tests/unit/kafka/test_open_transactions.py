@@ -259,7 +259,7 @@ def test_a_broker_that_knows_no_such_questions_is_asked_once(rig: Rig) -> None:
 
 def test_a_broker_that_is_away_is_no_error(rig: Rig) -> None:
     rig.broker.stop()
-    rig.looker._clock = iter(range(0, 10_000, 3)).__next__  # type: ignore[assignment]
+    rig.looker._clock = iter(range(0, 10_000, 3)).__next__
     assert rig.look() is None
 
 

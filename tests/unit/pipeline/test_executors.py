@@ -66,27 +66,33 @@ def test_one_without_executors_is_told_of_after_a_moment_and_lost_after_the_time
 
 def test_the_next_session_is_given_twice_the_time_and_the_first_moment_is_remembered(clock: Clock) -> None:
     watch = ExecutorWatch(CLUSTER, 30, clock)
-    watch.count(0)
-    clock.now = 30
-    watch.count(0)
-    assert watch.lost is not None
+
+    def lost_at(moment: float) -> bool:
+        clock.now = moment
+        watch.count(0)
+        return watch.lost is not None
+
+    assert [lost_at(0), lost_at(29), lost_at(30)] == [False, False, True]
     watch.replaced()
     watch.begin()
-    assert watch.lost is None
-    clock.now = 50
-    watch.count(0)
-    began = str(watch.trouble)
-    clock.now = 109
-    watch.count(0)
-    assert watch.lost is None
-    clock.now = 110
-    assert watch.lost is not None
-    assert "has given this worker no executor since" in began
+    assert [lost_at(50), lost_at(109), lost_at(110)] == [False, False, True]
+    assert "has given this worker no executor since" in str(watch.trouble)
     watch.count(1)
-    clock.now = 200
-    watch.count(0)
-    clock.now = 230
-    assert watch.lost is not None
+    assert [lost_at(200), lost_at(230)] == [False, True]
+
+
+def test_one_that_never_gets_any_is_given_ten_times_the_time_at_most(clock: Clock) -> None:
+    watch = ExecutorWatch(CLUSTER, 30, clock)
+    waits = []
+    for _ in range(6):
+        watch.begin()
+        watch.count(0)
+        began = clock.now
+        while watch.lost is None:
+            clock.now += 10
+        waits.append(clock.now - began)
+        watch.replaced()
+    assert waits == [30, 60, 120, 240, 300, 300]
 
 
 def test_with_dynamic_allocation_only_jobs_that_wait_count(clock: Clock) -> None:
@@ -96,7 +102,7 @@ def test_with_dynamic_allocation_only_jobs_that_wait_count(clock: Clock) -> None
     assert (watch.trouble, watch.lost) == (None, None)
     watch.count(0, waits=True)
     clock.now = 131
-    assert watch.lost is not None
+    assert watch.lost
 
 
 def test_a_cluster_that_was_there_before_is_waited_for_and_one_that_never_was_is_not() -> None:

@@ -117,7 +117,7 @@ def test_one_that_fails_every_second_call_is_told_once_a_minute(
 
 
 def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: Clock) -> None:
-    assert retries.waiting is None
+    assert not retries.waiting
     retries.failed("poll", RetriableException("busy"))
     clock.now += 0.25
     retries.failed("poll", RetriableException("busy, still"))
