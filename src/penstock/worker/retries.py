@@ -63,7 +63,7 @@ class Backoff:
 
         >>> backoff = Backoff(60, "", share=lambda: 0.0)
         >>> [backoff.delay_s(count) for count in (1, 2, 3, 9, 100)]
-        [0.25, 0.5, 1.0, 60, 60]
+        [0.25, 0.5, 1.0, 60.0, 60.0]
         """
         return min(self.most_s, FIRST_DELAY_S * 2.0 ** min(count - 1, 40)) * (1 - 0.2 * self.share())
 
