@@ -192,17 +192,17 @@ class Retries:
         if now - self._told_at < (_BEGIN_AGAIN_S if asked.count == 1 else REPEAT_S):
             return
         self._told_at = now
-        begins = (
-            "as the task asks"
+        later = (
+            ""
             if asked.asked_delay
-            else f"then less often, {self._backoff.most_s:g} s apart at most ({self._backoff.setting})"
+            else (f", then less often, {self._backoff.most_s:g} s apart at most ({self._backoff.setting})")
         )
         logger.warning(
-            "Task %s: %s() asks to be called again%s: %s. It is called again in %.1f s, %s; explain shows when",
+            "Task %s: %s() asks to be called again%s: %s. It is called again in %.1f s%s; explain shows when",
             self._task,
             asked.call,
             "" if asked.count == 1 else f", for the {asked.count}th time since {now - asked.since_s:.0f} s",
             asked.cause,
             wait_s,
-            begins,
+            later,
         )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
-from penstock.errors import ConnectException, SparkUnavailableException
+from penstock.errors import ConnectException, SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.errant_records import ErrantRecords
@@ -230,7 +230,7 @@ class SinkPut:
         try:
             self._task.put([])
         except Exception as failure:
-            if asks_again(failure):
+            if asks_again(failure) or isinstance(failure, SparkStoppedException):
                 self._delivery = Delivery(pa.table({}), [], None, {})
                 self._keep_for_retry(failure)
                 return
@@ -269,7 +269,7 @@ class SinkPut:
             elif isinstance(self._task, SinkTask):
                 self._task.put(list(delivery.records or ()))
         except Exception as failure:
-            if asks_again(failure):
+            if asks_again(failure) or isinstance(failure, SparkStoppedException):
                 self._keep_for_retry(failure)
                 return
             if self._session.lost_in_put(failure):
