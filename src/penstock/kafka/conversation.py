@@ -17,6 +17,7 @@ from penstock.kafka.connections import Connections
 from penstock.kafka.fields import Api
 from penstock.kafka.link import Link
 from penstock.kafka.wire import Address
+from penstock.telemetry.seldom_log import SeldomLog
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class Conversation:
         name: For messages.
         needs: The requests that a broker must take, with their versions.
         timeout_s: For all questions together.
+        seldom: Where warnings about connections go.
         clock: Monotonic seconds.
 
     Raises:
@@ -43,13 +45,14 @@ class Conversation:
         name: str,
         needs: Mapping[Api, int],
         timeout_s: float,
+        seldom: SeldomLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client_id = settings.client_id
         self._clock = clock
         self._deadline = clock() + timeout_s
         self._timeout_s = timeout_s
-        self._connections = Connections(settings, name, needs, clock, lambda: None)
+        self._connections = Connections(settings, name, needs, clock, lambda: None, seldom)
 
     def close(self) -> None:
         """Ends all connections."""

@@ -52,6 +52,7 @@ from penstock.kafka.transaction_inquiry import (
     list_transactions_response,
 )
 from penstock.kafka.wire import Address, Metadata, metadata_request, metadata_response
+from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +182,8 @@ class OpenTransactions:
         #: When each open transaction was seen first.
         self._seen: dict[tuple[Place, int, int | None], float] = {}
         self._unsupported = False
-        self._refused: str | None = None
+        # One for all looks: a broker that is away is not told of with each.
+        self._seldom = SeldomLog(logger)
 
     def is_own(self, transactional_id: str) -> bool:
         """If an id is one of this group: of a task, of changes of offsets, or of its leader."""
@@ -206,7 +208,9 @@ class OpenTransactions:
         if self._unsupported or not _one_at_a_time.acquire(timeout=timeout_s):
             return None
         try:
-            talk = Conversation(self._settings, f"{self._name} (open transactions)", NEEDS, timeout_s, self._clock)
+            talk = Conversation(
+                self._settings, f"{self._name} (open transactions)", NEEDS, timeout_s, self._seldom, self._clock
+            )
             try:
                 return "; ".join(self._look(_Cluster(talk), places)) or None
             finally:
