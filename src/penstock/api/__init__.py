@@ -6,7 +6,8 @@ Start from:
 - ``PartitionedSource`` and ``PartitionedTask`` (``partitioned``): a source of many tables, files or feeds.
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and ``SourceFrame``, ``SinkFrame`` (``frame``): what tasks hand over and
-  are given, record by record or as columns.
+  are given, record by record or as columns. ``isolate`` (``rows``) finds the rows of a frame that a system refuses;
+  ``fields`` and ``variant_fields`` make typed columns of fields.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
   (``converter``): what stands between a task and Kafka.
 - ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): metrics and REST paths of one's own.
@@ -57,6 +58,7 @@ from penstock.api.record import (
     Unchanged,
 )
 from penstock.api.rest import ClusterState, RestExtension, RestExtensionContext, RestRequest, RestResponse
+from penstock.api.rows import Rows, isolate
 from penstock.api.sink import AnySinkTask, Closing, ErrantRecordReporter, FrameSinkTask, SinkTask, SinkTaskContext
 from penstock.api.source import (
     FrameSourceTask,
@@ -108,6 +110,7 @@ __all__ = [
     "RestRequest",
     "RestResponse",
     "RetryPolicy",
+    "Rows",
     "SampleWindow",
     "Sensor",
     "SinkConnector",
@@ -132,4 +135,5 @@ __all__ = [
     "Unchanged",
     "Value",
     "ValueForm",
+    "isolate",
 ]

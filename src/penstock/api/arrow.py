@@ -1,4 +1,4 @@
-"""Connect schemas of Arrow types. The only module of what authors import that needs PyArrow.
+"""Connect schemas of Arrow types. Of what authors import, this, ``fields`` and ``variant_fields`` alone need PyArrow.
 
 Main functions: ``connect_schema``, the schema of values of an Arrow type; ``struct_column`` and ``empty_table``, for
 frames. Pure; any thread.

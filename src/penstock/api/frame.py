@@ -1,5 +1,7 @@
 """Frames: batches of records as columns. ``SourceFrame``, ``SinkFrame``, and ``Frame`` for transforms.
 
+What rows an author means, and which of them are at fault, is in ``rows``; typed columns of fields are in ``fields``.
+
 PySpark and PyArrow are named for the type checker only: authors who use records need neither.
 
 Owning thread: none; frames are not changed once they are handed over.
@@ -8,16 +10,24 @@ Owning thread: none; frames are not changed once they are handed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from penstock.api.record import TopicPartition
+from penstock.api.rows import Rows, row_numbers
 from penstock.data import Schema, Type
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.api.fields import FieldTypes
+    from penstock.api.sink import SinkTaskContext
+
+#: The columns of ``SinkFrame.origin``.
+ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
 
 
 class ValueForm(Enum):
@@ -204,30 +214,129 @@ def _has_field(schema: Schema, name: str) -> bool:
 class SinkFrame:
     """A batch for a ``FrameSinkTask``: rows of equal schemas, in order of their offsets within each partition.
 
+    A null key or value (a tombstone) is a row like the others, whatever the schema says: its column is null there.
+
     Attributes:
         table: Columns ``topic`` string and ``partition`` int32 (as transforms left them), ``offset`` int64 (as read),
             ``timestamp`` int64 (milliseconds), ``timestamp_type`` int8 (see ``TimestampType``), ``key`` and ``value``
-            (typed by their schemas; schemaless: VARIANT; with ``ValueForm.TEXT`` the value is a string), ``headers``
-            list of struct<key string, value binary>. Date, Time and Timestamp are real dates, times and timestamps, at
-            every depth. A Decimal is a decimal128(38, scale), or a struct<unscaled binary, scale int32> where the
-            converter reads any number of digits. A map with other keys than strings is a list of struct<key, value>.
+            (typed by their schemas; schemaless: VARIANT; with ``ValueForm.TEXT`` the value is a string; where all rows
+            are null and have no schema: of type null), ``headers`` list of struct<key string, value binary>. Date, Time
+            and Timestamp are real dates, times and timestamps, at every depth. A Decimal is a decimal128(38, scale), or
+            a struct<unscaled binary, scale int32> where the converter reads any number of digits. A map with other keys
+            than strings is a list of struct<key, value>.
         key_schema: Schema of the keys; None = schemaless.
         value_schema: Schema of the values; None = schemaless.
         spark: Gives the worker's Spark session, for ``dataframe``.
+        origin: The message each row was made of: the columns ``topic`` string, ``partition`` int32 and ``offset`` int64
+            as read, row i for row i of ``table``. Offsets in ``open``, ``pre_commit`` and ``context.offset`` are about
+            these; ``topic`` and ``partition`` of ``table`` may be others behind a router. Of a frame that is made
+            without it: what ``table`` says.
+        continued: True if the message of the last row has more rows, in the next frame: a transform made several
+            records of it, and their schemas differ.
 
-    Source: Penstock's own.
+    Source: Penstock's own; KIP-793 for the original coordinates.
     """
 
     table: pa.Table
     key_schema: Schema | None
     value_schema: Schema | None
     spark: Callable[[], SparkSession] | None = field(default=None, repr=False)
+    origin: pa.Table = field(default=None, repr=False)  # never None once it is made
+    continued: bool = field(default=False, repr=False)
+    # Where the rows are reported, and the worker's batch of messages that lives as long as the frame and its parts.
+    _context: SinkTaskContext | None = field(default=None, repr=False)
+    _delivered: object = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.origin is None:
+            there = [name for name in ORIGIN_COLUMNS if name in self.table.column_names]
+            object.__setattr__(self, "origin", self.table.select(there))
 
     @property
     def num_rows(self) -> int:
         """How many rows."""
         rows: int = self.table.num_rows
         return rows
+
+    def by_partition(self) -> dict[TopicPartition, SinkFrame]:
+        """A frame for each partition that rows were read from, in the order of their first rows.
+
+        The rows of each are in order of their offsets. With one partition it is this frame itself.
+        """
+        groups = self._by_place()
+        if len(groups) == 1:
+            return dict.fromkeys(groups, self)
+        return {place: self.take(rows) for place, rows in groups.items()}
+
+    def since(self, offsets: Mapping[TopicPartition, int | None]) -> SinkFrame:
+        """The rows that a sink which keeps offsets in its own system has not written yet, in order.
+
+        Args:
+            offsets: For each partition, as read, the offset of the first message that counts. Of a partition that is
+                not there, or has None, all rows count.
+        """
+        import numpy as np
+
+        kept = []
+        read = self.origin.column("offset")
+        for place, rows in self._by_place().items():
+            first = offsets.get(place)
+            numbers = rows.to_numpy()
+            kept.append(numbers if first is None else numbers[read.take(rows).to_numpy() >= first])
+        chosen = np.sort(np.concatenate(kept)) if kept else np.arange(0)
+        return self if len(chosen) == self.num_rows else self.take(chosen)
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """For each partition that rows were read from the offset behind them: where to go on once they are written."""
+        last = self.origin.group_by(list(ORIGIN_COLUMNS[:2]), use_threads=False).aggregate([("offset", "max")])
+        found = {TopicPartition(one["topic"], one["partition"]): one["offset_max"] + 1 for one in last.to_pylist()}
+        if self.continued and self.num_rows:
+            at = self.origin.slice(self.num_rows - 1).to_pylist()[0]
+            found[TopicPartition(at["topic"], at["partition"])] = at["offset"]
+        return found
+
+    def slice(self, start: int, length: int | None = None) -> SinkFrame:
+        """The rows from ``start`` on, at most ``length`` of them (None: all), without a copy."""
+        end = self.num_rows if length is None else min(self.num_rows, start + length)
+        return self._part(self.table.slice(start, length), self.origin.slice(start, length), end)
+
+    def take(self, rows: Rows) -> SinkFrame:
+        """Some of the rows, in the order given.
+
+        Args:
+            rows: Their numbers, or a mask.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        numbers = row_numbers(rows, self.num_rows)
+        if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[1:] > numbers[:-1]).all():
+            return self.slice(int(numbers[0]), len(numbers))
+        return self._part(self.table.take(numbers), self.origin.take(numbers), int(max(numbers, default=-1)) + 1)
+
+    def fields(self, *names: str | Sequence[str] | FieldTypes, of: Literal["value", "key"] = "value") -> pa.Table:
+        """Typed columns of fields of the values, also of nested and schemaless ones, one for each name.
+
+        A name is a field, or a path to one inside of others: ``customer.address.city``. Where a name has a dot itself,
+        it stands between backticks: ``customer.`zip.code` ``. What is missing, or inside of a null, is null.
+
+        With types each column has its type, whatever the schema was or the JSON looked like: integers of every width,
+        and floats as far as they are whole, are cast; a decimal takes numbers of any scale that fit without loss;
+        dates, times and timestamps take those of the schema. Nothing is parsed or printed: text is no number. Without
+        types a column has the type of its schema, and a schemaless field that of the values found: int64, double,
+        string, boolean, and so on; name the types where they may change.
+
+        Args:
+            names: Which fields: names, lists of names, or mappings of names to Arrow types (None: as without).
+            of: Whether of the values or of the keys.
+
+        Raises:
+            DataException: The schema has no such field, the values are no structs or maps, or a value does not fit the
+                type: names the field, both types, and the message of the first row it is about.
+        """
+        from penstock.api.fields import fields_of
+
+        return fields_of(self.table.column(of), names, self._place_of)
 
     def dataframe(self) -> DataFrame:
         """The rows as a Spark DataFrame: same columns, same order; lazy, runs no job. Waits for the session.
@@ -242,3 +351,29 @@ class SinkFrame:
             raise IllegalWorkerStateException("This SinkFrame has no Spark session; pass spark=lambda: session")
         table: Any = self.table
         return self.spark().createDataFrame(table)
+
+    def _by_place(self) -> dict[TopicPartition, pa.Array]:
+        """The rows of each partition, as read, in order."""
+        import numpy as np
+
+        places = self.origin.select(ORIGIN_COLUMNS[:2]).append_column("row", [np.arange(self.num_rows)])
+        grouped = places.group_by(list(ORIGIN_COLUMNS[:2]), use_threads=False).aggregate([("row", "list")])
+        topics, partitions = (grouped.column(name).to_pylist() for name in ORIGIN_COLUMNS[:2])
+        rows = grouped.column("row_list").combine_chunks()
+        return {
+            TopicPartition(topic, partition): rows[index].values
+            for index, (topic, partition) in enumerate(zip(topics, partitions, strict=True))
+        }
+
+    def _part(self, table: pa.Table, origin: pa.Table, end: int) -> SinkFrame:
+        """Some rows, the last of which is the one before ``end``."""
+        continued = self.continued if end == self.num_rows else end > 0 and self._is_one_message(end - 1)
+        return replace(self, table=table, origin=origin, continued=continued)
+
+    def _is_one_message(self, row: int) -> bool:
+        first, second = self.origin.slice(row, 2).to_pylist()
+        return bool(first == second)
+
+    def _place_of(self, row: int) -> str:
+        at = self.origin.slice(row, 1).to_pylist()[0]
+        return ", ".join(f"{name} {value}" for name, value in at.items())

@@ -6,13 +6,14 @@ Owning thread: the task's thread, for every method.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import ClassVar, overload
 
 from penstock.api.frame import SinkFrame, ValueForm
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
+from penstock.api.rows import OF_NO_ROW, Rows
 from penstock.api.task import Task
 
 
@@ -61,8 +62,8 @@ class Closing(int):
 class SinkTaskContext(ABC):
     """What a sink task may ask of the worker. The worker implements it.
 
-    Thread: the task's; only ``configs``, ``request_commit``, ``errant_record_reporter`` and ``plugin_metrics`` may be
-        used from others.
+    Thread: the task's; only ``configs``, ``request_commit``, ``errant_record_reporter``, ``report`` and
+        ``plugin_metrics`` may be used from others.
     Source: org.apache.kafka.connect.sink.SinkTaskContext; KIP-275 for ``is_closing``.
 
     Raises:
@@ -91,9 +92,38 @@ class SinkTaskContext(ABC):
     def timeout(self, timeout_ms: int) -> None:
         """The next call of ``put`` comes after at most this time, with or without records; used once.
 
+        Without records a ``SinkTask`` is given an empty list, a ``FrameSinkTask`` a frame without rows. For work that
+        the clock triggers again and again there is ``every``.
+
         With RetriableException raised from ``put``: how long to wait before the same records come again, where the
         error has no ``retry_after_s``.
         """
+
+    def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
+        """Calls a function again and again, on the task's thread, between two calls of ``put``.
+
+        The first call comes after ``seconds``, also on a quiet topic, while the connector is paused, and while ``put``
+        waits for its next try; a later one as long after the beginning of the one before. A call that cannot be made in
+        time, because ``put`` is at work, comes late, and those missed are not made up for. None comes from the last
+        ``pre_commit`` of the task on.
+
+        Errors are as for ``put``: after RetriableException the function is called again, when that says, after
+        ``timeout`` or the default back-off, and nothing is put before that; any other exception makes the task FAILED.
+
+        Args:
+            seconds: From one call to the next; may be a fraction.
+            call: Takes no arguments.
+
+        Returns:
+            A function that ends the calls.
+
+        Raises:
+            ValueError: ``seconds`` is not above 0, or ``call`` cannot be called.
+            NotImplementedError: From a context that is none of a worker's and does not override it.
+
+        Source: Penstock's own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no clock: override every()")
 
     @abstractmethod
     def assignment(self) -> frozenset[TopicPartition]:
@@ -122,6 +152,38 @@ class SinkTaskContext(ABC):
     @abstractmethod
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         """Where to report records that cannot be put; None when error reporting is not configured."""
+
+    def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
+        """Reports rows of a frame that cannot be put: log, dead letter queue. The task goes on with the other rows.
+
+        The dead letter of a row is the message that it was made of: topic, partition, offset, key, value and headers as
+        read, whatever transforms have made of it. Of a message that several rows were made of there is one. Does not
+        wait, as ``ErrantRecordReporter.report``.
+
+        Args:
+            frame: As it was given to ``put``, or a part of it.
+            rows: One row, some, or a mask, counted in ``frame``; none is fine.
+            error: Why; its class and text are in the report.
+
+        Returns:
+            Done when every report is stored. It never holds an exception. Without a dead letter queue and a log of
+            errors there is nothing to store: with ``errors.tolerance=all`` the rows are skipped.
+
+        Raises:
+            ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
+            IndexError: There is no such row.
+            NotImplementedError: From a context that is none of a worker's and does not override it.
+
+        Source: Penstock's own; KIP-610 for records.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no reports of rows: override report()")
+
+    def blames_rows(self, error: BaseException) -> bool:
+        """False if an error of a write says nothing of its rows: the system, or the Spark session, was away.
+
+        ``isolate`` asks it, and then raises the error as it is.
+        """
+        return not isinstance(error, OF_NO_ROW)
 
     def plugin_metrics(self) -> PluginMetrics:
         """Where the task adds metrics of its own, which ``GET /metrics`` shows until the task ends.
@@ -262,7 +324,9 @@ class FrameSinkTask(AnySinkTask):
     def put(self, frame: SinkFrame) -> None:
         """Takes a frame. Need not make it durable: ``flush`` does.
 
-        Called for each run of records with equal schemas; not called when there is nothing. ``frame.table`` is there
-        already; ``frame.dataframe()`` is lazy, and an action on it runs a Spark job of its own. Errors are as for
-        ``SinkTask.put``: after RetriableException the same frame comes again.
+        Called for each run of records with equal schemas; a null value is in the run around it. When there is nothing
+        it is called, with a frame without rows, only if ``context.timeout`` has asked for that; ``context.every`` calls
+        a function by the clock. ``frame.table`` is there already; ``frame.dataframe()`` is lazy, and an action on it
+        runs a Spark job of its own. Errors are as for ``SinkTask.put``: after RetriableException the same frame comes
+        again. Bad rows are given to ``context.report``, or found by ``isolate``.
         """

@@ -41,6 +41,7 @@ from penstock.herder import Health, Herder, HerderParts
 from penstock.herder.control_plane import Cluster
 from penstock.herder.membership import Membership
 from penstock.kafka.collector import collect_rarely
+from penstock.kafka.override_policy import parse_policy
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.errors import own_paths
 from penstock.rest.services import Services
@@ -51,7 +52,6 @@ from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_p
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.telemetry import Metrics
 from penstock.telemetry.loggers import Loggers
-from penstock.validation.override_checks import parse_policy
 from penstock.validation.plugin_catalog import PluginCatalog
 from penstock.validation.setting_warnings import worker_warnings
 from penstock.validation.validator import ConnectorValidator

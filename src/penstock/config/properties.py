@@ -1,6 +1,6 @@
 """Java's properties format: the format of worker files, connector files and secret files.
 
-Main functions: `parse_properties`, `load_properties`. Pure functions, usable from any thread.
+Main functions: `parse_properties`, `load_properties`, `read_limited`. Pure functions, usable from any thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,31 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNICODE: Final = re.compile(r"[0-9a-fA-F]{4}")
 
 
+#: No settings or secrets are larger. What the system shows as files may go on without end.
+MOST_BYTES: Final = 16 << 20
+
+
+def read_limited(path: str | Path) -> bytes:
+    """What is in a file of settings or secrets.
+
+    Raises:
+        OSError: It cannot be read, or is too large for such a file.
+    """
+    with open(path, "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(f"it is too large: more than {MOST_BYTES} bytes")
+    return data
+
+
 def load_properties(path: str | Path) -> dict[str, str]:
     """Reads a properties file, UTF-8.
 
     Raises:
-        ConfigException: The file cannot be read, is not UTF-8 or has a malformed escape; says where.
+        ConfigException: The file cannot be read, is too large, is not UTF-8 or has a malformed escape; says where.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = read_limited(path).decode("utf-8-sig")
     except OSError as error:
         raise ConfigException(f"Could not read properties from file {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

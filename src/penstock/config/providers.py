@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config.java_regex import compile_java
-from penstock.config.properties import load_properties
+from penstock.config.properties import load_properties, read_limited
 from penstock.errors import ConfigException, PatternTimeoutException
 
 _log = logging.getLogger(__name__)
@@ -331,6 +331,6 @@ def _is_endless(file: Path) -> bool:
 
 def _content(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8")
+        return read_limited(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigException(f"Could not read file {file.name} in {file.parent}: {error}") from error

@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from penstock.errors import AlreadyExistsException, BadRequestException
 from penstock.herder.control_plane import ControlPlane, plain
 from penstock.herder.interface import Created
+from penstock.herder.known_secrets import still_secret
 from penstock.herder.wanted import Unit, connector_of
 from penstock.model import TargetState
-from penstock.model.cluster_config import Properties
+from penstock.model.cluster_config import ConfiguredConnector, Properties
 from penstock.model.config_records import connector_entries, deletion_entries, target_entries, task_entries
-from penstock.validation.secrets import check_known, unmasked
+from penstock.validation.secrets import check_known
 from penstock.validation.setting_warnings import placeholder_warnings
 from penstock.validation.validator import Checked
 
@@ -92,7 +93,12 @@ class Changes:
                 raise _OvertakenError
             created = known is None
             plane.facts.learn(name, given, checked)
-            await plane.write(connector_entries(name, given, target))
+            secrets = (
+                frozenset[str]()
+                if known is None
+                else still_secret(known, plane.facts.known(name, known.config), checked)
+            )
+            await plane.write(connector_entries(name, given, target, secrets))
         if parts.membership.sole:
             await plane.running.outcome(name)
         view = plane.view(name)
@@ -107,7 +113,8 @@ class Changes:
         worker, validator = plane.worker, plane.parts.validator
         known = plane.snapshot.connectors.get(name)
         if known is not None:
-            config = unmasked(config, plain(known.config), plane.facts.known(name, known.config).secrets)
+            await self._look_at(name, known)
+        config = plane.unmasked(name, config)
 
         def check() -> tuple[dict[str, str], Checked]:
             given = {key: value for key, value in config.items() if value is not None}
@@ -122,6 +129,11 @@ class Changes:
         check_known(given, checked.secrets)
         return given, checked
 
+    async def _look_at(self, name: str, known: ConfiguredConnector) -> None:
+        """Has the class of the present configuration say what its secrets are; where it cannot, all are."""
+        with contextlib.suppress(Exception):
+            await self._plane.facts.find(name, known.config)
+
     async def patch(self, name: str, patch: dict[str, str | None]) -> Created:
         """Changes some settings of a connector; None removes one."""
         plane = self._plane
@@ -130,8 +142,9 @@ class Changes:
             await plane.read_all()
             known = plane.connector(name, f"Connector {name} not found")
             _check_name(name, patch)
+            await self._look_at(name, known)
             before = plain(known.config)
-            change = unmasked(patch, before, plane.facts.known(name, known.config).secrets)
+            change = plane.unmasked(name, patch)
             parts.membership.require_leader(change)
             merged = {key: value for key, value in {**before, **change}.items() if value is not None}
             # Another change may come while this one is checked; then it is merged with that.

@@ -8,16 +8,17 @@ Thread: the herder's, unless a method says otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from penstock.errors import ConflictException, NotFoundException, ProducerFencedException
 from penstock.herder.facts import ConnectorFacts
+from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
 from penstock.herder.membership import Membership
 from penstock.herder.running import Running, TaskOwnership
@@ -27,7 +28,8 @@ from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConne
 from penstock.model.config_records import Entry
 from penstock.model.payloads import ConnectorView
 from penstock.stores.interface import ConfigStore, StatusStore
-from penstock.validation.secrets import masked
+from penstock.validation.redaction import Redaction
+from penstock.validation.secrets import masked, masked_tasks, unmasked
 from penstock.validation.validator import Validator
 from penstock.worker.worker import Worker
 
@@ -69,6 +71,8 @@ class Cluster(TaskOwnership, Protocol):
     def on_deleted(self, connector: str, known: ConfiguredConnector, fenced: int | None) -> None:
         """Told on the leader that a connector was deleted, of which so many producers were recorded."""
 
+
+R = TypeVar("R")
 
 #: How long reading what is configured may take in front of a change.
 _READ_S: Final = 30.0
@@ -127,9 +131,10 @@ class ControlPlane:
         self.storing = asyncio.Lock()
 
     # ------------------------------------------------------------------ parts
-    def serve(self, parts: HerderParts, facts: ConnectorFacts, running: Running) -> None:
+    def serve(self, parts: HerderParts, facts: ConnectorFacts, running: Running, secrets: KnownSecrets) -> None:
         """Takes the worker's parts; requests that wait go on."""
         self._parts, self.facts, self.running = parts, facts, running
+        self.secrets = secrets
         self._served.set()
 
     async def ready(self) -> HerderParts:
@@ -276,17 +281,42 @@ class ControlPlane:
         known = snapshot.connectors.get(name)
         if known is None or not self.serving:
             return None
-        checked = self.facts.known(name, known.config)
-        statuses = self.parts.statuses
+        checked, secrets = self.facts.known(name, known.config), self.secrets.names(name, known)
+        statuses, given = self.parts.statuses, plain(known.config)
         return ConnectorView(
             name,
-            MappingProxyType(masked(plain(known.config), checked.secrets)),
+            MappingProxyType(masked(given, secrets)),
             checked.type,
             snapshot.target(name),
             statuses.connector(name),
-            tuple(masked(plain(config), checked.secrets) for config in known.tasks),
+            tuple(masked_tasks([plain(config) for config in known.tasks], given, secrets)),
             tuple(statuses.tasks(name)),
         )
+
+    def redaction(self, name: str) -> Redaction:
+        """Takes what must not be shown of a connector out of texts. Thread: any."""
+        return self.secrets.redaction(name, self.snapshot.connectors.get(name)) if self.serving else Redaction({})
+
+    def unmasked(self, name: str, config: Mapping[str, str | None]) -> dict[str, str | None]:
+        """A configuration with the values that a connector of this name has for secrets that were sent back hidden."""
+        known = self.snapshot.connectors.get(name)
+        if known is None:
+            return dict(config)
+        return unmasked(config, plain(known.config), self.secrets.names(name, known))
+
+    async def telling(self, name: str, answer: Awaitable[R]) -> R:
+        """An answer about a connector; an error does not tell what must not be shown of it.
+
+        Raises:
+            Exception: what the answer has raised.
+        """
+        try:
+            return await answer
+        except Exception as error:
+            shown = self.redaction(name).error(error)
+            if shown is error:
+                raise
+            raise shown from None
 
 
 class Views(Mapping[str, ConnectorView]):

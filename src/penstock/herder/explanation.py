@@ -8,7 +8,6 @@ caller's choice.
 from __future__ import annotations
 
 import logging
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,13 +16,14 @@ from typing import Final
 
 from penstock.errors import KafkaException
 from penstock.herder.offset_requests import OffsetChanges
+from penstock.kafka.client_table import is_client_secret
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.payloads import ConnectorView
 from penstock.settings import WORKER
 from penstock.traces import root_cause
 from penstock.validation.config_infos import ConfigInfos
-from penstock.validation.override_checks import clients_of, is_client_secret
-from penstock.validation.secrets import masked
+from penstock.validation.override_checks import clients_of
+from penstock.validation.secrets import is_secret_name, masked
 from penstock.worker.waiting import Hints, Waiting, because, connector_waiting, places, task_waiting
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 _KAFKA_TIMEOUT_S: Final = 5.0
 #: Settings that a connector takes from the worker when it has none of its own.
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
-#: Names of what a converter of the worker may have for secrets: nobody has validated its settings here.
-_SECRET: Final = re.compile(r"password|secret|token|user\.info|jaas", re.IGNORECASE)
 
 
 def effective_settings(
@@ -85,7 +83,7 @@ def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kin
         override = f"{whose}.override.{setting}"
         client = whose in clients and override not in config
         if client or name in converters or name.startswith(tuple(f"{one}." for one in converters)):
-            secret = is_client_secret(override) or _SECRET.search(name) is not None
+            secret = is_client_secret(setting) if client else is_secret_name(name)
             taken.update(masked({name: value}, {name} if secret else ()))
     return taken
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
 from penstock.herder.changes import Changes
 from penstock.herder.control_plane import Cluster, ControlPlane, HerderParts, Views
 from penstock.herder.facts import ConnectorFacts
 from penstock.herder.interface import Created, Health
+from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_requests import AlterRequest, OffsetChanges, OffsetEntry
 from penstock.herder.questions import Questions
@@ -41,9 +43,10 @@ from penstock.model.cluster_config import (
 from penstock.model.config_records import logger_entries
 from penstock.model.payloads import ConnectorView
 from penstock.model.preview import GivenRecord, PreviewLimits
-from penstock.telemetry.standstills import standstills
+from penstock.telemetry.standstills import Standstill, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
 
+R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 #: What a worker writes of a unit that it may have lost meanwhile: another worker's newer word counts more.
@@ -122,7 +125,18 @@ class Herder:
             return Health.STARTING, obstacle
         if self._health[0] is not Health.HEALTHY or not (still := standstills()):
             return self._health
-        return Health.HEALTHY, " ".join([self._health[1], "These stand still:", *map(str, still[:_TOLD])])
+        return Health.HEALTHY, " ".join([self._health[1], "These stand still:", *map(self._shown, still[:_TOLD])])
+
+    def _shown(self, one: Standstill) -> str:
+        return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
+
+    def waiting(self, task: ConnectorTaskId) -> Mapping[str, object] | None:
+        """Why a task of this worker stands still, if it does; without secrets. Thread: any."""
+        found = standstill_of(task_owner(task))
+        if found is None:
+            return None
+        shown: Mapping[str, object] = self._plane.redaction(task.connector).body(dict(found.details))
+        return shown
 
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""
@@ -170,41 +184,45 @@ class Herder:
         Returns:
             Done when it is stored; on a standalone worker when it has started and its tasks are configured.
         """
-        return self._loop.submit(lambda: self._changes.put(name, dict(config), target, replace))
+        return self._about(name, lambda: self._changes.put(name, dict(config), target, replace))
+
+    def _about(self, name: str, answer: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
+        """Serves a request about a connector."""
+        return self._loop.submit(lambda: self._plane.telling(name, answer()))
 
     def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Future[Created]:
         """Changes some settings of a connector; None removes one."""
-        return self._loop.submit(lambda: self._changes.patch(name, dict(patch)))
+        return self._about(name, lambda: self._changes.patch(name, dict(patch)))
 
     def delete_connector(self, name: str) -> Future[None]:
         """Ends a connector and forgets it; its offsets stay."""
-        return self._loop.submit(lambda: self._changes.delete(name))
+        return self._about(name, lambda: self._changes.delete(name))
 
     def pause_connector(self, name: str) -> Future[None]:
         """Makes PAUSED the target; done when that is noted, not when it is reached."""
-        return self._loop.submit(lambda: self._changes.set_target(name, TargetState.PAUSED))
+        return self._about(name, lambda: self._changes.set_target(name, TargetState.PAUSED))
 
     def resume_connector(self, name: str) -> Future[None]:
         """Makes STARTED the target; done when that is noted, not when it is reached."""
-        return self._loop.submit(lambda: self._changes.set_target(name, TargetState.STARTED))
+        return self._about(name, lambda: self._changes.set_target(name, TargetState.STARTED))
 
     def stop_connector(self, name: str) -> Future[None]:
         """Makes STOPPED the target; done when that is noted and the tasks that run here have ended."""
-        return self._loop.submit(lambda: self._changes.set_target(name, TargetState.STOPPED))
+        return self._about(name, lambda: self._changes.set_target(name, TargetState.STOPPED))
 
     def restart_connector(self, name: str) -> Future[None]:
         """Replaces the connector's instance; its tasks go on unless their configurations change."""
-        return self._loop.submit(lambda: self._restarts.connector(name))
+        return self._about(name, lambda: self._restarts.connector(name))
 
     def restart_connector_and_tasks(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[dict[str, object]]:
         """Restarts what matches; answers the status with RESTARTING for that, before it is done."""
-        return self._loop.submit(lambda: self._restarts.plan(name, include_tasks, only_failed))
+        return self._about(name, lambda: self._restarts.plan(name, include_tasks, only_failed))
 
     def restart_task(self, name: str, task: int) -> Future[None]:
         """Replaces one task."""
-        return self._loop.submit(lambda: self._restarts.task(name, task))
+        return self._about(name, lambda: self._restarts.task(name, task))
 
     def validate_config(self, config: Mapping[str, str | None]) -> Future[ConfigInfos]:
         """Checks a configuration without creating anything."""
@@ -218,27 +236,28 @@ class Herder:
 
     def explain(self, name: str) -> Future[dict[str, object]]:
         """Settings with their origin, offsets, and what connector and tasks wait for."""
-        return self._loop.submit(lambda: self._questions.explain(name))
+        return self._about(name, lambda: self._questions.explain(name))
 
     def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
         """The committed offsets of a connector."""
-        return self._loop.submit(lambda: self._questions.read_offsets(name))
+        return self._about(name, lambda: self._questions.read_offsets(name))
 
     def alter_offsets(self, name: str, request: AlterRequest) -> Future[dict[str, object]]:
         """Changes the offsets of a stopped connector; done when every reader sees them."""
         if request.dry_run:
-            return self._loop.submit(
-                lambda: self._questions.plan_offsets(name, lambda changes: changes.plan_alter(request))
+            return self._about(
+                name, lambda: self._questions.plan_offsets(name, lambda changes: changes.plan_alter(request))
             )
-        return self._loop.submit(
-            lambda: self._questions.change_offsets(name, "altered", lambda changes: changes.prepare_alter(request))
+        return self._about(
+            name,
+            lambda: self._questions.change_offsets(name, "altered", lambda changes: changes.prepare_alter(request)),
         )
 
     def reset_offsets(self, name: str, *, dry_run: bool) -> Future[dict[str, object]]:
         """Removes the offsets of a stopped connector; done when no reader sees them."""
         if dry_run:
-            return self._loop.submit(lambda: self._questions.plan_offsets(name, OffsetChanges.plan_reset))
-        return self._loop.submit(lambda: self._questions.change_offsets(name, "reset", OffsetChanges.prepare_reset))
+            return self._about(name, lambda: self._questions.plan_offsets(name, OffsetChanges.plan_reset))
+        return self._about(name, lambda: self._questions.change_offsets(name, "reset", OffsetChanges.prepare_reset))
 
     def set_cluster_level(self, logger: str, level: str) -> Future[bool]:
         """Asks every worker of the group for a level of a logger.
@@ -285,7 +304,7 @@ class Herder:
         """A connector says what it is doing."""
         known = self._plane.snapshot.connectors.get(connector)
         if known is not None:
-            version = self._plane.facts.known(connector, known.config).version
+            version, trace = self._plane.facts.known(connector, known.config).version, self._told(connector, trace)
             status = ConnectorStatus(connector, state, self.worker_id, trace, version, self._generation)
             self._plane.parts.statuses.put(status, safe=state in _SAFE)
 
@@ -294,13 +313,19 @@ class Herder:
         known = self._plane.snapshot.connectors.get(task.connector)
         if known is not None and task.task < len(known.tasks):
             version = self._plane.facts.known(task.connector, known.config).version
+            trace = self._told(task.connector, trace)
             status = TaskStatus(task, state, self.worker_id, trace, version, self._generation)
             self._plane.parts.statuses.put(status, safe=state in _SAFE)
+
+    def _told(self, connector: str, trace: str | None) -> str | None:
+        """A trace without what must not be shown of its connector."""
+        return None if trace is None else self._plane.redaction(connector).text(trace)
 
     # ------------------------------------------------------------------ the herder's thread
     def _begin(self, parts: HerderParts) -> None:
         plane = self._plane
         facts = ConnectorFacts(self._loop, parts.validator, lambda config: parts.worker.resolvable(config).data)
+        secrets = KnownSecrets(facts)
         running = Running(
             RunningParts(
                 loop=self._loop,
@@ -312,9 +337,10 @@ class Herder:
                 started=self._reconfiguration.run,
                 cluster=parts.cluster,
                 ended=self._ended,
+                resolved=secrets.note,
             )
         )
-        plane.serve(parts, facts, running)
+        plane.serve(parts, facts, running, secrets)
         parts.membership.begin()
         self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
         first = parts.config.snapshot
@@ -357,6 +383,7 @@ class Herder:
         plane = self._plane
         if now is None:
             plane.facts.forget(name)
+            plane.secrets.forget(name)
             # One that is created again at once is another one.
             plane.take_turn(unit for unit in plane.running.units if connector_of(unit) == name)
         elif now == was:

@@ -27,7 +27,7 @@ from penstock.herder.offset_requests import OffsetChanges, OffsetEntry, Prepared
 from penstock.model import TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
 from penstock.validation.config_infos import ConfigInfos
-from penstock.validation.secrets import unmasked
+from penstock.validation.secrets import redaction_of
 from penstock.validation.setting_warnings import placeholder_warnings
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,10 @@ class Questions:
         known = plane.connector(name, f"Connector {name} not found")
         view, busy = plane.view(name), plane.stages.get(name)
         assert view is not None
-        given, secrets = plain(known.config), plane.facts.known(name, known.config).secrets
+        given, secrets = plain(known.config), plane.secrets.names(name, known)
+        # Nothing may run here that has noted what placeholders stand for.
+        plane.secrets.note(name, given, changes.config)
+        redaction = plane.redaction(name)
 
         def explain() -> dict[str, object]:
             infos = validator.infos(given, changes.config)
@@ -138,7 +141,7 @@ class Questions:
             try:
                 offsets = explain_offsets(changes)
             except KafkaException as error:
-                problem = {"offsets_error": str(error)}
+                problem = {"offsets_error": redaction.text(str(error))}
             connector, tasks = explain_waiting(
                 view,
                 busy,
@@ -152,8 +155,8 @@ class Questions:
                 "type": view.type.value,
                 "state": None if view.status is None else view.status.state.value,
                 "target": view.target.value,
-                "waiting_for": connector,
-                "tasks": list(tasks),
+                "waiting_for": redaction.body(connector),
+                "tasks": redaction.body(tasks),
                 "roads": explain_roads(worker.roads(name)),
                 "offsets": offsets,
                 **problem,
@@ -172,12 +175,18 @@ class Questions:
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
         config.setdefault("name", "preview")
-        config = self._unmasked(config)
+        config = self._plane.unmasked(config["name"] or "", config)
 
         def show() -> dict[str, object]:
             resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
             checked = validator(config, {**config, **resolved})
-            return worker.preview(PreviewRequest(checked.type, resolved, records, limits))
+            redaction = redaction_of(config, resolved, checked.secrets)
+            try:
+                shown = redaction.body(worker.preview(PreviewRequest(checked.type, resolved, records, limits)))
+            except Exception as error:
+                raise redaction.error(error) from None
+            assert isinstance(shown, dict)
+            return shown
 
         return await self._plane.loop.off_loop("preview", show)
 
@@ -185,7 +194,7 @@ class Questions:
         """All settings of a configuration, with their faults."""
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
-        config = self._unmasked(config)
+        config = self._plane.unmasked(config.get("name") or "", config)
 
         def check() -> ConfigInfos:
             resolved = worker.resolvable({key: value for key, value in config.items() if value is not None})
@@ -195,11 +204,3 @@ class Questions:
         name = config.get("name") or ""
         with self._plane.stage(name, "validating the configuration"):
             return await self._plane.loop.off_loop(f"validate-{name}", check)
-
-    def _unmasked(self, config: dict[str, str | None]) -> dict[str, str | None]:
-        """The same with the secrets of the connector that it is about."""
-        name = config.get("name") or ""
-        known = self._plane.snapshot.connectors.get(name)
-        if known is None:
-            return config
-        return unmasked(config, plain(known.config), self._plane.facts.known(name, known.config).secrets)

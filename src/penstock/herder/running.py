@@ -85,6 +85,7 @@ class RunningParts:
         started: Called when an instance of a connector has reached STARTED, with whether it is still the present one.
         ended: Told of each unit that does not run here any more.
         cluster: Knows which worker a task belongs to; None on a standalone one.
+        resolved: Told what the settings of a connector, or of a task of it, were with placeholders, and are without.
     """
 
     loop: HerderLoop
@@ -96,6 +97,7 @@ class RunningParts:
     started: Callable[[str, Callable[[], bool]], Awaitable[None]]
     ended: Callable[[Unit], None]
     cluster: TaskOwnership | None = None
+    resolved: Callable[[str, Mapping[str, str], Mapping[str, str]], None] = lambda name, given, resolved: None
 
 
 class Running:
@@ -279,6 +281,7 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
             async with self.begins:
                 config = _without_nulls(spec.config)
                 resolved = await self.parts.loop.off_loop(f"resolve-{self.name}", lambda: worker.resolve(config))
+                self.parts.resolved(self.name, config, resolved)
                 await self.parts.facts.find(self.name, spec.config)
         except Exception as error:
             worker.startups.connector().reached(State.FAILED)
@@ -387,6 +390,8 @@ class _TaskInstance(_Instance[TaskSpec]):
         try:
             async with self.begins:
                 connector_config, task_config = await self.parts.loop.off_loop(f"resolve-{self.task}", resolved)
+                self.parts.resolved(self.task.connector, _without_nulls(spec.connector), connector_config)
+                self.parts.resolved(self.task.connector, config, task_config)
                 facts = await self.parts.facts.find(self.task.connector, spec.connector)
             cluster = self.parts.cluster
             if cluster is not None and not await cluster.prepare(self.task, counts):

@@ -24,7 +24,8 @@ Everything else:
 - ``TopicLog`` (``topic_log``): an internal topic that is read to its end and written to, by ``log_writer``, or by the
   leader of a group in transactions.
 - ``ClientSettings``, ``translate`` (``client_settings``): Java's client settings as those of the client that is used,
-  ``max.poll.interval.ms`` for example; ``SETTINGS`` (``client_table``): what becomes of each.
+  ``max.poll.interval.ms`` for example; ``SETTINGS`` (``client_table``): what becomes of each; ``librdkafka_table``:
+  what becomes of those that librdkafka has beside. ``OverridePolicy`` (``override_policy``): what connectors may give.
 - ``group``: the worker's membership in its group.
 
 What records and offsets mean is not known here: ``penstock.worker`` sends and commits them, ``penstock.stores`` reads

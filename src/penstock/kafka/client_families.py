@@ -263,6 +263,12 @@ def _kerberos_login(
             "GSSAPI (the default of sasl.mechanism) needs the Krb5LoginModule with a keyTab"
         )
         return
+    for option, letters in _IN_COMMAND.items():
+        if not letters.fullmatch(options.get(option, "")):
+            part.faults["sasl.jaas.config"] = (
+                f"{option} may have letters, digits and some of ._/@+- only: a command of the shell takes the ticket"
+            )
+            return
     part.value = SaslSettings(
         "GSSAPI",
         kerberos=KerberosSettings(
@@ -272,6 +278,14 @@ def _kerberos_login(
             settings.get("sasl.kerberos.kinit.cmd", ""),
         ),
     )
+
+
+#: librdkafka puts both into a command, without quotes or between double ones, and the shell runs it. A hyphen in front
+#: would be an option of that command.
+_IN_COMMAND: Final = {
+    "principal": re.compile(r"(?:\w[\w./@+-]*)?", re.ASCII),
+    "keyTab": re.compile(r"(?:[\w./][\w./@+: -]*)?", re.ASCII),
+}
 
 
 _TOKEN = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;="']+)|([=;]))""", re.DOTALL)

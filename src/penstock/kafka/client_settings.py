@@ -6,18 +6,20 @@ wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin
 data in `client_table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
 
 Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsumerConfigs, adminConfigs).
-Thread: any; apart from asking librdkafka for names that no Java client has, everything is pure.
+The override policy and what no connector may set are looked at before a value is used: what they refuse is not in the
+settings, and the reasons are. No client is made here: names and values of librdkafka are looked up in a table.
+
+Thread: any; apart from reading key stores, everything is pure.
 """
 
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient
-
+from penstock.config.values import HIDDEN
 from penstock.errors import ConfigException
 from penstock.kafka.client_families import (
     IDEMPOTENT_REQUESTS,
@@ -30,9 +32,19 @@ from penstock.kafka.client_families import (
     sasl,
     tls,
 )
-from penstock.kafka.client_table import ClientKind, Setting, Treatment, java_name_of, setting_for, setting_names
+from penstock.kafka.client_table import (
+    ClientKind,
+    Setting,
+    Treatment,
+    is_client_secret,
+    java_name_of,
+    setting_for,
+    setting_names,
+)
 from penstock.kafka.client_values import RdValue, java_number
 from penstock.kafka.compression import Compression
+from penstock.kafka.librdkafka_table import fault_of, property_for
+from penstock.kafka.override_policy import OverridePolicy, overrides_of, policy_of
 from penstock.kafka.security import SaslSettings, TlsSettings, librdkafka_sasl, librdkafka_tls
 
 __all__ = [
@@ -45,7 +57,6 @@ __all__ = [
     "consumer_settings",
     "dead_letter_admin_id",
     "dead_letter_producer_id",
-    "librdkafka_knows",
     "producer_settings",
     "refused_for_all",
     "refused_overrides",
@@ -56,8 +67,6 @@ __all__ = [
 ]
 
 _MAX_INT = str(2**31 - 1)
-_HIDDEN = "[hidden]"
-_SECRET_NAME = re.compile("password|secret|jaas|passphrase|token|key", re.IGNORECASE)
 
 # Java's defaults, where a client has others of its own. The producer's `batch.size` is an exception: a million bytes
 # are what makes one task fast, and an own value of the user still counts.
@@ -243,7 +252,12 @@ def admin_client_id(connector: str, task: int | None = None) -> str:
 
 
 def producer_settings(
-    worker: Mapping[str, str], connector: Mapping[str, str], *, client_id: str, transactional_id: str | None = None
+    worker: Mapping[str, str],
+    connector: Mapping[str, str],
+    *,
+    client_id: str,
+    transactional_id: str | None = None,
+    forced: Mapping[str, str] = MappingProxyType({}),
 ) -> ClientSettings:
     """A producer of a source task or of dead letters.
 
@@ -252,16 +266,18 @@ def producer_settings(
         connector: the connector's configuration, placeholders resolved.
         client_id: the default, see `source_producer_id` and `dead_letter_producer_id`.
         transactional_id: of a producer with transactions, which is idempotent whatever a user sets.
+        forced: settings of the worker's own that count whatever a user sets.
     """
-    own = _own(worker, connector, "producer")
+    own, kept = _own(worker, connector, ClientKind.PRODUCER)
+    own |= forced
     java = {**_bootstrap(worker), "client.id": client_id, **_WORKER_PRODUCER}
     if transactional_id is not None:
-        forced = {"enable.idempotence": "true", "transactional.id": transactional_id}
-        return translate(ClientKind.PRODUCER, java | own | forced)
+        always = {"enable.idempotence": "true", "transactional.id": transactional_id}
+        return _refusing(translate(ClientKind.PRODUCER, java | own | always), kept)
     if not _may_be_idempotent(own):
         # As in Java, what the user asks for counts more than idempotence; without it only one request keeps the order.
         java |= {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
-    return _without_transactions(translate(ClientKind.PRODUCER, java | own))
+    return _without_transactions(_refusing(translate(ClientKind.PRODUCER, java | own), kept))
 
 
 def _without_transactions(given: ClientSettings) -> ClientSettings:
@@ -281,6 +297,7 @@ def consumer_settings(
     group_id: str,
     instance_id: str | None = None,
     instance_suffix: str = "",
+    forced: Mapping[str, str] = MappingProxyType({}),
 ) -> ClientSettings:
     """The consumer of a sink task.
 
@@ -291,13 +308,15 @@ def consumer_settings(
         group_id: the default, `connect-<connector>`.
         instance_id: the default of `group.instance.id`, see `sink_instance_id`; None for a dynamic member.
         instance_suffix: tells the tasks of a connector apart whose user gives a `group.instance.id`.
+        forced: settings of the worker's own that count whatever a user sets.
     """
     static = {} if instance_id is None else {_INSTANCE: instance_id}
     java = {**_bootstrap(worker), "client.id": client_id, "group.id": group_id, **static, **_WORKER_CONSUMER}
-    own = _own(worker, connector, "consumer")
+    own, kept = _own(worker, connector, ClientKind.CONSUMER)
+    own |= forced
     if own.get(_INSTANCE):
         own[_INSTANCE] += instance_suffix
-    return translate(ClientKind.CONSUMER, java | own)
+    return _refusing(translate(ClientKind.CONSUMER, java | own), kept)
 
 
 def admin_settings(
@@ -310,25 +329,28 @@ def admin_settings(
     """
     names = setting_names(ClientKind.ADMIN)
     plain = {name: text for name, text in worker.items() if name in names}
-    own = {} if connector is None else _own(worker, connector, "admin")
+    own, kept = ({}, ()) if connector is None else _own(worker, connector, ClientKind.ADMIN)
     given = translate(ClientKind.ADMIN, {**_bootstrap(worker), "client.id": client_id, **plain, **own})
-    return replace(given, unused=tuple(left for left in given.unused if left.name in own or left.name not in plain))
+    unused = tuple(left for left in given.unused if left.name in own or left.name not in plain)
+    return _refusing(replace(given, unused=unused), kept)
 
 
-def refused_overrides(kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str]) -> tuple[LeftOut, ...]:
+def refused_overrides(
+    kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str], policy: OverridePolicy
+) -> tuple[LeftOut, ...]:
     """The overrides of a connector that cannot be used together with the worker's settings, with the reasons.
 
-    Names come without their prefix.
+    Names come without their prefix. What the policy refuses is not looked at, and not told.
 
     Args:
         kind: which client's settings are looked at.
         worker: the worker's properties, placeholders resolved.
         connector: the connector's configuration, placeholders resolved.
+        policy: what connectors may override.
     """
     before = refused_for_all(kind, worker)
-    overridden = _with_prefix(connector, f"{kind.value}.override.")
-    refused = _refused(kind, worker, connector)
-    return tuple(fault for fault in refused if fault.name in overridden or fault not in before)
+    allowed, _ = overrides_of(kind, connector, policy)
+    return tuple(fault for fault in _refused(kind, worker, allowed) if fault.name in allowed or fault not in before)
 
 
 def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOut, ...]:
@@ -336,28 +358,21 @@ def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOu
     return _refused(kind, worker, {})
 
 
-def _refused(kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str]) -> tuple[LeftOut, ...]:
+def _refused(kind: ClientKind, worker: Mapping[str, str], overridden: Mapping[str, str]) -> tuple[LeftOut, ...]:
     names = setting_names(kind) if kind is ClientKind.ADMIN else frozenset[str]()
     plain = {name: text for name, text in worker.items() if name in names}
-    java = {**_bootstrap(worker), **plain, **_own(worker, connector, kind.value)}
-    found = translate(kind, java, knows=lambda *_: True)
+    java = {**_bootstrap(worker), **plain, **_with_prefix(worker, f"{kind.value}."), **overridden}
+    found = translate(kind, java)
     return (_without_transactions(found) if kind is ClientKind.PRODUCER else found).refused
 
 
-def translate(
-    kind: ClientKind,
-    java: Mapping[str, str],
-    *,
-    knows: Callable[[ClientKind, str, str], bool] | None = None,
-) -> ClientSettings:
+def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
     """Turn Java client settings into what a client is made with.
 
     Args:
         kind: which client's settings they are.
         java: by Java name; names that only librdkafka has are passed on as they are to consumers and admin clients.
-        knows: whether the client has a setting of this name, which is none of Java's; asks the library when None.
     """
-    knows = client_knows if knows is None else knows
     everything = {**_JAVA_DEFAULTS[kind], **java}
     result: dict[str, RdValue] = {}
     unused: list[LeftOut] = []
@@ -368,17 +383,17 @@ def translate(
         if row is None:
             others[name] = text
         elif row.treatment is Treatment.NOT_NEEDED:
-            unused.append(_left_out(kind, name, text, row.reason))
+            unused.append(_left_out(name, text, row.reason))
         elif row.treatment is Treatment.REFUSED:
             if text.strip().lower() not in row.harmless:
-                refused.append(_left_out(kind, name, text, row.reason))
+                refused.append(_left_out(name, text, row.reason))
         elif row.family is None and (text.strip() or name == "partitioner.class"):
             _convert(kind, row, text, result, refused)
     encryption, login = tls(everything), sasl(everything)
     squeezing = compression(everything) if kind is ClientKind.PRODUCER else Part[Compression]()
     for part in (squeezing, encryption, login):
-        refused += [_left_out(kind, name, everything.get(name, "null"), why) for name, why in part.faults.items()]
-        unused += [_left_out(kind, name, everything[name], why) for name, why in part.unused.items()]
+        refused += [_left_out(name, everything.get(name, "null"), why) for name, why in part.faults.items()]
+        unused += [_left_out(name, everything[name], why) for name, why in part.unused.items()]
     if kind is not ClientKind.PRODUCER:
         result |= {} if encryption.value is None else librdkafka_tls(encryption.value)
         result |= {} if login.value is None else librdkafka_sasl(login.value)
@@ -390,10 +405,12 @@ def translate(
     for name, text in others.items():
         if name.startswith("metrics.context."):
             continue
-        if not knows(kind, name, text):
+        if not client_knows(kind, name):
             unused.append(_unknown(kind, name, text))
-        elif kind is not ClientKind.PRODUCER:
-            result[name] = text
+        elif (fault := fault_of(name, text)) is not None:
+            refused.append(_left_out(name, text, fault))
+        else:
+            result[name] = text.strip()
     own, library = (result, {}) if kind is ClientKind.PRODUCER else ({}, result)
     return ClientSettings(
         kind,
@@ -413,27 +430,15 @@ def _unknown(kind: ClientKind, name: str, text: str) -> LeftOut:
     who = f"Kafka's {kind.value} has no such setting"
     if kind is not ClientKind.PRODUCER:
         who = f"neither Kafka's {kind.value} nor librdkafka has such a setting"
-    shown = _HIDDEN if _SECRET_NAME.search(name) else text
-    return LeftOut(name, shown, who + (f". Did you mean {near}?" if near else ""))
+    return _left_out(name, text, who + (f". Did you mean {near}?" if near else ""))
 
 
-def client_knows(kind: ClientKind, name: str, text: str) -> bool:
-    """Whether a client takes a setting of this name that no Java client has: one of librdkafka's, unless a producer."""
-    return kind is not ClientKind.PRODUCER and librdkafka_knows(kind, name, text)
-
-
-def librdkafka_knows(kind: ClientKind, name: str, text: str) -> bool:
-    """Whether librdkafka's consumer or admin client has a setting of this name, by making one that has only this."""
-    if name.endswith("_cb"):
+def client_knows(kind: ClientKind, name: str) -> bool:
+    """True if a client takes a setting of this name that no Java client has: one of librdkafka's, unless a producer."""
+    if kind is ClientKind.PRODUCER:
         return False
-    try:
-        if kind is ClientKind.CONSUMER:
-            ck.Consumer({"log_level": 0, "group.id": "settings", name: text}).close()
-        else:
-            AdminClient({"log_level": 0, name: text})
-    except (ck.KafkaException, TypeError, ValueError) as error:
-        return "No such configuration property" not in str(error)
-    return True
+    found = property_for(name)
+    return found is not None and found.clients in ("*", "C" if kind is ClientKind.CONSUMER else "*")
 
 
 def _may_be_idempotent(own: Mapping[str, str]) -> bool:
@@ -454,9 +459,18 @@ def _bootstrap(worker: Mapping[str, str]) -> dict[str, str]:
     return {"bootstrap.servers": worker["bootstrap.servers"]} if "bootstrap.servers" in worker else {}
 
 
-def _own(worker: Mapping[str, str], connector: Mapping[str, str], client: str) -> dict[str, str]:
-    """What the worker's file and then the connector say about one kind of client."""
-    return _with_prefix(worker, f"{client}.") | _with_prefix(connector, f"{client}.override.")
+def _own(
+    worker: Mapping[str, str], connector: Mapping[str, str], kind: ClientKind
+) -> tuple[dict[str, str], tuple[LeftOut, ...]]:
+    """What the worker's file and then the connector say about one kind of client, and what the connector may not."""
+    allowed, refused = overrides_of(kind, connector, policy_of(worker))
+    given = _with_prefix(connector, f"{kind.value}.override.")
+    kept = tuple(_left_out(name, given[name], reason) for name, reason in refused.items())
+    return _with_prefix(worker, f"{kind.value}.") | allowed, kept
+
+
+def _refusing(settings: ClientSettings, kept: tuple[LeftOut, ...]) -> ClientSettings:
+    return replace(settings, refused=(*kept, *settings.refused)) if kept else settings
 
 
 def _with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -467,12 +481,11 @@ def _convert(kind: ClientKind, row: Setting, text: str, result: dict[str, RdValu
     try:
         converted = row.convert(text)
     except ValueError as error:
-        refused.append(_left_out(kind, row.name, text, str(error)))
+        refused.append(_left_out(row.name, text, str(error)))
         return
     for target in (row.name,) if kind is ClientKind.PRODUCER else row.targets:
         result[target] = converted
 
 
-def _left_out(kind: ClientKind, name: str, text: str, reason: str) -> LeftOut:
-    row = setting_for(kind, name)
-    return LeftOut(name, _HIDDEN if row is not None and row.secret else text, reason)
+def _left_out(name: str, text: str, reason: str) -> LeftOut:
+    return LeftOut(name, HIDDEN if is_client_secret(name) else text, reason)

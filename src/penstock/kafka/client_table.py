@@ -1,9 +1,9 @@
 """Every setting of Kafka 4.3's producer, consumer and admin clients, and what becomes of it here.
 
-Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`. A row is one of four kinds: used (a conversion,
-and for consumer and admin librdkafka's names), one of a family that is read together (`client_families`), not needed
-(with the reason), or refused (with the reason and what to do instead). The producer is the worker's own; it takes
-converted values by Java's names, and `java_name_of` knows what those of librdkafka mean.
+Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`, `is_client_secret`. A row is one of four kinds:
+used (a conversion, and for consumer and admin librdkafka's names), one of a family that is read together
+(`client_families`), not needed (with the reason), or refused (with the reason and what to do instead). The producer is
+the worker's own; it takes converted values by Java's names, and `java_name_of` knows what those of librdkafka mean.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
 librdkafka's CONFIGURATION.md.
@@ -18,8 +18,10 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Final
 
+from penstock.config.secret_names import looks_secret
 from penstock.kafka import client_values as value
 from penstock.kafka.client_values import Conversion
+from penstock.kafka.librdkafka_table import is_secret_of_librdkafka, property_for
 
 
 class ClientKind(Enum):
@@ -407,6 +409,20 @@ _BY_CLIENT = _index()
 def setting_for(kind: ClientKind, name: str) -> Setting | None:
     """The row of a Java setting, or None when that client has none of this name."""
     return _BY_CLIENT[kind].get(name)
+
+
+def is_client_secret(name: str) -> bool:
+    """True if the value of a client's setting, whichever client it is given to, must not be shown.
+
+    One that a client does not have, or that librdkafka alone has, is a secret all the same.
+
+    >>> [is_client_secret(name) for name in ("sasl.jaas.config", "sasl.password", "my.token", "acks")]
+    [True, True, True, False]
+    """
+    rows = [index[name] for index in _BY_CLIENT.values() if name in index]
+    if rows or property_for(name) is not None:
+        return any(row.secret for row in rows) or is_secret_of_librdkafka(name)
+    return looks_secret(name)
 
 
 def setting_names(kind: ClientKind) -> frozenset[str]:

@@ -162,15 +162,16 @@ def connector_offset_log(
     defaults = {f"consumer.{key}": text for key, text in {**_reader_defaults(transactional), **level}.items()}
     reader = consumer_settings(
         {**defaults, **worker},
-        {**config, **{f"consumer.override.{key}": text for key, text in {**_READER, **level}.items()}},
+        config,
         client_id=f"connector-consumer-{name}",
         group_id=f"connect-{connector}",
+        forced={**_READER, **level},
     ).checked()
-    own = {f"producer.override.{key}": text for key, text in _WRITER.items()}
     writer = producer_settings(
         worker,
-        {**{key: text for key, text in config.items() if not _transactional(key)}, **own},
+        {key: text for key, text in config.items() if not _transactional(key)},
         client_id=f"connector-offset-producer-{name}",
+        forced=_WRITER,
     )
     name = f"connector-offsets-{name}"
     committed_only = reader.librdkafka.get("isolation.level") == "read_committed"

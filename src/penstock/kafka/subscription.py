@@ -13,6 +13,8 @@ from typing import Final
 
 from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
+from penstock.errors import ConfigException
+from penstock.settings.sink_topics import PATTERN_REFUSED, is_pattern
 
 #: Java's consumers do not subscribe to these by pattern.
 _INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -31,8 +33,16 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> Subscription:
-        """Reads these topics; one that does not exist yet is waited for."""
-        return cls(tuple(topics))
+        """Reads these topics; one that does not exist yet is waited for.
+
+        Raises:
+            ConfigException: librdkafka would take one for a pattern, which it compiles without any limit.
+        """
+        named = tuple(topics)
+        for topic in named:
+            if is_pattern(topic):
+                raise ConfigException("topics", topic, PATTERN_REFUSED)
+        return cls(named)
 
     @classmethod
     def matching(cls, java_pattern: str) -> Subscription:
@@ -45,4 +55,7 @@ class Subscription:
 
     def covers(self, topic: str) -> bool:
         """Whether the pattern takes this topic."""
-        return self.pattern is not None and topic not in _INTERNAL_TOPICS and self.pattern.matches(topic)
+        # No broker of Kafka's has a topic that begins so.
+        if self.pattern is None or topic in _INTERNAL_TOPICS or is_pattern(topic):
+            return False
+        return self.pattern.matches(topic)

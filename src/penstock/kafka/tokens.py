@@ -45,6 +45,14 @@ class TokenException(KafkaException):
         self.retriable = retriable
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the client's secret is for the address that was configured, and for no other scheme."""
+
+    def redirect_request(self, *given: Any, **more: Any) -> None:
+        """None: the answer is an error, as any other that is no token."""
+        return
+
+
 @dataclass(frozen=True)
 class Token:
     """A token and its life, in seconds of `time.time`."""
@@ -77,9 +85,8 @@ def fetch(settings: TokenSettings, now: float | None = None) -> Token:
         if settings.trusted:
             context.load_verify_locations(cadata=settings.trusted)
     try:
-        with urllib.request.urlopen(
-            request, timeout=max(settings.connect_timeout, settings.read_timeout), context=context
-        ) as answer:
+        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+        with opener.open(request, timeout=max(settings.connect_timeout, settings.read_timeout)) as answer:
             body = answer.read(_LARGEST_ANSWER)
     except urllib.error.HTTPError as error:
         with error:

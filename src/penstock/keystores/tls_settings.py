@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from penstock.errors import ConfigException
@@ -55,7 +54,7 @@ def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
     key_password = settings.get("ssl.key.password") or store_password or ""
     if not location:
         return [KeyMaterial(key, chain, key_password)] if key and chain else []
-    data = _read("ssl.keystore.location", location)
+    data = read_store("ssl.keystore.location", location)
     if format_of(data) is None and _PEM_MARK in data:
         return [KeyMaterial(data.decode("latin-1"), "", key_password)]
     store = _opened("ssl.keystore", location, data, store_password)
@@ -92,7 +91,7 @@ def trusted_certificates(settings: Mapping[str, str]) -> str:
     location = settings.get("ssl.truststore.location")
     if not location:
         return settings.get("ssl.truststore.certificates", "")
-    data = _read("ssl.truststore.location", location)
+    data = read_store("ssl.truststore.location", location)
     if format_of(data) is None and _PEM_MARK in data:
         return data.decode("latin-1")
     anchors = _opened("ssl.truststore", location, data, settings.get("ssl.truststore.password")).anchors()
@@ -119,15 +118,21 @@ def _refused(group: str, location: str, fault: KeyStoreFault) -> ConfigException
             return ConfigException("ssl.key.password", "[hidden]", f"{fault}: {location}")
 
 
-def _read(setting: str, path: str) -> bytes:
-    # What a setting names may be a device or a pipe, whose end never comes.
+def read_store(setting: str, path: str) -> bytes:
+    """What is in a file of keys or certificates that a setting names.
+
+    Raises:
+        ConfigException: It is no file, cannot be read, or is too large for one.
+    """
+    # What a setting names may be a device or a pipe, whose end never comes; of some files the system tells no size.
     try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(os.stat(path).st_mode):
             raise ConfigException(setting, path, "It is not a file")
-        if found.st_size > _MOST_BYTES:
-            raise ConfigException(setting, path, f"It is too large for a key store: {found.st_size} bytes")
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ConfigException(setting, path, f"It is too large for a key store: more than {_MOST_BYTES} bytes")
+        return data
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigException(setting, path, f"It cannot be read: {reason}") from error

@@ -57,6 +57,7 @@ class ConfiguredConnector:
         applied: The connector's settings when these came into force; None before the first commit.
         generation: Counts the commits that had task configurations with them.
         inconsistent: The last commit did not find all task configurations that it counts.
+        secrets: The settings that were secrets once, and would be none by their definition or name.
     """
 
     config: Properties
@@ -64,6 +65,7 @@ class ConfiguredConnector:
     applied: Properties | None = None
     generation: int = 0
     inconsistent: bool = False
+    secrets: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,11 @@ class _Folding:
                 self.changes.append(ConnectorChanged(name, before, None))
             return
         config = _properties(value)
-        self._connectors[name] = replace(known, config=config) if known else ConfiguredConnector(config)
+        said = value.get("secrets")
+        secrets = frozenset(one for one in said if isinstance(one, str)) if isinstance(said, list) else frozenset()
+        known = known or ConfiguredConnector(config)
+        # A worker that knows nothing of secrets, such as Java's, leaves them out.
+        self._connectors[name] = replace(known, config=config, secrets=known.secrets | secrets)
         self._targets.setdefault(name, TargetState.STARTED)
         self.changes.append(ConnectorChanged(name, before, config))
 

@@ -11,7 +11,7 @@ Source: internal-topics.md section 1; org.apache.kafka.connect.storage.KafkaConf
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, TypeAlias
 
 from penstock.data.text import json_string
@@ -25,17 +25,29 @@ Entry: TypeAlias = tuple[str, "bytes | None"]
 _FOR_OLD_WORKERS: Final = {TargetState.STOPPED: TargetState.PAUSED}
 
 
-def connector_entries(name: str, config: Properties, target: TargetState | None = None) -> list[Entry]:
+def connector_entries(
+    name: str, config: Properties, target: TargetState | None = None, secrets: Collection[str] = ()
+) -> list[Entry]:
     """A connector's settings, placeholders unresolved; in front of them the state that it is to begin in.
+
+    Args:
+        name: Its name.
+        config: The settings.
+        target: That state; None to leave it.
+        secrets: The settings that were secrets before, and are none by their definition or name. Java's workers pass
+            this over; where there are none, the record is Java's byte for byte.
 
     Raises:
         DataException: a text is no valid Unicode.
 
     >>> connector_entries("c", {"name": "c", "topics": None})
     [('connector-c', b'{"properties":{"name":"c","topics":null}}')]
+    >>> connector_entries("c", {"pin": "1"}, secrets={"pin"})
+    [('connector-c', b'{"properties":{"pin":"1"},"secrets":["pin"]}')]
     """
     first = [] if target is None else target_entries(name, target)
-    return [*first, _entry(f"connector-{name}", _properties_text(config))]
+    names = ",".join(json_string(secret) for secret in sorted(secrets))
+    return [*first, _entry(f"connector-{name}", _properties_text(config, f',"secrets":[{names}]' if names else ""))]
 
 
 def target_entries(name: str, target: TargetState) -> list[Entry]:
@@ -120,9 +132,9 @@ def logger_entries(logger: str, level: str) -> list[Entry]:
     return [_entry(f"logger-cluster-{logger}", f'{{"level":{json_string(level)}}}')]
 
 
-def _properties_text(config: Properties) -> str:
+def _properties_text(config: Properties, more: str = "") -> str:
     parts = (f"{json_string(key)}:{'null' if text is None else json_string(text)}" for key, text in config.items())
-    return f'{{"properties":{{{",".join(parts)}}}}}'
+    return f'{{"properties":{{{",".join(parts)}}}{more}}}'
 
 
 def _boolean(value: bool) -> str:

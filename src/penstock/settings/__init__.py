@@ -27,7 +27,16 @@ from penstock.settings.connector import (
     validate_connector,
     with_prefix,
 )
-from penstock.settings.connector_definitions import CONNECTOR, ISOLATION, SINK, SOURCE, SOURCE_RETRY, own_settings
+from penstock.settings.connector_definitions import (
+    CONNECTOR,
+    FRAMES,
+    ISOLATION,
+    OF_SINKS,
+    OF_SOURCES,
+    SINK,
+    SOURCE,
+    SOURCE_RETRY,
+)
 from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSupport, KeySettings
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
@@ -45,7 +54,10 @@ from penstock.settings.worker import (
 __all__ = [
     "CONNECTOR",
     "DISTRIBUTED",
+    "FRAMES",
     "ISOLATION",
+    "OF_SINKS",
+    "OF_SOURCES",
     "SINK",
     "SOURCE",
     "SOURCE_RETRY",
@@ -71,7 +83,6 @@ __all__ = [
     "TransformSpec",
     "WorkerSettings",
     "kind_of_setting",
-    "own_settings",
     "resolve_placeholders",
     "validate_connector",
     "with_prefix",

@@ -18,13 +18,16 @@ from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import java_text
 from penstock.errors import ConfigException
 from penstock.settings.connector_definitions import (
+    ISOLATION,
+    OF_SINKS,
+    OF_SOURCES,
     SINK,
     ConnectorConfig,
+    FramesConfig,
     IsolationConfig,
     SinkConnectorConfig,
     SourceConnectorConfig,
     SourceRetryConfig,
-    own_settings,
 )
 from penstock.settings.enrichment import OF_THE_WORKER, TransformConfig, enrich
 from penstock.settings.plugin_classes import PluginClasses, class_resolver
@@ -136,7 +139,7 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
         Raises:
             ConfigException: The first fault found.
         """
-        values = connector_values(cls.definition(), properties, classes)
+        values = connector_values(cls.definition(), properties, classes, OF_SOURCES)
         beside = _beside(properties, values)
         creates = topic_creation_enabled and uses_topic_creation(properties)
         topics = parse_topic_creation(properties) if creates else None
@@ -144,7 +147,13 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
 
 
 class SinkSettings(SinkConnectorConfig, ConnectorSettings):
-    """A sink connector's settings."""
+    """A sink connector's settings.
+
+    Attributes:
+        frames: How records become frames.
+    """
+
+    frames: FramesConfig
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
@@ -153,9 +162,9 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
         Raises:
             ConfigException: The first fault found.
         """
-        values = connector_values(cls.definition(), properties, classes)
+        values = connector_values(cls.definition(), properties, classes, OF_SINKS)
         require_valid_topics(properties)
-        return cls.of(values, **_beside(properties, values))
+        return cls.of(values, **_beside(properties, values), frames=FramesConfig.of(values))
 
     @property
     def reports_errant_records(self) -> bool:
@@ -163,8 +172,16 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
         return bool(self.dlq_topic) or self.errors_log_enable
 
 
-def connector_values(base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses) -> dict[str, object]:
+def connector_values(
+    base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef = ISOLATION
+) -> dict[str, object]:
     """The parsed values of the settings that every connector has, transforms and predicates included.
+
+    Args:
+        base: `CONNECTOR`, `SOURCE` or `SINK`.
+        properties: The configuration.
+        classes: Where classes are found.
+        own: Settings beside Kafka Connect's.
 
     Raises:
         ConfigException: The first fault found.
@@ -172,9 +189,7 @@ def connector_values(base: ConfigDef, properties: Mapping[str, object], classes:
     resolve = class_resolver(classes)
     # First alone, as Kafka does: a fault in these settings is reported before one in a transform.
     base.parse(properties, resolve_class=resolve)
-    return enrich(ConfigDef(base, own_settings(base)), properties, classes, require_full=True).parse(
-        properties, resolve_class=resolve
-    )
+    return enrich(ConfigDef(base, own), properties, classes, require_full=True).parse(properties, resolve_class=resolve)
 
 
 def validate_connector(

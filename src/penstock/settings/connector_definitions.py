@@ -1,8 +1,9 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
 Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig` and
-`SourceRetryConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`, `ISOLATION` and
-`SOURCE_RETRY` are what they define; `own_settings` says which of the last two a connector has.
+`FramesConfig` and `SourceRetryConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`,
+`ISOLATION`, `FRAMES` and `SOURCE_RETRY` are what they define; `OF_SINKS` and `OF_SOURCES` have those that sinks and
+sources have beside Kafka Connect's.
 Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
@@ -383,6 +384,23 @@ class IsolationConfig(TypedConfig):
     )
 
 
+class FramesConfig(TypedConfig):
+    """What sink connectors may set beside Kafka Connect's own settings; it acts on tasks that take frames."""
+
+    join: bool = _common(
+        "frames.join",
+        ConfigType.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        doc="true: records of different schemas that one column can hold together are one frame. A struct has the "
+        "fields of all of them, null where one is missing; int32 stands beside int64, optional beside required. false: "
+        "each run of records with one schema is a frame.",
+        order=17,
+        width=Width.SHORT,
+        display_name="Join Frames",
+    )
+
+
 class SourceRetryConfig(TypedConfig):
     """What a source connector may set beside Kafka Connect's own settings."""
 
@@ -406,13 +424,8 @@ CONNECTOR: Final = ConnectorConfig.definition()
 SOURCE: Final = SourceConnectorConfig.definition()
 SINK: Final = SinkConnectorConfig.definition()
 ISOLATION: Final = IsolationConfig.definition()
+FRAMES: Final = FramesConfig.definition()
 SOURCE_RETRY: Final = SourceRetryConfig.definition()
-
-
-def own_settings(base: ConfigDef) -> ConfigDef:
-    """Penstock's own settings of such connectors.
-
-    Args:
-        base: Kafka Connect's: `CONNECTOR`, `SOURCE` or `SINK`.
-    """
-    return ConfigDef(ISOLATION, SOURCE_RETRY) if "exactly.once.support" in base.keys else ISOLATION
+#: Penstock's own settings of sink and of source connectors.
+OF_SINKS: Final = ConfigDef(ISOLATION, FRAMES)
+OF_SOURCES: Final = ConfigDef(ISOLATION, SOURCE_RETRY)

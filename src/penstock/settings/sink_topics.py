@@ -1,6 +1,6 @@
 """The checks of a sink's topics: one of `topics` and `topics.regex`, and a dead letter queue that is not read.
 
-Main functions: `check_topics`, `require_valid_topics`, `parse_topics_list`. Pure functions; any thread.
+Main functions: `check_topics`, `require_valid_topics`, `parse_topics_list`, `is_pattern`. Pure functions; any thread.
 
 Source: SinkConnectorConfig.validate of Kafka 4.3.
 """
@@ -18,6 +18,16 @@ from penstock.errors import ConfigException, PatternTimeoutException
 TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
 DLQ_TOPIC: Final = "errors.deadletterqueue.topic.name"
+PATTERN_REFUSED: Final = "No topic can have a name that begins with ^; patterns go into topics.regex"
+
+
+def is_pattern(topic: str) -> bool:
+    """True if the Kafka client would take the name of a topic for a pattern, and compile it without any limit.
+
+    >>> is_pattern("^orders"), is_pattern("orders")
+    (True, False)
+    """
+    return topic.startswith("^")
 
 
 def check_topics(properties: Mapping[str, object], found: MutableMapping[str, ConfigValue]) -> None:
@@ -42,9 +52,11 @@ def check_topics(properties: Mapping[str, object], found: MutableMapping[str, Co
         )
         add(TOPICS, message)
         add(TOPICS_REGEX, message)
+    listed = parse_topics_list(properties) if topics else []
+    if any(map(is_pattern, listed)):
+        add(TOPICS, str(invalid(TOPICS, next(filter(is_pattern, listed)), PATTERN_REFUSED)))
     if not dead_letter:
         return
-    listed = parse_topics_list(properties) if topics else []
     if dead_letter in listed:
         add(
             TOPICS,

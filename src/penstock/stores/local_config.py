@@ -77,7 +77,7 @@ class StoredConnector:
     Attributes:
         config: Its settings as given.
         target: What a user asked for.
-        secrets: The settings that must not be shown, known even when its class is not there any more; may be left out.
+        secrets: The settings that were secrets once, whatever its class says of them; may be left out.
     """
 
     config: Mapping[str, str] = field(repr=False)
@@ -257,7 +257,7 @@ class LocalConfigStore:
             if name in self._except_for:
                 continue
             try:
-                entries += connector_entries(name, one.config, one.target)
+                entries += connector_entries(name, one.config, one.target, one.secrets)
             except DataException as error:
                 logger.error("The stored connector %r does not come back; create it again: %s", name, error)
         with self._lock:
@@ -316,7 +316,7 @@ class LocalConfigStore:
             self._file.remove(name)
         else:
             given = {key: text for key, text in connector.config.items() if text is not None}
-            self._file.put(name, StoredConnector(given, config.target(name)))
+            self._file.put(name, StoredConnector(given, config.target(name), connector.secrets))
 
 
 def _records(config: ClusterConfig, entries: Sequence[Entry]) -> list[ConfigRecord]:

@@ -71,12 +71,14 @@ class Loggers:
         """Changes a logger, which is made when it is not known, and all below it.
 
         Args:
-            name: ``root`` for the root, and so for all.
+            name: ``root`` for the root, and so for all; one that is none (``is_name``) changes nothing.
             level: In any case; see ``is_level``.
 
         Returns:
             The names of those whose level is another one now.
         """
+        if not is_name(name):
+            return []
         number = _LEVELS[level.strip().upper()]
         name = _canonical(name)
         with self._lock:
@@ -97,6 +99,19 @@ class Loggers:
 
     def _level(self, name: str, logger: logging.Logger) -> LoggerLevel:
         return LoggerLevel(level_name(logger.getEffectiveLevel()), self._changed.get(name))
+
+
+#: A logger has one above it for each dot in its name, and each of these has a name.
+_LONGEST_NAME: Final = 1_000
+
+
+def is_name(text: str) -> bool:
+    """True if a logger may have this name.
+
+    >>> is_name("penstock.worker"), is_name("a." * 1000)
+    (True, False)
+    """
+    return 0 < len(text) <= _LONGEST_NAME
 
 
 def is_level(text: str) -> bool:

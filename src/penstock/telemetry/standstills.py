@@ -25,6 +25,7 @@ class Standstill:
         text: The reason for people.
         since: The time since when.
         details: What the status of a task shows of it.
+        connector: Whose secrets may be in the texts; None for nobody's.
     """
 
     owner: str
@@ -32,6 +33,7 @@ class Standstill:
     text: str
     since: datetime
     details: Mapping[str, object] = field(default_factory=dict)
+    connector: str | None = None
 
     def __str__(self) -> str:
         return f"{self.owner} ({self.reason} since {self.since.isoformat(timespec='seconds')}): {self.text}"
@@ -42,7 +44,13 @@ _now: dict[str, Standstill] = {}
 
 
 def stands_still(
-    owner: str, reason: str, text: str, *, since: datetime | None = None, details: Mapping[str, object] | None = None
+    owner: str,
+    reason: str,
+    text: str,
+    *,
+    since: datetime | None = None,
+    details: Mapping[str, object] | None = None,
+    connector: str | None = None,
 ) -> Standstill:
     """Says that something stands still; said again, the first time counts for since when.
 
@@ -51,7 +59,7 @@ def stands_still(
         reason: In one word.
         text: For people.
         since: Since when, if that is known better than by this call.
-        details: See ``Standstill``.
+        details, connector: See ``Standstill``.
 
     >>> stands_still("task a-0", "source_retry", "busy").reason
     'source_retry'
@@ -65,7 +73,7 @@ def stands_still(
         before = _now.get(owner)
         if since is None:
             since = before.since if before is not None and before.reason == reason else datetime.now(UTC)
-        _now[owner] = found = Standstill(owner, reason, text, since, details or {})
+        _now[owner] = found = Standstill(owner, reason, text, since, details or {}, connector)
         return found
 
 

@@ -34,6 +34,7 @@ CONFIG: Final = (
     .define("orders", ConfigType.STRING, default="", importance=Importance.LOW, doc="A directory of orders.")
     .define("count", ConfigType.INT, default=0, importance=Importance.LOW, doc="How many records each task makes.")
     .define("topic", ConfigType.STRING, default="", importance=Importance.LOW, doc="Where to.")
+    .define("stamp", ConfigType.PASSWORD, default="", importance=Importance.LOW, doc="Written down at the start.")
 )
 _POLL_S: Final = 0.02
 _AT_ONCE: Final = 100
@@ -149,7 +150,7 @@ class JournalSource(SourceConnector):
         self._journal = _Journal(props["name"], props)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._journal.called("start")
+        self._journal.called("start", **{name: props[name] for name in ("stamp",) if props.get(name)})
         if self._journal.orders is not None:
             self._thread = threading.Thread(target=self._obey, name="journal-orders", daemon=True)
             self._thread.start()

@@ -6,6 +6,7 @@ Start from:
 - ``ConfigInfos``, ``Finding`` (``config_infos``): the answer of a validation, as REST gives it.
 - ``PluginCatalog`` (``plugin_catalog``): the plugins, and the settings of each.
 - ``masked``, ``unmasked`` (``secrets``): passwords leave the worker hidden, and come back as what they were.
+- ``Redaction`` (``redaction``): takes values that must not be shown out of texts.
 
 The other modules are one kind of check each. ``penstock.config`` knows how one setting is parsed; who asks for a
 validation, and when, ``penstock.herder`` knows.

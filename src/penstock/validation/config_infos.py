@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from penstock.config import ConfigDef, ConfigKey, ConfigType, ConfigValue, convert_to_string
 from penstock.config.parse import java_text
 from penstock.config.values import HIDDEN
+from penstock.validation.secrets import is_secret_name
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class Finding:
         value: What the validation found.
         prefix: What stands before the names of ``key`` and ``value`` in the connector's configuration.
         given: The text in the configuration; None when there is none.
+        provided: Whether that has a placeholder, whose value must not be shown.
     """
 
     key: ConfigKey | None
     value: ConfigValue
     prefix: str = ""
     given: str | None = None
+    provided: bool = False
 
     @property
     def name(self) -> str:
@@ -38,8 +41,8 @@ class Finding:
 
     @property
     def secret(self) -> bool:
-        """Whether its value must not be shown."""
-        return self.key is not None and self.key.type is ConfigType.PASSWORD
+        """Whether its value must not be shown: its definition says so, or its name."""
+        return (self.key is not None and self.key.type is ConfigType.PASSWORD) or is_secret_name(self.name)
 
     def to_json(self) -> dict[str, object]:
         """One entry of ``configs``."""
@@ -58,8 +61,10 @@ class Finding:
         }
 
     def _value_text(self, kind: ConfigType | None) -> str | None:
-        if self.secret and self.value.value is not None:
+        if self.secret and self.value.value not in (None, ""):
             return HIDDEN
+        if self.provided:
+            return self.given
         # A class is shown by the name that the user gave it, which may be an alias or a Java name.
         if kind is ConfigType.CLASS and self.value.value is not None and self.given is not None:
             return self.given

@@ -1,6 +1,7 @@
 """Checks the client settings that a connector overrides: the policy must allow them, the client must take them.
 
-Main types: ``OverridePolicy``. Main functions: ``check_overrides``, ``check_group``, ``parse_policy``. Pure.
+Main functions: ``check_overrides``, ``check_group``, ``clients_of``. Names are looked at before values, see
+``penstock.kafka.override_policy``; no client is made. Pure, but that key stores are read.
 
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
 """
@@ -8,62 +9,18 @@ Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.config import ConfigType, ConfigValue, Importance, Width
 from penstock.config.definition import ConfigKey
 from penstock.errors import ConfigException
-from penstock.kafka.client_table import ClientKind, setting_for
+from penstock.kafka.client_table import ClientKind, is_client_secret, setting_for
+from penstock.kafka.override_policy import OverridePolicy, overrides_of
 from penstock.model import ConnectorType
 from penstock.settings import with_prefix
 from penstock.validation.config_infos import Finding
 
-_PACKAGE: Final = "org.apache.kafka.connect.connector.policy."
-_SUFFIX: Final = "ConnectorClientConfigOverridePolicy"
-_PRINCIPAL: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
 _GROUP: Final = "consumer.override.group.id"
-_KNOWN: Final = ("All", "None", "Principal", "Allowlist")
-
-
-@dataclass(frozen=True)
-class OverridePolicy:
-    """Which client settings connectors may override.
-
-    Attributes:
-        name: All, None, Principal or Allowlist.
-        allowed: The settings that are allowed; None for all.
-    """
-
-    name: str = "All"
-    allowed: frozenset[str] | None = None
-
-    def allows(self, setting: str) -> bool:
-        """Whether a client setting, without prefix, may be overridden."""
-        return self.allowed is None or setting in self.allowed
-
-
-def parse_policy(text: str, allowlist: Sequence[str]) -> OverridePolicy:
-    """The policy that a worker's file names, by its short name or Java's class name.
-
-    >>> parse_policy("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", ()).name
-    'None'
-
-    Raises:
-        ConfigException: there is no such policy.
-    """
-    name = text.strip().removeprefix(_PACKAGE).removesuffix(_SUFFIX)
-    allowed = {
-        "All": None,
-        "None": frozenset[str](),
-        "Principal": _PRINCIPAL,
-        "Allowlist": frozenset(allowlist),
-    }
-    if name not in allowed:
-        raise ConfigException(
-            "connector.client.config.override.policy", text, f"There is no such policy; choose {', '.join(_KNOWN)}"
-        )
-    return OverridePolicy(name, allowed[name])
 
 
 def check_overrides(
@@ -71,28 +28,42 @@ def check_overrides(
 ) -> list[Finding]:
     """What is found about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
 
-    Only the clients that such a connector uses are looked at, as in Kafka Connect.
+    Values and the policy count only for the clients that such a connector uses, as in Kafka Connect. What no connector
+    may set is refused for all of them.
     """
-    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+    # Imported here: a command that only lists connectors does without it.
     from penstock.kafka.client_settings import refused_overrides
 
     findings = []
-    for kind in clients_of(connector_type, config):
+    used = clients_of(connector_type, config)
+    for kind in ClientKind:
         prefix = f"{kind.value}.override."
+        if kind not in used:
+            findings += _kept(kind, prefix, config)
+            continue
         given = with_prefix(config, prefix)
         values = {name: ConfigValue(name, text) for name, text in given.items()}
-        forbidden = {name for name in given if not policy.allows(name)}
-        for name in forbidden:
-            values[name].add_error_message(
-                f"The '{policy.name}' policy does not allow '{name}' to be overridden in the connector configuration."
-            )
+        _, forbidden = overrides_of(kind, config, policy)
+        for name, reason in forbidden.items():
+            values[name].add_error_message(reason)
         # A setting that was not given can be at fault too: what another one needs.
-        for fault in refused_overrides(kind, worker, config) if given else ():
-            if fault.name not in forbidden:
-                text = str(ConfigException(prefix + fault.name, fault.value, fault.reason))
-                values.setdefault(fault.name, ConfigValue(fault.name)).add_error_message(text)
+        for fault in refused_overrides(kind, worker, config, policy) if given else ():
+            if fault.name in forbidden:
+                continue
+            text = str(ConfigException(prefix + fault.name, fault.value, fault.reason))
+            values.setdefault(fault.name, ConfigValue(fault.name)).add_error_message(text)
         findings += [Finding(_key(kind, name), value, prefix, given.get(name)) for name, value in values.items()]
     return findings
+
+
+def _kept(kind: ClientKind, prefix: str, config: Mapping[str, str]) -> list[Finding]:
+    """What no connector may set, of a client that it does not use."""
+    found = []
+    for name, reason in overrides_of(kind, config, OverridePolicy())[1].items():
+        value = ConfigValue(name, config[prefix + name])
+        value.add_error_message(reason)
+        found.append(Finding(_key(kind, name), value, prefix, config[prefix + name]))
+    return found
 
 
 def check_group(
@@ -124,27 +95,13 @@ def clients_of(connector_type: ConnectorType, config: Mapping[str, str]) -> list
     return used
 
 
-def is_client_secret(name: str) -> bool:
-    """Whether a setting of a connector is a secret of a Kafka client.
-
-    >>> is_client_secret("producer.override.sasl.jaas.config"), is_client_secret("producer.override.acks")
-    (True, False)
-    """
-    for kind in ClientKind:
-        prefix = f"{kind.value}.override."
-        if name.startswith(prefix):
-            row = setting_for(kind, name.removeprefix(prefix))
-            return row is not None and row.secret
-    return False
-
-
 def _key(kind: ClientKind, name: str) -> ConfigKey | None:
-    row = setting_for(kind, name)
-    if row is None:
+    secret = is_client_secret(name)
+    if setting_for(kind, name) is None and not secret:
         return None
     return ConfigKey(
         name=name,
-        type=ConfigType.PASSWORD if row.secret else ConfigType.STRING,
+        type=ConfigType.PASSWORD if secret else ConfigType.STRING,
         default=None,
         validator=None,
         importance=Importance.LOW,

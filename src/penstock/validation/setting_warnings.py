@@ -1,7 +1,7 @@
 """Finds settings that nobody reads, and says which one was probably meant.
 
 Main type: ``SettingWarning``. Main functions: ``connector_warnings``, ``worker_warnings``, ``placeholder_warnings``.
-Pure, but that a converter of the worker is made to ask for its settings, and librdkafka for a name.
+Pure, but that a converter of the worker is made to ask for its settings.
 
 Users' connectors, transforms and converters may read settings that they do not define. Of theirs only a name that is
 nearly the one of a setting is told; of those that come with Penstock every name that they do not know.
@@ -70,7 +70,7 @@ def _fault_of(
     for kind in ClientKind:
         prefix = f"{kind.value}.override."
         if name.startswith(prefix):
-            return _client_fault(kind, prefix, name, config[name])
+            return _client_fault(kind, prefix, name)
     for setting in CONVERTERS:
         if name.startswith(f"{setting}."):
             if not config.get(setting):
@@ -86,13 +86,13 @@ def _fault_of(
     return _unknown(name, own, f"{connector.__name__} and Kafka Connect have", _is_ours(connector))
 
 
-def _client_fault(kind: ClientKind, prefix: str, name: str, text: str) -> str | None:
+def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
     """What is wrong with a setting of a Kafka client."""
     # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
     from penstock.kafka.client_settings import client_knows
 
     own, names = name.removeprefix(prefix), setting_names(kind)
-    if own in names or own.startswith("metrics.context.") or client_knows(kind, own, text):
+    if own in names or own.startswith("metrics.context.") or client_knows(kind, own):
         return None
     near = java_name_of(kind, own)
     if near is not None:
@@ -151,19 +151,19 @@ def worker_warnings(properties: Mapping[str, str], plugins: Plugins) -> list[Set
     known = {*STANDALONE.keys, *clients}
     always = not any((properties.get(name) or "").strip() for name in _READERS)
     found = []
-    for name, text in properties.items():
+    for name in properties:
         if name in known or name.startswith(_FREE) or _DISTRIBUTED.fullmatch(name):
             continue
-        message = _fault_in_worker(name, text, properties, plugins, always)
+        message = _fault_in_worker(name, properties, plugins, always)
         if message is not None:
             found.append(SettingWarning(name, message))
     return found
 
 
-def _fault_in_worker(name: str, text: str, properties: Mapping[str, str], plugins: Plugins, always: bool) -> str | None:
+def _fault_in_worker(name: str, properties: Mapping[str, str], plugins: Plugins, always: bool) -> str | None:
     for kind in ClientKind:
         if name.startswith(f"{kind.value}."):
-            return _client_fault(kind, f"{kind.value}.", name, text)
+            return _client_fault(kind, f"{kind.value}.", name)
     for setting, plugin_kind in CONVERTERS.items():
         if name.startswith(f"{setting}."):
             return _converter_fault(name, setting, properties.get(setting), plugin_kind, plugins)

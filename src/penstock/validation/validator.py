@@ -10,32 +10,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
 from penstock.api import Connector, SinkConnector, SourceConnector
 from penstock.config import Config, ConfigDef, ConfigValue
 from penstock.errors import BadRequestException, ConfigException
+from penstock.kafka.override_policy import OverridePolicy
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
+    OF_SINKS,
+    OF_SOURCES,
     SINK,
     SOURCE,
     InstalledPlugins,
     SinkSettings,
     SourceSettings,
     kind_of_setting,
-    own_settings,
     validate_connector,
 )
 from penstock.settings.distributed import ExactlyOnceSupport
 from penstock.settings.topics import topic_creation_faults, uses_topic_creation
 from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of
 from penstock.validation.exactly_once_checks import check_exactly_once
-from penstock.validation.override_checks import OverridePolicy, check_group, check_overrides
+from penstock.validation.override_checks import check_group, check_overrides
 from penstock.validation.plugin_trials import check_converters, try_plugins
-from penstock.validation.secrets import without_provided
+from penstock.validation.redaction import Redaction
+from penstock.validation.secrets import redaction_of
 from penstock.validation.setting_warnings import connector_warnings
 
 
@@ -50,6 +53,7 @@ class Checked:
         enforce_max_tasks: ``tasks.max.enforce``.
         secrets: The settings whose values must not be shown.
         warnings: What is odd about its settings.
+        defined: The settings that somebody defines; known for a class that was asked.
     """
 
     type: ConnectorType
@@ -58,6 +62,7 @@ class Checked:
     enforce_max_tasks: bool = True
     secrets: frozenset[str] = frozenset()
     warnings: Sequence[SettingWarning] = ()
+    defined: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 class Validator(Protocol):
@@ -161,7 +166,8 @@ class ConnectorValidator:
         given = {name: value for name, value in resolved.items() if value is not None}
         errors += [message for message in self._faults_of_tasks(examined.type, given, errors) if message not in errors]
         if errors:
-            raise invalid(without_provided(errors, config, resolved))
+            redaction = _redaction(config, resolved, examined.infos.findings)
+            raise invalid([redaction.text(error) for error in errors])
         infos = examined.infos
         return self._checked(examined.type, examined.connector, examined.values, infos.findings, infos.warnings)
 
@@ -171,7 +177,7 @@ class ConnectorValidator:
         definition, found = self._framework_settings(connector_type, resolved)
         from_converters, _ = check_converters(resolved, found, self._classes)
         findings = [
-            *_merged(definition, found, _definition_of(connector, resolved["connector.class"]), Config([]), {}),
+            *_merged(definition, found, _definition_of(connector, resolved["connector.class"]), Config([])),
             *from_converters,
             *check_overrides(resolved, connector_type, self._policy, self._worker),
         ]
@@ -190,8 +196,9 @@ class ConnectorValidator:
         maximum, enforce = values["tasks.max"].value, values["tasks.max.enforce"].value
         assert isinstance(maximum, int)
         secrets = frozenset(finding.name for finding in findings if finding.secret)
+        defined = frozenset(finding.name for finding in findings if finding.key is not None)
         version = self._plugins.version(type(connector))
-        return Checked(connector_type, version, maximum, enforce is not False, secrets, warnings)
+        return Checked(connector_type, version, maximum, enforce is not False, secrets, warnings, defined)
 
     def _framework_settings(
         self, connector_type: ConnectorType, resolved: Mapping[str, str | None]
@@ -199,9 +206,9 @@ class ConnectorValidator:
         """The settings that Connect, transforms and predicates define, with what was found of each."""
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
         # Clients that count on Java's settings are shown more only where more is set.
-        own = own_settings(base)
-        own_of_penstock = own if own.keys.keys() & resolved.keys() else None
-        return validate_connector(base, resolved, self._classes, own_of_penstock)
+        own_of_penstock = OF_SINKS if base is SINK else OF_SOURCES
+        shown = own_of_penstock if own_of_penstock.keys.keys() & resolved.keys() else None
+        return validate_connector(base, resolved, self._classes, shown)
 
     def _faults_of_tasks(
         self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]
@@ -236,6 +243,15 @@ class ConnectorValidator:
         Raises:
             BadRequestException: the class is missing or cannot be used, or its ``config`` or ``validate`` failed.
         """
+        try:
+            return self._examined(config, resolved)
+        except BadRequestException as error:
+            shown = _redaction(config, resolved, ()).error(error)
+            if shown is error:
+                raise
+            raise shown from None
+
+    def _examined(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:
         connector_type, connector = self.connector_of(resolved)
         definition, found = self._framework_settings(connector_type, resolved)
         given = {name: value for name, value in resolved.items() if value is not None}
@@ -243,18 +259,22 @@ class ConnectorValidator:
         if self._exactly_once is not None and isinstance(connector, SourceConnector):
             check_exactly_once(connector, given, found, self._exactly_once)
         from_converters, converter_definitions = check_converters(given, found, self._classes)
-        shown = {name: value for name, value in config.items() if value is not None}
         overrides = check_overrides(given, connector_type, self._policy, self._worker)
         if self._group_id is not None and connector_type is ConnectorType.SINK:
             check_group(given, found, overrides, self._group_id)
-        findings = [*_merged(definition, found, own_definition, own, shown), *from_converters, *overrides]
+        findings = [*_merged(definition, found, own_definition, own), *from_converters, *overrides]
         try_plugins(given, found, findings)
         for finding in findings:
             self._say_what_there_is(finding)
-            finding.value.error_messages[:] = without_provided(finding.value.error_messages, config, resolved)
         groups = groups_of((definition, own_definition, *converter_definitions))
         warnings = connector_warnings(given, type(connector), findings, found)
-        infos = ConfigInfos(given["connector.class"], groups, findings, tuple(warnings))
+        redaction = _redaction(config, resolved, findings)
+        infos = ConfigInfos(
+            redaction.text(given["connector.class"]),
+            groups,
+            [_shown(finding, config, resolved, redaction) for finding in findings],
+            tuple(replace(one, message=redaction.text(one.message)) for one in warnings),
+        )
         return Examined(connector_type, connector, infos, found)
 
     def _say_what_there_is(self, finding: Finding) -> None:
@@ -330,7 +350,6 @@ def _merged(
     found: Mapping[str, ConfigValue],
     own_definition: ConfigDef,
     own: Config,
-    shown: Mapping[str, str],
 ) -> list[Finding]:
     """The framework's settings with the transforms', then the connector's own; one that both define has both faults."""
     values = dict(found)
@@ -340,4 +359,31 @@ def _merged(
             known.error_messages += [text for text in value.error_messages if text not in known.error_messages]
     keys = {**definition.keys, **own_definition.keys}
     names = [*keys, *(name for name in values if name not in keys)]
-    return [Finding(keys.get(name), values.get(name) or ConfigValue(name), given=shown.get(name)) for name in names]
+    return [Finding(keys.get(name), values.get(name) or ConfigValue(name)) for name in names]
+
+
+def _redaction(
+    config: Mapping[str, str | None], resolved: Mapping[str, str | None], findings: Sequence[Finding]
+) -> Redaction:
+    """Takes the secrets of a configuration, and what its placeholders stand for, out of what is told of it."""
+    return redaction_of(config, resolved, {finding.name for finding in findings if finding.secret})
+
+
+def _shown(
+    finding: Finding, config: Mapping[str, str | None], resolved: Mapping[str, str | None], redaction: Redaction
+) -> Finding:
+    """A finding as it may be told."""
+    name, value = finding.name, finding.value
+    value.error_messages[:] = [redaction.text(message) for message in value.error_messages]
+    given = config.get(name)
+    if not redaction:
+        return replace(finding, given=given)
+    value.recommended_values[:] = [_without(one, redaction) for one in value.recommended_values]
+    if given is None and isinstance(value.value, str | list):
+        # What a connector's own check has made of other settings.
+        finding = replace(finding, value=replace(value, value=_without(value.value, redaction)))
+    return replace(finding, given=given, provided=given is not None and given != resolved.get(name))
+
+
+def _without(value: object, redaction: Redaction) -> object:
+    return redaction.body(value) if isinstance(value, str | list) else value

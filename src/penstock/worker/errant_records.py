@@ -1,4 +1,4 @@
-"""Records that a sink task reports by itself: the errant record reporter of KIP-610.
+"""Records, and rows of frames, that a sink task reports by itself: the errant record reporter of KIP-610.
 
 Main types: ``ErrantRecords`` (the reporter) and ``DeliveredMessages`` (finds the original bytes of a delivered record).
 Where these are not at hand, ``RecordEncoder`` converts the record again; ``message_as_text`` does without converters.
@@ -22,10 +22,21 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.api import Converter, ErrantRecordReporter, HeaderConverter, OffsetAndMetadata, SinkRecord, TopicPartition
+from penstock.api import (
+    Converter,
+    ErrantRecordReporter,
+    HeaderConverter,
+    OffsetAndMetadata,
+    Rows,
+    SinkFrame,
+    SinkRecord,
+    TopicPartition,
+)
+from penstock.api.rows import row_numbers
 from penstock.data import Schema, value_text
 from penstock.errors import ConnectException, java_class_name
 from penstock.pipeline.batch.batches import RecordError
+from penstock.pipeline.batch.sink_frames import records_of_rows
 from penstock.telemetry.seldom_log import SeldomLog
 from penstock.worker.error_report import ConsumedMessage
 from penstock.worker.sink_delivery import Delivery, message_at
@@ -138,10 +149,10 @@ class DeliveredMessages:
     all it holds. So that a few records that are never let go cannot hold everything, the bound is:
 
     - the newest batches are kept in any case, up to ``recent_bytes``, and the last one whatever its size;
-    - older ones as long as the task holds a record of theirs, or a copy made by ``new_record``, and their offsets are
-      not all committed; of these up to ``held_bytes``, the newest first.
+    - older ones as long as the task holds a record of theirs, or a copy made by ``new_record``, or a frame or a part
+      of one, and their offsets are not all committed; of these up to ``held_bytes``, the newest first.
 
-    Nothing but the first is kept for a task that takes frames: it makes the records that it reports by itself.
+    A task in a process of its own holds copies, for which only the first is kept.
 
     Args:
         committed: The committed offsets of the partitions that are assigned.
@@ -164,10 +175,14 @@ class DeliveredMessages:
         self._held: list[weakref.ref[_DeliveredBatch]] = []
         self._bytes = 0
 
-    def remember(self, delivery: Delivery) -> None:
-        """A batch is about to be delivered for the first time; it may be tried again."""
+    def remember(self, delivery: Delivery) -> object:
+        """A batch is about to be delivered for the first time; it may be tried again.
+
+        Returns:
+            What its frames keep, so that their messages are kept.
+        """
         if not delivery.table.num_rows:
-            return
+            return None
         batch = _DeliveredBatch(delivery.table, delivery.ends)
         # In C: some nanoseconds a record.
         deque(map(_MARK, delivery.records or (), repeat(batch)), maxlen=0)
@@ -180,6 +195,7 @@ class DeliveredMessages:
                 self._held.append(weakref.ref(oldest))
                 del oldest
             self._release()
+        return batch
 
     def find(self, record: SinkRecord) -> ConsumedMessage | None:
         """The message a record was made from, where it is still kept."""
@@ -245,6 +261,20 @@ class _DeliveredBatch:
         self._rows = {}
 
 
+def reported_records(frame: SinkFrame, rows: Rows) -> list[SinkRecord]:
+    """The records of some rows, one for each message.
+
+    Raises:
+        IndexError: There is no such row.
+    """
+    found: dict[_Coordinates, SinkRecord] = {}
+    for record in records_of_rows(frame, row_numbers(rows, frame.num_rows)):
+        record._delivered = frame._delivered
+        at = (record.original_topic, record.original_kafka_partition, record.original_kafka_offset)
+        found.setdefault(at, record)
+    return list(found.values())
+
+
 #: Sets the batch of a record.
 _MARK: Final[Callable[[SinkRecord, _DeliveredBatch], None]] = vars(SinkRecord)["_delivered"].__set__
 
@@ -266,9 +296,18 @@ class ErrantRecords(ErrantRecordReporter):
         self._encode = encode
         self._exceeded: ConnectException | None = None
 
-    def remember(self, delivery: Delivery) -> None:
-        """See ``DeliveredMessages``."""
-        self._messages.remember(delivery)
+    @property
+    def has_reporters(self) -> bool:
+        """True if anybody is told of what is reported."""
+        return self._errors.has_reporters
+
+    def remember(self, delivery: Delivery) -> object:
+        """See ``DeliveredMessages``. Without reporters no message is needed."""
+        return self._messages.remember(delivery) if self.has_reporters else None
+
+    def report_rows(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
+        """Report rows of a frame; see ``penstock.api.SinkTaskContext``."""
+        return _all_of([self.report(record, error) for record in reported_records(frame, rows)])
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
         """Report a record; see ``penstock.api.ErrantRecordReporter``."""

@@ -132,14 +132,23 @@ class Retries:
         waiting = self.waiting
         if waiting is not None:
             self._standstill = stands_still(
-                task_owner(self._task), self._reason, waiting.text, since=waiting.since, details=waiting.to_json()
+                task_owner(self._task),
+                self._reason,
+                waiting.text,
+                since=waiting.since,
+                details=waiting.to_json(),
+                connector=getattr(self._task, "connector", None),
             )
         return wait_s
 
-    def succeeded(self) -> None:
-        """A call has returned."""
+    def succeeded(self, call: str | None = None) -> None:
+        """A call has returned.
+
+        Args:
+            call: The name of the method: the failures of another one still count. None: whichever.
+        """
         asked = self._asked
-        if asked is None:
+        if asked is None or (call is not None and call != asked.call):
             return
         self.ended()
         logger.info(
@@ -150,8 +159,10 @@ class Retries:
             self._clock() - asked.since_s,
         )
 
-    def ended(self) -> None:
-        """Nothing of the task waits to be called again any more. Thread: any."""
+    def ended(self, call: str | None = None) -> None:
+        """Nothing of the task waits to be called again any more, or not this call. Thread: any."""
+        if call is not None and self._asked is not None and self._asked.call != call:
+            return
         self._asked = None
         if self._standstill is not None:
             goes_on(task_owner(self._task), self._standstill)
@@ -177,6 +188,8 @@ class Retries:
         what = (
             "put() asked for the same records again"
             if asked.call == "put"
+            else "a call by the clock (context.every) asked to be made again"
+            if asked.call == "every"
             else f"{asked.call}() asked to be called again"
         )
         told = Waiting(

@@ -11,12 +11,24 @@ from __future__ import annotations
 
 import logging
 import operator
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import SupportsIndex, overload
 
-from penstock.api import Closing, ErrantRecordReporter, PluginMetrics, SinkTaskContext, TopicPartition
+from penstock.api import (
+    Closing,
+    ErrantRecordReporter,
+    PluginMetrics,
+    Rows,
+    SinkFrame,
+    SinkTaskContext,
+    TopicPartition,
+)
 from penstock.errors import ConnectException, IllegalWorkerStateException
+from penstock.worker.errant_records import ErrantRecords
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.sink_calls import ClockCalls
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +41,13 @@ class WorkerSinkTaskContext(SinkTaskContext):
         read_config: Reads the task's configuration again.
         assignment: The partitions owned now.
         reporter: Where bad records go; None when error reporting is not configured.
+        errant: Where bad rows of frames go, also when error reporting is not configured; None: nowhere.
+        lost_session: True if an error came of a Spark session that was lost.
         wake: Makes the loop look at a request that came from another thread.
         metrics: Of this instance; None: nobody sees what it adds.
+
+    Attributes:
+        calls: What the task wants to have called by the clock.
     """
 
     def __init__(
@@ -41,12 +58,17 @@ class WorkerSinkTaskContext(SinkTaskContext):
         assignment: Callable[[], frozenset[TopicPartition]],
         reporter: ErrantRecordReporter | None,
         wake: Callable[[], None],
+        errant: ErrantRecords | None = None,
+        lost_session: Callable[[BaseException], bool] = lambda error: False,
         metrics: InstanceMetrics | None = None,
     ) -> None:
         self._task = task
         self._read_config = read_config
         self._assignment = assignment
         self._reporter = reporter
+        self._errant = errant
+        self._lost_session = lost_session
+        self.calls = ClockCalls()
         self._wake = wake
         self._plugin_metrics = (metrics or InstanceMetrics.unread()).plugin()
         self._rewinds: dict[TopicPartition, int] = {}
@@ -121,6 +143,22 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """Where to report records that cannot be put. Thread: any."""
         self._check_open()
         return self._reporter
+
+    def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
+        """Report rows of a frame. Thread: any."""
+        self._check_open()
+        return (
+            super().report(frame, rows, error) if self._errant is None else self._errant.report_rows(frame, rows, error)
+        )
+
+    def blames_rows(self, error: BaseException) -> bool:
+        """See ``SinkTaskContext``."""
+        return super().blames_rows(error) and not self._lost_session(error)
+
+    def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
+        """Have a function called by the clock."""
+        self._check_open()
+        return self.calls.add(seconds, call, now=time.monotonic())
 
     def plugin_metrics(self) -> PluginMetrics:
         """Where the task adds metrics of its own. Thread: any."""

@@ -54,15 +54,17 @@ class Delivery:
         return len(self.records or ())
 
     def without(self, partitions: Collection[TopicPartition]) -> Delivery:
-        """The same for record tasks, less the records of some partitions."""
+        """The same without the records of some partitions."""
+        ends = {partition: end for partition, end in self.ends.items() if partition not in partitions}
+        table = self.table.filter(pc.invert(rows_of(self.table, partitions)))
+        if self.frames is not None:
+            return Delivery(table, None, _frames_before(self.frames, ends), ends, self.fatal)
         kept = [
             record
             for record in self.records or ()
             if (record.original_topic, record.original_kafka_partition) not in partitions
         ]
-        ends = {partition: end for partition, end in self.ends.items() if partition not in partitions}
-        table = self.table.filter(pc.invert(rows_of(self.table, partitions)))
-        return Delivery(table, kept, self.frames, ends, self.fatal)
+        return Delivery(table, kept, None, ends, self.fatal)
 
 
 class Deliveries:
@@ -125,8 +127,9 @@ class Deliveries:
             records = None if records is None else records[: fatal.seq]
         fatal_error = None if fatal is None else fatal.exception
         if records is None:
-            again = bool(stale) or fatal is not None
-            frames = self.frames_of(table) if again else list(batch.frames or ())
+            frames = list(batch.frames or ())
+            if stale or fatal is not None:
+                frames = _frames_before(frames, ends)
             return Delivery(table, None, frames, ends, fatal_error)
         if batch.origins is not None:
             pieces = cast("Sequence[Sequence[SinkRecord]]", records)
@@ -135,13 +138,6 @@ class Deliveries:
             records = [record for record in records if record is not None]
         # Without errors and dropped ones every row has its record.
         return Delivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
-
-    def frames_of(self, table: pa.Table) -> list[SinkFrame]:
-        """Converts these rows again, as frames of their own: simpler than to cut frames, and rarely needed."""
-        if table.num_rows == 0:
-            return []
-        batch: SinkBatch = self._stages.answer_of(self._stages.convert_again(table), self._name)
-        return list(batch.frames or ())
 
     def _note_topics(self, ends: Mapping[TopicPartition, int]) -> None:
         for topic in {partition.topic for partition in ends} - self._known_topics:
@@ -158,6 +154,20 @@ def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:
         if record is not None:
             found[origin].append(record)
     return found
+
+
+def _frames_before(frames: Sequence[SinkFrame], ends: Mapping[TopicPartition, int]) -> list[SinkFrame]:
+    """The rows of messages in front of the end of their partition; none of partitions that have no end here."""
+    kept: list[SinkFrame] = []
+    for frame in frames:
+        read = frame.origin
+        mask = pa.repeat(pa.scalar(False), frame.num_rows)
+        for partition, end in ends.items():
+            mask = pc.or_(mask, pc.and_(rows_of(read, [partition]), pc.less(read["offset"], end)))
+        part = frame if pc.all(mask).as_py() else frame.take(mask)
+        if part.num_rows:
+            kept.append(part)
+    return kept
 
 
 def rows_of(table: pa.Table, partitions: Collection[TopicPartition]) -> pa.Array:

@@ -52,7 +52,11 @@ class SinkLoop:
         self._cancelled = cancelled
         self._pauses = SinkPauses(parts)
         self._deliveries = Deliveries(parts.name, parts.partitions, parts.stages, parts.services.errors, record_topic)
-        self._put = SinkPut(parts, self._pauses, self._deliveries)
+        self._put = SinkPut(parts, self._pauses)
+        # When the task wants to be called at the latest, with or without records.
+        self._put_by: float | None = None
+        # Whether the last round has called a function by the clock.
+        self._called = False
         # Partitions whose `open` asked to be called again, and when it is.
         self._unopened: tuple[TopicPartition, ...] = ()
         self._open_at = 0.0
@@ -77,25 +81,34 @@ class SinkLoop:
         self._commit_if_due(now)
         self._rewind(self._context.take_rewinds())
         self._pauses.apply()
-        timeout_ms = self._context.take_timeout_ms()
+        if (timeout_ms := self._context.take_timeout_ms()) is not None:
+            self._put_by = now + timeout_ms / 1000
+        # By turns: what is called may rewind, which counts before the next put; what takes long is due again at once.
+        self._called = not self._called and self._put.call_by_clock(now)
+        if self._called or self._put.waits_for_call(now):
+            return
         if self._put.has_batch:
+            self._put_by = None
             self._put.put_again(now)
             return
         delivery = self._next_delivery()
         if delivery is None:
-            self._stages.wait_in_task(self._idle_s(now, timeout_ms), for_batches=not self._pauses.resting)
+            self._stages.wait_in_task(self._idle_s(now), for_batches=not self._pauses.resting)
             if self._handle_events():
                 return
             delivery = self._next_delivery()
+        forced = self._put_by is not None and self._put_by <= time.monotonic()
+        if delivery is not None or forced:
+            self._put_by = None
         if delivery is not None:
             self._put.put(delivery)
         else:
-            self._put.put_nothing(forced=timeout_ms is not None)
+            self._put.put_nothing(forced=forced)
 
-    def _idle_s(self, now: float, timeout_ms: int | None) -> float:
-        """How long to wait for a batch: to the next commit, to the time the task asked for, or a second."""
-        idle = min(self._parts.progress.wait_s(now), self._put.idle_s(now))
-        return idle if timeout_ms is None else min(idle, timeout_ms / 1000)
+    def _idle_s(self, now: float) -> float:
+        """How long to wait for a batch: to the next commit, to what is due by the clock, or a second."""
+        idle = min(self._parts.progress.wait_s(now), self._put.idle_s(now), self._context.calls.wait_s(now))
+        return idle if self._put_by is None else max(0.0, min(idle, self._put_by - now))
 
     def _follow_target(self, rest: bool) -> None:
         if rest == self._pauses.resting:
@@ -199,7 +212,7 @@ class SinkLoop:
             self._pauses.unopened = True
             return
         self._unopened, self._pauses.unopened = (), False
-        self._parts.retries.succeeded()
+        self._parts.retries.succeeded("open")
 
     def _open_again(self, now: float, rest: bool) -> None:
         """Call ``open`` again when its time has come, and while the connector is not paused; else wait for that."""
@@ -238,7 +251,7 @@ class SinkLoop:
             self._unopened = tuple(one for one in self._unopened if one not in gone)
             if not self._unopened:
                 self._pauses.unopened = False
-                self._parts.retries.ended()
+                self._parts.retries.ended("open")
         self._partitions.remove(gone)
         self._context.forget_rewinds(gone)
         self._pauses.forget(gone)

@@ -1,5 +1,7 @@
 """Calls ``put``: with one batch after the other, again with the one in hand, and regularly without records.
 
+Between two calls of it come those of functions that the task has asked for by the clock (``sink_calls``).
+
 Main types: ``SinkPut``; ``SinkParts``, what the loop of a sink task works with; ``SinkPauses``, which partitions the
 consumer does not fetch for now. A batch stays in hand while the task asks for it again, or until there is a Spark
 session again; meanwhile nothing is fetched. Nor is anything while the connector is paused; else the partitions that the
@@ -16,19 +18,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
 from penstock.errors import ConnectException, SparkStoppedException, SparkUnavailableException
+from penstock.pipeline.batch.sink_frames import empty_frame
 from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.errant_records import ErrantRecords
 from penstock.worker.retries import Retries, asks_again
+from penstock.worker.sink_calls import ClockCall
 from penstock.worker.sink_commit import CommitProgress, SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_delivery import Deliveries, Delivery, place_of
+from penstock.worker.sink_delivery import Delivery, place_of
 from penstock.worker.sink_partitions import SinkPartitions
 from penstock.worker.sink_stages import SinkConsumer, SinkStages
 from penstock.worker.sink_threads import SinkFetcher
@@ -46,7 +50,7 @@ class SinkParts:
     stages: SinkStages
     fetcher: SinkFetcher
     committer: SinkCommitter
-    errant: ErrantRecords | None
+    errant: ErrantRecords
     retries: Retries
 
     @property
@@ -150,8 +154,14 @@ IDLE_ROUND_S = 1.0
 MAX_LOSSES = 3
 #: How often a task whose batch waits for a Spark session looks whether one is there.
 SESSION_ROUND_S = 0.2
+_NO_ROWS = pa.table({})
 #: A commit that is due and cannot be made now does not keep the thread busy.
 _LEAST_S = 0.001
+
+
+def _keeps(failure: Exception) -> bool:
+    """True if what the task was given is kept for another call; where the task is to end, that is not made any more."""
+    return asks_again(failure) or isinstance(failure, SparkStoppedException)
 
 
 class SinkPut:
@@ -160,14 +170,12 @@ class SinkPut:
     Args:
         parts: What the loop works with.
         pauses: Told while a batch waits for its next try.
-        deliveries: Converts rows of the batch in hand again.
     """
 
     def __init__(
         self,
         parts: SinkParts,
         pauses: SinkPauses,
-        deliveries: Deliveries,
     ) -> None:
         self._parts = parts
         self._task = parts.spec.task
@@ -175,8 +183,10 @@ class SinkPut:
         self._stages = parts.stages
         self._partitions = parts.partitions
         self._pauses = pauses
-        self._deliveries = deliveries
+        self._calls = parts.context.calls
         self._delivery: Delivery | None = None
+        # Kept by its frames, so that their messages are.
+        self._messages: object = None
         self._retry_at: float | None = None
         # Spark sessions that were lost under ``put`` of the batch in hand, and whether it waits for the next one.
         self._losses = 0
@@ -199,8 +209,7 @@ class SinkPut:
             Exception: What the task fails with.
         """
         self._delivery = delivery
-        if self._parts.errant is not None:
-            self._parts.errant.remember(delivery)
+        self._messages = self._parts.errant.remember(delivery)
         self._deliver(delivery)
 
     def put_again(self, now: float) -> None:
@@ -212,32 +221,71 @@ class SinkPut:
             return
         left = 0.0 if self._retry_at is None else self._retry_at - now
         if left > 0:
-            wait = min(left, IDLE_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))
-            with waiting_for("sink_retry"):
-                self._stages.wait_in_task(wait, for_batches=False)
+            self._wait_for_retry(left, now)
         else:
             self._deliver(delivery)
 
+    def _wait_for_retry(self, left: float, now: float) -> None:
+        wait = min(left, IDLE_ROUND_S, max(_LEAST_S, min(self._parts.progress.wait_s(now), self._calls.wait_s(now))))
+        with waiting_for("sink_retry"):
+            self._stages.wait_in_task(wait, for_batches=False)
+
     def put_nothing(self, *, forced: bool) -> None:
-        """The regular call without records, for work that depends on time. Frame tasks are not called."""
+        """The regular call without records, for work that depends on time. Frame tasks are called if forced alone."""
         now = time.monotonic()
         if self.idle_s(now) > 0 and not forced:
             return
         self._last_put = now
-        if not isinstance(self._task, SinkTask):
-            return
-        started = time.monotonic()
+        if not isinstance(self._task, FrameSinkTask):
+            self._put_empty(Delivery(_NO_ROWS, [], None, {}))
+        elif forced:
+            self._put_empty(Delivery(_NO_ROWS, None, [empty_frame(self._task.value_form, self._session.session)], {}))
+
+    def _put_empty(self, delivery: Delivery) -> None:
+        self._delivery, self._messages = delivery, None
+        self._deliver(delivery)
+
+    def call_by_clock(self, now: float) -> bool:
+        """Call a function that the task has asked for, if one is due; True if one was.
+
+        Raises:
+            Exception: What the task fails with.
+        """
+        call = self._calls.next_due(now)
+        if call is None:
+            return False
+        self._call(call, now)
+        return True
+
+    def waits_for_call(self, now: float) -> bool:
+        """Wait a moment if a function asks to be called again, before which nothing is put; True if one does."""
+        again_at = self._calls.asks_again_at
+        if again_at is None:
+            return False
+        self._wait_for_retry(max(_LEAST_S, again_at - now), now)
+        return True
+
+    def _call(self, call: ClockCall, now: float) -> None:
+        call.began(now)
+        self._session.begin_put()
         try:
-            self._task.put([])
+            call.call()
         except Exception as failure:
-            if asks_again(failure) or isinstance(failure, SparkStoppedException):
-                self._delivery = Delivery(pa.table({}), [], None, {})
-                self._keep_for_retry(failure)
+            if _keeps(failure):
+                call.ask_again(self._next_try("every", failure))
+                return
+            if self._session.lost_in_put(failure):
+                self._count_loss("a call by the clock", failure)
+                call.ask_again(now + SESSION_ROUND_S)
                 return
             raise ConnectException(
-                f"{self._parts.name}: exiting due to unrecoverable exception: {failure}"
+                f"{self._parts.name}: exiting due to unrecoverable exception in a call by the clock (context.every): "
+                f"{failure}"
             ) from failure
-        self._count_put(started, 0)
+        call.asks_again = False
+        self._parts.retries.succeeded("every")
+        if not self.has_batch:
+            self._losses = 0
         self._raise_if_exceeded()
 
     def drop(self, gone: frozenset[TopicPartition]) -> None:
@@ -251,10 +299,7 @@ class SinkPut:
             if fatal is not None:
                 logger.info("%s: a record that could not be got over is read again: %s", self._parts.name, fatal)
             return
-        trimmed = delivery.without(gone)
-        if trimmed.frames is not None:
-            trimmed.frames = self._deliveries.frames_of(trimmed.table)
-        self._delivery = trimmed
+        self._delivery = delivery.without(gone)
 
     def _deliver(self, delivery: Delivery) -> None:
         self._partitions.begin_delivery(delivery.ends)
@@ -264,25 +309,26 @@ class SinkPut:
         try:
             if isinstance(self._task, FrameSinkTask):
                 while delivery.frames:
-                    self._task.put(delivery.frames[0])
+                    self._task.put(replace(delivery.frames[0], _context=self._parts.context, _delivered=self._messages))
                     del delivery.frames[0]
             elif isinstance(self._task, SinkTask):
                 self._task.put(list(delivery.records or ()))
         except Exception as failure:
-            if asks_again(failure) or isinstance(failure, SparkStoppedException):
+            if _keeps(failure):
                 self._keep_for_retry(failure)
                 return
             if self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
+            of = f" in put of {place_of(delivery.table)}" if delivery.ends else ""
             raise ConnectException(
-                f"{self._parts.name}: exiting due to unrecoverable exception in put of {place_of(delivery.table)}: "
-                f"{failure}"
+                f"{self._parts.name}: exiting due to unrecoverable exception{of}: {failure}"
             ) from failure
         self._count_put(started, size)
-        self._parts.services.probe("sink.after_put")
+        if delivery.ends:
+            self._parts.services.probe("sink.after_put")
         self._raise_if_exceeded()
-        self._parts.retries.succeeded()
+        self._parts.retries.succeeded("put")
         # Invariant 2: after the whole batch was put, never before.
         self._partitions.end_delivery()
         self._let_go()
@@ -291,29 +337,35 @@ class SinkPut:
 
     def _keep_for_retry(self, failure: Exception) -> None:
         """The batch in hand comes before any other. Invariant 3."""
+        self._retry_at = self._next_try("put", failure)
+        self._pauses.hold_back(True)
+
+    def _next_try(self, call: str, failure: Exception) -> float:
+        """When a call that has raised RetriableException is made again: as the task asked, or at the next commit."""
         now = time.monotonic()
         asked_ms = self._parts.context.take_timeout_ms()
         delay_s = self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000
-        self._retry_at = now + self._parts.retries.failed("put", failure, delay_s)
-        self._pauses.hold_back(True)
+        return now + self._parts.retries.failed(call, failure, delay_s)
 
     def _keep_for_session(self, delivery: Delivery, failure: Exception) -> None:
         """The Spark session was lost under ``put``: it is not the task's fault, and the same batch goes to the next."""
+        self._count_loss(f"put of {place_of(delivery.table)}", failure)
+        self._retry_at, self._awaits_session = None, True
+        self._pauses.hold_back(True)
+
+    def _count_loss(self, what: str, failure: Exception) -> None:
         self._losses += 1
         if self._losses >= MAX_LOSSES:
             raise SparkUnavailableException(
-                f"{self._parts.name}: put of {place_of(delivery.table)} was tried on {self._losses} Spark sessions and "
+                f"{self._parts.name}: {what} was tried on {self._losses} Spark sessions and "
                 "each was lost; raise spark.driver.memory or lower batch.max.bytes"
             ) from failure
         logger.warning(
-            "%s: the Spark session was lost during put, which is called again on a new one with the same records (%s): "
-            "%s",
+            "%s: the Spark session was lost during %s, which is called again on a new one: %s",
             self._parts.name,
-            place_of(delivery.table),
+            what,
             brief(failure),
         )
-        self._retry_at, self._awaits_session = None, True
-        self._pauses.hold_back(True)
 
     def _await_session(self, delivery: Delivery, now: float) -> None:
         """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
@@ -326,8 +378,7 @@ class SinkPut:
         self._deliver(delivery)
 
     def _raise_if_exceeded(self) -> None:
-        if self._parts.errant is not None:
-            self._parts.errant.raise_if_exceeded()
+        self._parts.errant.raise_if_exceeded()
 
     def _count_put(self, started: float, size: int) -> None:
         took_ms = (time.monotonic() - started) * 1000
@@ -341,9 +392,9 @@ class SinkPut:
 
     def _let_go(self) -> None:
         """Nothing is in hand any more; partitions that waited for it deliver again."""
-        self._delivery = None
+        self._delivery = self._messages = None
         self._partitions.drop_delivery()
         self._retry_at, self._losses, self._awaits_session = None, 0, False
-        self._parts.retries.ended()
+        self._parts.retries.ended("put")
         if self._pauses.holds_back:
             self._pauses.hold_back(False)

@@ -113,10 +113,6 @@ class ConvertedBatch:
     attempts: Mapping[int, int] = field(default_factory=dict)
 
 
-#: Rows that the task wants converted before anything else, and where it waits for them.
-TaskConversion = tuple[pa.Table, Future[SinkBatch]]
-
-
 class Request:
     """Something the fetch thread needs answered before it goes on."""
 
@@ -202,7 +198,6 @@ class SinkStages:
         self._converted = Stage[ConvertedBatch](
             CONVERTED_BATCHES, BatchLimits(sys.maxsize, limits.max_bytes), changed=self._changed
         )
-        self._conversions: deque[TaskConversion] = deque()
         self._events: deque[Event] = deque()
         self._calls: deque[tuple[Callable[[SinkConsumer], object], Future[Any]]] = deque()
         self._woken = False
@@ -269,15 +264,15 @@ class SinkStages:
 
     # -- Conversion thread -------------------------------------------------------------------------------------------
 
-    def take_fetched(self) -> FetchedBatch | TaskConversion | None:
-        """What to convert next: a conversion the task waits for, or all chunks of one epoch that fit a batch.
+    def take_fetched(self) -> FetchedBatch | None:
+        """What to convert next: all chunks of one epoch that fit a batch.
 
         Waits until there is something; None at the end. Thread: conversion.
         """
         return self._take(lambda: bool(self._chunks))
 
     @waiting_for("spark")
-    def take_crowded(self, job: Future[Any]) -> FetchedBatch | TaskConversion | None:
+    def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
         """As ``take_fetched``, while a batch is being converted: only if fetching waits for room.
 
         Args:
@@ -298,17 +293,11 @@ class SinkStages:
         with self._changed:
             self._changed.notify_all()
 
-    def _take(
-        self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False
-    ) -> FetchedBatch | TaskConversion | None:
+    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> FetchedBatch | None:
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or unless() or self._conversions or (not self._quiet and ready())
-            )
+            self._changed.wait_for(lambda: self._closed or unless() or (not self._quiet and ready()))
             if self._closed or unless():
                 return None
-            if self._conversions:
-                return self._conversions.popleft()
             self._was_full = self._room() == 0
             chunks = self._chunks.pop_joined(self.limits, lambda first, _, chunk: chunk.epoch == first.epoch)
         ends: dict[TopicPartition, int] = {}
@@ -317,23 +306,15 @@ class SinkStages:
         table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
         return FetchedBatch(table, ends, chunks[0].epoch)
 
-    def offer_converted(self, batch: ConvertedBatch) -> TaskConversion | bool:
-        """Hand a batch to the task as soon as there is room.
-
-        Returns:
-            True: done. False: the end has come. Else a conversion the task waits for meanwhile: do it, offer again.
-
-        Thread: conversion.
-        """
+    def offer_converted(self, batch: ConvertedBatch) -> bool:
+        """Hand a batch to the task as soon as there is room; False: the end has come. Thread: conversion."""
         nbytes = batch.fetched.table.nbytes
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._conversions or self._converted.fits(0, nbytes))
+            self._changed.wait_for(lambda: self._closed or self._converted.fits(0, nbytes))
             if self._closed:
                 return False
-            if self._converted.fits(0, nbytes):
-                self._converted.add(batch, 0, nbytes)
-                return True
-            return self._conversions.popleft()
+            self._converted.add(batch, 0, nbytes)
+            return True
 
     # -- Task thread -------------------------------------------------------------------------------------------------
 
@@ -376,22 +357,11 @@ class SinkStages:
                 self._changed.notify_all()
         return future
 
-    def convert_again(self, table: pa.Table) -> Future[SinkBatch]:
-        """Have these rows converted before anything else. Thread: task."""
-        future: Future[SinkBatch] = Future()
-        with self._changed:
-            if self._closed:
-                future.set_exception(StagesClosed("The conversion of this task has ended"))
-            else:
-                self._conversions.append((table, future))
-                self._changed.notify_all()
-        return future
-
     def answer_of(self, future: Future[T], owner: str) -> T:
         """Waits for what another thread of this task answers. Thread: task.
 
         Args:
-            future: Of ``submit`` or ``convert_again``.
+            future: Of ``submit``.
             owner: Says whose task this is in the error.
 
         Raises:
@@ -430,9 +400,8 @@ class SinkStages:
         with self._changed:
             self._closed = True
             self._chunks.clear()
-            abandoned: list[Future[Any]] = [future for _, future in (*self._calls, *self._conversions)]
+            abandoned: list[Future[Any]] = [future for _, future in self._calls]
             self._calls.clear()
-            self._conversions.clear()
             self._changed.notify_all()
         for future in abandoned:
             future.set_exception(StagesClosed("The task was ended before this call was made"))

@@ -173,13 +173,15 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     def _make_parts(self) -> SinkParts:
         spec, stages, partitions, errors = self._spec, self._stages, self._partitions, self._services.errors
         messages = DeliveredMessages(lambda: partitions.committed(partitions.assigned))
-        errant = ErrantRecords(errors, messages, self._sink.encode) if errors.has_reporters else None
+        errant = ErrantRecords(errors, messages, self._sink.encode)
         context = WorkerSinkTaskContext(
             spec.name,
             read_config=spec.read_config,
             assignment=lambda: partitions.assigned,
-            reporter=errant,
+            reporter=errant if errant.has_reporters else None,
+            errant=errant,
             wake=stages.wake_task,
+            lost_session=self._services.session.lost_in_put,
             metrics=self._services.metrics,
         )
         committer = SinkCommitter(

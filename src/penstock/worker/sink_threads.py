@@ -18,13 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.api import TopicPartition
-from penstock.errors import ConnectException
 from penstock.kafka.consumer import Placement
 from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batch.batches import ConsumedBatch, RecordError, SinkBatch, Submit
@@ -40,7 +38,6 @@ from penstock.worker.sink_stages import (
     SinkConsumer,
     SinkStages,
     StageFailed,
-    TaskConversion,
 )
 from penstock.worker.stage import SharedLoad
 from penstock.worker.threads import OwnedThread, start_within
@@ -261,22 +258,17 @@ class SinkConverter:
     # -- What ``Lookahead`` takes from -------------------------------------------------------------------------------
 
     def take(self) -> FetchedBatch | None:
-        """The next fetched batch; what the task waits for is converted meanwhile. Thread: conversion."""
-        return self._next_of(self._stages.take_fetched)
+        """The next fetched batch. Thread: conversion."""
+        return self._stages.take_fetched()
 
     def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
         """The same, as ``SinkStages.take_crowded`` says. Thread: conversion."""
-        return self._next_of(partial(self._stages.take_crowded, job))
+        return self._stages.take_crowded(job)
 
     @property
     def crowded(self) -> bool:
         """See ``SinkStages.crowded``. Thread: conversion."""
         return self._stages.crowded
-
-    def _next_of(self, take: Callable[[], FetchedBatch | TaskConversion | None]) -> FetchedBatch | None:
-        while isinstance(work := take(), tuple):
-            self._convert_for_task(*work)
-        return work
 
     # -- Conversion --------------------------------------------------------------------------------------------------
 
@@ -287,21 +279,12 @@ class SinkConverter:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
                     # Invariant 2: retrying was cut short, so whether those records fail is not known.
                     return
-                while (answer := self._stages.offer_converted(converted)) is not True:
-                    if isinstance(answer, bool):
-                        return
-                    self._convert_for_task(*answer)
+                if not self._stages.offer_converted(converted):
+                    return
         except Exception as failure:
             self._stages.post(StageFailed(failure))
-            # The task may be waiting for a conversion, or ask for one before it sees the failure.
-            while (work := self._stages.take_fetched()) is not None:
-                if isinstance(work, tuple):
-                    work[1].set_exception(ConnectException("The conversion of this task has failed"))
         finally:
             lookahead.close()
-
-    def _convert_for_task(self, table: pa.Table, future: Future[SinkBatch]) -> None:
-        _fulfil(future, self._pipeline.run, ConsumedBatch(table))
 
     def _begin(self, fetched: FetchedBatch, submit: Submit) -> Callable[[], ConvertedBatch]:
         """Begin one batch; Spark can be at work on it while the one before is still under way."""

@@ -8,15 +8,16 @@ Source: org.apache.kafka.connect.runtime.ConnectUtils, AbstractHerder.taskConfig
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Mapping, Sequence
 
 from penstock.errors import ConnectException
 from penstock.plugins.stock import TASK_CLASSES
+from penstock.validation.redaction import provided_values
 
 TASK_CLASS = "task.class"
 _TOPICS = ("topics", "topics.regex")
-_PLACEHOLDER = re.compile(r"\$\{[^}]*?:[^}]*?\}")
+#: A value this long is no other setting's by chance.
+_TELLING = 8
 
 
 class TooManyTasksException(ConnectException):
@@ -65,12 +66,18 @@ def complete(
 
 
 def _with_placeholders(task: Mapping[str, str], raw: Mapping[str, str], resolved: Mapping[str, str]) -> dict[str, str]:
+    given = provided_values(raw, resolved)
     restored = dict(task)
-    for key, text in raw.items():
+    for key, value in task.items():
         # Only where the task has the very value that the placeholder stands for: a connector may have given its
         # task another value under the same key.
-        if isinstance(text, str) and _PLACEHOLDER.search(text) and key in task and task[key] == resolved.get(key):
-            restored[key] = text
+        if key in raw and value == resolved.get(key) != raw[key]:
+            restored[key] = raw[key]
+            continue
+        # Under another key, or in a longer text; a short value may be there by chance.
+        for provided, text in given.items() if value else ():
+            if len(provided) >= _TELLING and provided in restored[key]:
+                restored[key] = restored[key].replace(provided, text)
     return restored
 
 

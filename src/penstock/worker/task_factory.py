@@ -163,6 +163,9 @@ class TaskBuilder:
         client = consumer_settings(
             self._settings.raw, config, client_id=admin_client_id(connector), group_id=f"connect-{connector}"
         )
+        if any(fault.name == "group.id" for fault in client.refused):
+            # The default's offsets are not those that were asked for.
+            client.checked()
         admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
         return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
 
@@ -259,7 +262,10 @@ class TaskBuilder:
         session = TaskSession(str(request.id), self._runtime)
         jobs = self._jobs.of_a_task()
         pipeline = build_sink_pipeline(
-            self._runtime, self._spec(request, parts, task, session), jobs, self._moved(request)
+            self._runtime,
+            self._spec(request, parts, task, session, frames_join=settings.frames.join),
+            jobs,
+            self._moved(request),
         )
         sink = SinkServices(
             pipeline if (note := self._notes(request)) is None else TrackingPipeline(pipeline, note),
@@ -391,6 +397,8 @@ class TaskBuilder:
         parts: TaskParts,
         task: AnySinkTask | None = None,
         session: TaskSession | None = None,
+        *,
+        frames_join: bool = False,
     ) -> PipelineSpec:
         return PipelineSpec(
             parts.key_converter,
@@ -400,6 +408,7 @@ class TaskBuilder:
             request.id.connector,
             request.id.task,
             task.value_form if isinstance(task, FrameSinkTask) else None,
+            frames_join=frames_join,
             spent=self._spent(request),
             nothing_beside_spark=self._settings.all_through_spark,
             session=None if session is None else session.session,

@@ -14,6 +14,9 @@ _SECRETS: Final = "tests/real/worker/test_secrets.py"
 _PROVIDERS: Final = "tests/unit/config/test_config_providers.py"
 _READ_ONLY: Final = (_ACCESS, "test_a_user_who_may_only_read_changes_validates_and_previews_nothing")
 _NO_SECRET: Final = (_SECRETS, "test_no_secret_is_seen_wherever_it_was_given_and_whatever_fails")
+_HOSTILE: Final = "tests/unit/hostile/test_client_settings.py"
+_HIDDEN: Final = "tests/unit/hostile/test_secrets.py"
+_TEXTS: Final = "tests/unit/hostile/test_texts_for_libraries.py"
 _POLICIES: Final = (
     "tests/unit/validation/test_scenarios_validation.py",
     "test_scenario_34_policies_for_client_settings",
@@ -35,7 +38,21 @@ CLAIMS: Final = {
     ),
     "Who may read sees": _NO_SECRET,
     "Passwords are in no log": _NO_SECRET,
-    "What `${file:...}` and other": _NO_SECRET,
+    "A name is enough": (_HIDDEN, "test_a_secret_by_its_name_is_in_no_answer_whoever_reads_it"),
+    "What was a secret once": (_HIDDEN, "test_what_was_a_secret_once_stays_one"),
+    "Task configurations hide": (_HIDDEN, "test_tasks_that_get_a_secret_under_another_name_do_not_show_it"),
+    "What `${file:...}` and other": (_HIDDEN, "test_what_a_provider_gave_is_in_no_error_whatever_was_made_of_it"),
+    "Settings of Kafka's clients that load": (
+        "tests/real/hostile/test_client_settings.py",
+        "test_no_request_loads_a_library_into_the_worker",
+    ),
+    "The override policy decides": (_HOSTILE, "test_what_the_policy_forbids_is_looked_at_by_nothing"),
+    "No client is made": (_HOSTILE, "test_no_library_is_loaded_by_validating_or_creating"),
+    "Who logs in with Kerberos": (_HOSTILE, "test_who_logs_in_with_kerberos_is_no_command_of_the_shell"),
+    "A list of `topics`": (_TEXTS, "test_no_topic_of_a_list_is_a_pattern_of_the_kafka_client"),
+    "Files of keys and": (_TEXTS, "test_no_file_of_keys_is_read_without_end"),
+    "The address of a database": (_TEXTS, "test_the_address_of_a_database_loads_no_library"),
+    "A token endpoint is": (_TEXTS, "test_a_token_endpoint_sends_the_clients_secret_nowhere_else"),
     "Settings of Spark are handed": (
         "tests/unit/pipeline/test_driver_settings.py",
         "test_the_command_line_has_what_starts_the_jvm_and_no_more",

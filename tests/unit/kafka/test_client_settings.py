@@ -13,10 +13,10 @@ from penstock.kafka.client_settings import (
     ClientSettings,
     admin_client_id,
     admin_settings,
+    client_knows,
     consumer_settings,
     dead_letter_admin_id,
     dead_letter_producer_id,
-    librdkafka_knows,
     producer_settings,
     refused_for_all,
     refused_overrides,
@@ -28,6 +28,8 @@ from penstock.kafka.client_settings import (
 from penstock.kafka.client_table import SETTINGS, Treatment, setting_names
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.compression import Compression
+from penstock.kafka.librdkafka_table import property_for
+from penstock.kafka.override_policy import OverridePolicy
 from penstock.kafka.wire import Address
 
 JAVA_NAMES = Path(__file__).parents[2] / "data" / "kafka" / "client-configs-4.3.0.tsv"
@@ -41,13 +43,9 @@ def java_configs() -> list[tuple[ClientKind, str, str, str]]:
     return [(ClientKind(kind), name, java_type, default) for kind, name, java_type, default in rows]
 
 
-def known(kind: ClientKind, name: str, text: str) -> bool:
-    return name.startswith("rd.")
-
-
 def translated(kind: ClientKind, **java: str) -> ClientSettings:
     """Settings with dots written as double underscores."""
-    return translate(kind, {name.replace("__", "."): text for name, text in java.items()}, knows=known)
+    return translate(kind, {name.replace("__", "."): text for name, text in java.items()})
 
 
 @pytest.mark.parametrize("kind", list(ClientKind))
@@ -73,8 +71,8 @@ def test_no_name_of_a_client_has_two_rows() -> None:
 def test_all_names_of_librdkafka_in_the_table_exist() -> None:
     for row in SETTINGS:
         for target in row.targets:
-            for kind in row.clients - {PRODUCER}:
-                assert librdkafka_knows(kind, target, "1"), f"{row.name} -> {target}"
+            for _kind in row.clients - {PRODUCER}:
+                assert property_for(target) is not None, f"{row.name} -> {target}"
 
 
 @pytest.mark.parametrize("kind", list(ClientKind))
@@ -85,7 +83,7 @@ def test_javas_own_defaults_are_accepted_whole_and_make_a_client(kind: ClientKin
         if client is kind and default != "<required>"
     }
 
-    settings = translate(kind, defaults | {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, knows=known).checked()
+    settings = translate(kind, defaults | {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}).checked()
 
     given = {name: text for name, text in settings.librdkafka.items() if kind is CONSUMER or name != "group.id"}
     if kind is PRODUCER:
@@ -168,7 +166,7 @@ def test_javas_defaults_count_where_librdkafkas_differ() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(kind: ClientKind, name: str, text: str, reason: str) -> None:
-    settings = translate(kind, {name: text}, knows=known)
+    settings = translate(kind, {name: text})
 
     assert [(left.name, left.value) for left in settings.refused] == [(name, text)]
     with pytest.raises(ConfigException, match=f"Invalid value {text} for configuration {name}: .*{reason}"):
@@ -197,10 +195,11 @@ def test_all_refused_settings_are_named_at_once_and_secrets_stay_hidden() -> Non
 
 def test_names_of_librdkafka_pass_and_unknown_names_are_reported_without_their_secrets() -> None:
     given = translate(
-        CONSUMER, {"rd.known": "1", "compresion.type": "lz4", "my.password": "x", "metrics.context.a": "b"}, knows=known
+        CONSUMER,
+        {"queued.min.messages": " 10", "compresion.type": "lz4", "my.password": "x", "metrics.context.a": "b"},
     )
 
-    assert given.librdkafka["rd.known"] == "1"
+    assert given.librdkafka["queued.min.messages"] == "10"
     assert [(left.name, left.value) for left in given.unused] == [
         ("compresion.type", "lz4"),
         ("my.password", "[hidden]"),
@@ -224,11 +223,13 @@ def test_a_producer_has_javas_names_alone_and_says_which_one_may_be_meant() -> N
     assert not {"queue.buffering.max.kbytes", "debug"} & given.own.keys()
 
 
-def test_librdkafka_is_asked_for_its_names() -> None:
-    assert librdkafka_knows(ADMIN, "statistics.interval.ms", "1000")
-    assert librdkafka_knows(CONSUMER, "queued.min.messages", "no number")
-    assert not librdkafka_knows(ADMIN, "statistics.interval", "1000")
-    assert not librdkafka_knows(ADMIN, "stats_cb", "print")
+def test_librdkafkas_names_are_known_without_asking_it() -> None:
+    assert client_knows(ADMIN, "statistics.interval.ms")
+    assert client_knows(CONSUMER, "queued.min.messages")
+    assert not client_knows(ADMIN, "queued.min.messages")
+    assert not client_knows(CONSUMER, "queue.buffering.max.kbytes")
+    assert not client_knows(ADMIN, "statistics.interval")
+    assert not client_knows(ADMIN, "stats_cb")
 
 
 def test_a_connectors_override_wins_over_the_workers_prefix_and_that_over_the_defaults() -> None:
@@ -331,8 +332,8 @@ def test_what_a_worker_sets_wrong_for_all_is_told_apart_from_what_a_connector_ov
     assert [fault.name for fault in refused_for_all(CONSUMER, worker)] == []
     assert [fault.name for fault in refused_for_all(ADMIN, worker)] == ["security.protocol"]
     connector = {"producer.override.batch.size": "soon", "admin.override.retries": "2"}
-    assert [fault.name for fault in refused_overrides(PRODUCER, worker, connector)] == ["batch.size"]
-    assert refused_overrides(ADMIN, worker, connector) == ()
+    assert [fault.name for fault in refused_overrides(PRODUCER, worker, connector, OverridePolicy())] == ["batch.size"]
+    assert refused_overrides(ADMIN, worker, connector, OverridePolicy()) == ()
 
 
 def test_client_ids_are_connects() -> None:
@@ -363,7 +364,7 @@ def test_librdkafka_takes_any_two_settings_that_java_takes_together(kind: Client
     refused: dict[str, Mapping[str, str]] = {}
     made = 0
     for chosen in points + pairs:
-        client = translate(kind, {"bootstrap.servers": "127.0.0.1:1", **GROUP[kind], **chosen}, knows=lambda *_: True)
+        client = translate(kind, {"bootstrap.servers": "127.0.0.1:1", **GROUP[kind], **chosen})
         if client.refused:
             continue
         made += 1

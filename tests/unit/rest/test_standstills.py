@@ -8,6 +8,7 @@ import pytest
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.errors import RetriableException
+from penstock.model import ConnectorTaskId
 from penstock.telemetry.standstills import goes_on, stands_still
 from penstock.worker.retries import Backoff, Retries
 
@@ -43,6 +44,21 @@ def test_a_task_that_asks_again_is_in_its_status_and_in_health_until_it_does_not
     retries.succeeded()
     assert "waiting_for" not in api.call("GET", "/connectors/a/status")[1]["tasks"][0]
     assert api.call("GET", "/health") == (200, {"status": "healthy", "message": READY})
+
+
+def test_secrets_of_the_connector_are_in_neither(api: Api) -> None:
+    api.create("a", password="s3cret-word")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    retries = Retries(ConnectorTaskId("a", 0), "source_retry", Backoff(60, "source.retry.delay.max.ms"))
+    retries.failed("poll", RetriableException("the login of me:s3cret-word failed"))
+    try:
+        waiting = api.call("GET", "/connectors/a/status")[1]["tasks"][0]["waiting_for"]
+        message = api.call("GET", "/health")[1]["message"]
+        assert "s3cret-word" not in f"{waiting} {message}"
+        assert waiting["cause"] == "RetriableException: the login of me:[hidden] failed"
+        assert "me:[hidden] failed" in message
+    finally:
+        retries.ended()
 
 
 def test_health_names_ten_of_them_at_most(api: Api) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from penstock.api import (
     SourceRecord,
     SourceTask,
     TopicPartition,
+    isolate,
 )
 from penstock.data import ConnectHeaders, SchemaBuilder, Struct
 from penstock.errors import RetriableException
@@ -177,6 +179,39 @@ class Sink(SinkTask):
     def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
         assert self.context.is_closing
         return {partition: OffsetAndMetadata(len(self.seen)) for partition in offsets}
+
+    def stop(self) -> None: ...
+
+
+class RowSink(FrameSinkTask):
+    """Writes rows to a file; reports those it refuses; is called by the clock."""
+
+    def start(self, props: Mapping[str, str]) -> None:
+        self.file = Path(props["file"])
+        self.calls = 0
+        self.end = self.context.every(0.01, self.tick)
+
+    def tick(self) -> None:
+        self.calls += 1
+        if self.file.with_suffix(".late").exists():
+            raise RetriableException("not now")
+        if self.calls == 3:
+            self.end()
+            self.file.with_suffix(".ended").touch()
+
+    def put(self, frame: SinkFrame) -> None:
+        isolate(self.write, frame.since({TopicPartition("t", 0): 1}))
+
+    def write(self, frame: SinkFrame) -> None:
+        values = frame.table["value"].to_pylist()
+        if "bad" in values:
+            raise NoRowsError("bad", threading.Lock())
+        with self.file.open("a") as out:
+            out.writelines(
+                f"{value} {place.topic}-{place.partition}\n"
+                for place, one in frame.by_partition().items()
+                for value in one.table["value"].to_pylist()
+            )
 
     def stop(self) -> None: ...
 

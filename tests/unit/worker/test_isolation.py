@@ -19,15 +19,20 @@ from penstock.api import OffsetAndMetadata, RecordMetadata, SinkFrame, SinkRecor
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException, RetriableException, ToleranceExceededException, stack_trace
 from penstock.model import ConnectorTaskId
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.telemetry import Metrics, Wait, waits
 from penstock.testing.control_plane import await_true
+from penstock.testing.sink_doubles import ListReporter
 from penstock.worker.boundaries import End, TransactionRequests
+from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.error_report import ConsumedMessage, ErrorCounts
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.task_configs import class_name
 from penstock.worker.threads import StopEvent
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 TASK = ConnectorTaskId("orders", 0)
 PLACE = TopicPartition("t", 0)
@@ -102,13 +107,14 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def sink_context(reporter: Reporter | None = None) -> WorkerSinkTaskContext:
+def sink_context(reporter: Reporter | None = None, errant: ErrantRecords | None = None) -> WorkerSinkTaskContext:
     return WorkerSinkTaskContext(
         "orders task 0",
         read_config=dict,
         assignment=lambda: frozenset({PLACE}),
         reporter=reporter,  # type: ignore[arg-type]
         wake=lambda: None,
+        errant=errant,
     )
 
 
@@ -266,6 +272,48 @@ class TestSink:
 
         with pytest.raises(ValueError, match=r"\[2, 3\]"):
             task.put(SinkFrame(pa.table({"value": [1, 2, 3]}).slice(1), None, None))
+
+    def test_rows_know_their_messages_are_reported_and_parts_are_written(self, started, tmp_path):
+        errors = ErrorHandler(
+            ErrorPolicy(tolerance_all=True), [reporter := ListReporter()], counts=ErrorCounts(), clock=lambda: 1,
+            random=lambda: 0.5,
+        )  # fmt: skip
+        errant = ErrantRecords(errors, DeliveredMessages(dict), message_as_text)
+        task = started(isolated_tasks.RowSink, {"file": str(tmp_path / "out")}, context=sink_context(errant=errant))
+        values = ["old", "a", "bad", "b"]
+        origin = pa.table(
+            {"topic": ["t"] * 4, "partition": pa.array([0] * 4, pa.int32()), "offset": range(4)}
+        )  # fmt: skip
+        headers = pa.array([[{"key": "h", "value": b"1"}]] * 4, CONSUMED_SCHEMA.field("headers").type)
+        table = pa.table(
+            {"topic": ["merged"] * 4, "partition": [9] * 4, "offset": range(4), "timestamp": [5] * 4,
+             "timestamp_type": [0] * 4, "key": ["k"] * 4, "value": values, "headers": headers}
+        )  # fmt: skip
+
+        task.put(SinkFrame(table, STRING_SCHEMA, STRING_SCHEMA, origin=origin))
+
+        assert (tmp_path / "out").read_text().splitlines() == ["a t-0", "b t-0"]
+        assert reporter.messages == [ConsumedMessage("t", 0, 2, 5, 0, b"k", b"bad", (("h", b"1"),))]
+        assert str(reporter.failed[0].error.message) == "no rows in bad"
+
+    def test_a_function_is_called_by_the_clock_until_the_task_ends_that(self, started, tmp_path):
+        context = sink_context()
+        task = started(isolated_tasks.RowSink, {"file": str(tmp_path / "out")}, context=context)
+        (tmp_path / "out.late").touch()
+
+        def call() -> None:
+            found = context.calls.next_due(time.monotonic() + 60)
+            if found is not None:
+                found.call()
+
+        with pytest.raises(RetriableException, match="not now"):
+            call()
+        (tmp_path / "out.late").unlink()
+        call()
+        call()
+        assert (tmp_path / "out.ended").exists()
+        assert context.calls.next_due(time.monotonic() + 60) is None
+        task.stop()
 
 
 class TestDeath:

@@ -88,13 +88,6 @@ def test_beside_a_job_messages_are_taken_only_when_fetching_waits_for_room() -> 
     assert isinstance(full_stages().take_crowded(Future()), FetchedBatch)
 
 
-def test_beside_a_job_the_task_still_gets_what_it_wants_converted() -> None:
-    stages = SinkStages(BatchLimits())
-    table = chunk(1, 1).table
-    future = stages.convert_again(table)
-    assert stages.take_crowded(Future()) == (table, future)
-
-
 @pytest.mark.parametrize("how", ["close", "be_quiet"])
 def test_beside_a_job_nothing_is_taken_at_the_end(how: str) -> None:
     stages = full_stages()

@@ -221,9 +221,17 @@ def _search_path(schema: str) -> dict[str, str]:
     return {"options": f"-csearch_path={','.join(names)}"}
 
 
-#: JDBC's parameters that the drivers here have another form of.
+def _key_file(path: str) -> dict[str, str]:
+    """PostgreSQL's client takes text with a colon for an engine of OpenSSL, and loads the library of that name."""
+    if ":" in path:
+        raise ConfigException(f"{URL_CONFIG}: sslkey takes the path of a file, without a colon, got {path!r}")
+    return {"sslkey": path}
+
+
+#: JDBC's parameters that the drivers here have another form of, and those of which not every value is taken.
 _ADAPTED: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
     "currentSchema": _search_path,
+    "sslkey": _key_file,
     "ssl": lambda value: {"sslmode": "verify-full"} if value.lower() in ("", "true") else {},
     "keepalives": lambda value: {"keepalives": "1" if value.lower() == "true" else "0"},
     "connectTimeout": lambda value: {"connect_timeout": str(max(1, int(value) // 1000)) if value.isdigit() else value},

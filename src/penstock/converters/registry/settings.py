@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.config import ConfigType, Importance, LambdaValidator, Password, Range, ValidString, setting
 from penstock.converters.settings import ConverterConfig
 from penstock.errors import ConfigException
+from penstock.keystores.tls_settings import read_store
 
 log = logging.getLogger(__name__)
 
@@ -309,11 +310,7 @@ def _tls(config: RegistryConfig) -> dict[str, object]:
 
 
 def _pem_path(name: str, path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise ConfigException(name, path, f"It cannot be read: {error.strerror or error}") from error
+    content = read_store(name, path)
     if b"-----BEGIN " not in content:
         advice = (
             "Java key stores and PKCS12 files cannot be read; write it as PEM (openssl pkcs12 -in FILE -out FILE.pem, "

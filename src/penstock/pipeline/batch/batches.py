@@ -162,7 +162,7 @@ class SinkBatch:
 
     Attributes:
         records: For record tasks, aligned with the consumed rows; None = dropped or failed.
-        frames: For frame tasks: runs of rows with equal schemas, in order.
+        frames: For frame tasks: runs of rows with equal schemas, in order; a null is of the schema around it.
         errors: Failed records by row.
         count_dropped: How many rows a transform dropped.
         origins: For each of ``records`` the row it was made of, ascending: a transform made several records, or none,
@@ -205,6 +205,7 @@ class PipelineSpec:
         connector: Name of the connector.
         task: Number of the task.
         value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
+        frames_join: True if values of different schemas that one column can hold are one frame.
         nothing_beside_spark: Whether columns that no step reads go through Spark too.
         without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
             nobody's.
@@ -218,6 +219,7 @@ class PipelineSpec:
     connector: str = ""
     task: int = 0
     value_form: ValueForm | None = None
+    frames_join: bool = False
     spent: Callable[[str, float], None] = _spend_nothing
     nothing_beside_spark: bool = False
     without_spark: bool = False

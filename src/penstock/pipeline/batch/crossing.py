@@ -1,8 +1,8 @@
 """What crosses between a worker and another Python process, and in what form: errors and frames.
 
 Main functions: ``described`` and ``rebuilt`` (errors: class, message, causes and frames), ``table_bytes`` and
-``table_of`` (Arrow tables as a stream). All else is pickled as it is; a schema that many records of a batch share is
-sent once and is one object again. Pure.
+``table_of`` (Arrow tables as a stream), ``crossing_frame`` and ``frame_of`` (what a frame sink is given). All else is
+pickled as it is; a schema that many records of a batch share is sent once and is one object again. Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import penstock.errors
+from penstock.api import SinkFrame
 from penstock.errors import ConnectException, RetriableException
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.data import Schema
 
 _MOST_CAUSES: Final = 20
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
@@ -104,6 +107,23 @@ def table_of(rows: pa.Buffer) -> pa.Table:
 
     with pa.ipc.open_stream(rows) as stream:
         return stream.read_all()
+
+
+def crossing_frame(frame: SinkFrame) -> tuple[pa.Buffer, Schema | None, Schema | None, pa.Buffer | None, bool]:
+    """A sink's frame without what belongs to its process, for ``frame_of``."""
+    origin = frame.origin
+    # Nothing crosses twice: as a rule no transform has changed a topic.
+    same = all(name in frame.table.column_names for name in origin.column_names)
+    same = same and origin.equals(frame.table.select(origin.column_names))
+    crossed = None if same else table_bytes(origin)
+    return table_bytes(frame.table), frame.key_schema, frame.value_schema, crossed, frame.continued
+
+
+def frame_of(crossed: Sequence[Any]) -> SinkFrame:
+    """The frame of what has crossed; it has no Spark session."""
+    rows, key_schema, value_schema, origin, continued = crossed
+    read = None if origin is None else table_of(origin)
+    return SinkFrame(table_of(rows), key_schema, value_schema, origin=read, continued=continued)
 
 
 def _text(error: BaseException) -> str:

@@ -344,7 +344,7 @@ def records_of(
             key_schema=frame.key_schema,
             partition=partition,
             timestamp=timestamp,
-            headers=_headers(headers),
+            headers=headers_of_wire(headers),
         )
         for topic, key, value, partition, timestamp, headers in zip(
             other("topic", frame.topic),
@@ -377,9 +377,10 @@ def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int)
     attributes = {"topic": "topic", "partition": "kafka_partition", "timestamp": "timestamp"}
     beside |= {attributes[name]: column.to_pylist() for name, column in others.items() if name in attributes}
     if "headers" in others:
-        beside["raw_headers"] = list(map(_headers, others["headers"].to_pylist()))
+        beside["raw_headers"] = list(map(headers_of_wire, others["headers"].to_pylist()))
     return beside
 
 
-def _headers(wire: list[dict[str, Any]] | None) -> ConnectHeaders | None:
+def headers_of_wire(wire: list[dict[str, Any]] | None) -> ConnectHeaders | None:
+    """The headers of a message, as bytes; None: it has none."""
     return None if wire is None else ConnectHeaders(Header(one["key"], one["value"]) for one in wire)

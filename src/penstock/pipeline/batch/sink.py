@@ -105,6 +105,7 @@ class SinkPipeline:
         self._whole = spec.nothing_beside_spark
         self._without_spark = spec.without_spark
         self._form = spec.value_form
+        self._join = spec.frames_join
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
         self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._header_writer = HeaderWriter(spec.header_converter)
@@ -447,7 +448,16 @@ class SinkPipeline:
         present[failures.failed(rows)] = False
         outcomes = [with_wire_headers(outcome, table, present, self._header_writer, failures) for outcome in outcomes]
         present[failures.failed(rows)] = False
-        frames = frames_of(outcomes, table, ~present, self._session)
+        assert self._form is not None, "the task takes frames"
+        frames = frames_of(
+            outcomes,
+            table,
+            ~present,
+            self._session,
+            form=self._form,
+            join=self._join,
+            origins=failures.origins,
+        )
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
 

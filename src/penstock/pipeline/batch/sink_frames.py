@@ -1,23 +1,34 @@
 """Outcomes to the frames of a frame sink: runs of rows with equal schemas, in the order they were consumed.
 
-Main function: ``frames_of``; ``with_wire_headers`` and ``changed_columns`` are for what transforms have changed.
+Main functions: ``frames_of``, ``empty_frame``, and ``records_of_rows`` for what is reported; ``with_wire_headers`` and
+``changed_columns`` are for what transforms have changed.
 
 Thread: pure functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.api import ConnectRecord, SinkFrame
+from penstock.api import ConnectRecord, SinkFrame, SinkRecord, TimestampType, ValueForm
+from penstock.api.arrow import is_variant
+from penstock.api.frame import ORIGIN_COLUMNS
 from penstock.data import ConnectHeaders, Date, Schema, Time, Timestamp, Type
-from penstock.pipeline.columns.types import Form, Physical, logical_name
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.errors import ConnectException
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
+from penstock.pipeline.batch.frame import headers_of_wire
+from penstock.pipeline.columns.frame_arrow import fitted
+from penstock.pipeline.columns.records import from_arrow
+from penstock.pipeline.columns.schema_union import union_of
+from penstock.pipeline.columns.types import VARIANT_FIELDS, Form, Physical, logical_name
+from penstock.pipeline.columns.variant import NULL_VALUE
+from penstock.pipeline.plan.outcomes import OTHERS, Outcome
 from penstock.pipeline.plan.step import Side, SideName
 
 if TYPE_CHECKING:
@@ -32,86 +43,225 @@ _TEMPORAL = {
     Time.LOGICAL_NAME: pa.time32("ms"),
 }
 _SIDES: tuple[SideName, SideName] = ("key", "value")
+#: The columns of a frame.
+_ORDER: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+#: Those that a step may have changed, beside keys and values, and those that are kept in any case.
+_CHANGED: Final = frozenset(OTHERS)
+_KEPT: Final = tuple(name for name in _ORDER if name not in ("key", "value", "headers"))
 
 
 def frames_of(
-    outcomes: Sequence[Outcome], table: pa.Table, gone: np.ndarray, session: Callable[[], SparkSession]
+    outcomes: Sequence[Outcome],
+    table: pa.Table,
+    gone: np.ndarray,
+    session: Callable[[], SparkSession],
+    *,
+    form: ValueForm,
+    join: bool = False,
+    origins: np.ndarray | None = None,
 ) -> list[SinkFrame]:
-    """Cuts the batch into frames.
+    """Cuts the batch into frames: runs of rows whose keys have one schema, and whose values have one.
+
+    A null is a row like the others: it belongs to the run that it stands in.
 
     Args:
         outcomes: What came of its groups.
         table: The batch as it was consumed.
         gone: True for the rows that failed or were dropped.
         session: Gives the Spark session.
+        form: How values are given.
+        join: True if values of different schemas that one column can hold are one run.
+        origins: The message that each row is of, where one may have several; None = row i is message i.
     """
     rows = table.num_rows
-    if len(outcomes) == 1 and outcomes[0].rows is None and not gone.any():
-        return [_frame(outcomes[0], table, None, None, session)] if rows else []
-    outcomes = _united(outcomes, rows)
-    owner = np.full(rows, -1, dtype=np.int64)
-    place = np.zeros(rows, dtype=np.int64)
-    for index, outcome in enumerate(outcomes):
-        positions = np.arange(rows) if outcome.rows is None else outcome.rows
-        owner[positions] = index
-        place[positions] = np.arange(len(positions))
-    owner[gone] = -1
-    kept = np.flatnonzero(owner >= 0)
-    return [_frame(outcomes[owner[run[0]]], table, run, place[run], session) for run in _runs(kept, owner)]
+    kept = np.flatnonzero(~gone)
+    if not len(kept):
+        return []
+    sides = {name: _SideColumns.of(outcomes, name, rows, join=join) for name in _SIDES}
+    others = {name: _placed(outcomes, name, table) for name in _ORDER if name not in _SIDES}
+    kinds = np.stack([_filled(sides[name].kinds[kept]) for name in _SIDES])
+    runs = np.split(kept, np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1)
+    text = form is ValueForm.TEXT
+    frames: list[SinkFrame] = []
+    first = 0
+    for run, following in zip(runs, [*runs[1:], None], strict=True):
+        columns = {name: others[name].at(run) for name in _KEPT}
+        schemas: dict[SideName, Schema | None] = {}
+        for index, name in enumerate(_SIDES):
+            kind = int(kinds[index, first])
+            schemas[name] = sides[name].schemas[kind] if kind >= 0 else None
+            is_text = text and name == "value"
+            columns[name] = sides[name].columns[kind].at(run) if kind >= 0 else _nothing(len(run), text=is_text)
+        columns["headers"] = others["headers"].at(run)
+        columns = {name: columns[name] for name in _ORDER}
+        origin = pa.table({name: _Placed(table.column(name)).at(run) for name in ORIGIN_COLUMNS})
+        continued = following is not None and origins is not None and origins[run[-1]] == origins[following[0]]
+        frames.append(
+            SinkFrame(pa.table(columns), schemas["key"], schemas["value"], session, origin, continued=bool(continued))
+        )
+        first += len(run)
+    return frames
 
 
-def _united(outcomes: Sequence[Outcome], rows: int) -> list[Outcome]:
-    """Outcomes that look the same in a frame as one: their rows may alternate, and each run is a frame."""
-    alike: dict[Hashable, list[Outcome]] = {}
-    for outcome in outcomes:
-        sides = tuple((known.schema, known.absent) for known in map(outcome.shape.side, _SIDES))
-        kind = (sides, frozenset((name, column.type) for name, column in outcome.columns.items()))
-        alike.setdefault(kind, []).append(outcome)
-    return [found[0] if len(found) == 1 else _one_of(found, rows) for found in alike.values()]
+def empty_frame(form: ValueForm, session: Callable[[], SparkSession]) -> SinkFrame:
+    """A frame without rows."""
+    table = CONSUMED_SCHEMA.empty_table()
+    columns = {name: table.column(name) for name in _ORDER if name not in _SIDES}
+    columns |= {name: _nothing(0, text=name == "value" and form is ValueForm.TEXT) for name in _SIDES}
+    return SinkFrame(pa.table({name: columns[name] for name in _ORDER}), None, None, session)
 
 
-def _one_of(outcomes: Sequence[Outcome], rows: int) -> Outcome:
-    first = outcomes[0]
-    positions = [np.arange(rows) if one.rows is None else one.rows for one in outcomes]
-    columns = {
-        name: pa.chunked_array([chunk for one in outcomes for chunk in one.columns[name].chunks], column.type)
-        for name, column in first.columns.items()
-    }
-    return replace(first, rows=np.concatenate(positions), columns=columns)
+def _nothing(rows: int, *, text: bool) -> pa.Array:
+    """The column of a side that is null in all rows, and has no schema."""
+    return pa.nulls(rows, pa.string() if text else pa.null())
 
 
-def _runs(kept: np.ndarray, owner: np.ndarray) -> Iterator[np.ndarray]:
-    """The kept rows, cut where the next one belongs to another outcome."""
-    if len(kept):
-        yield from np.split(kept, np.flatnonzero(np.diff(owner[kept])) + 1)
+@dataclass(frozen=True)
+class _Placed:
+    """A column, and where in it the row of the batch stands.
+
+    Attributes:
+        column: The values.
+        place: For each row of the batch its place in the column, -1 where it is null; None = row i stands at i.
+    """
+
+    column: pa.ChunkedArray
+    place: np.ndarray | None = None
+
+    def at(self, rows: np.ndarray) -> pa.ChunkedArray:
+        """The values of some rows, ascending; without a copy where they stand one behind the other."""
+        place = rows if self.place is None else self.place[rows]
+        spans = place[0] >= 0 and place[-1] - place[0] == len(place) - 1
+        if spans and (self.place is None or (np.diff(place) == 1).all()):
+            return self.column if len(place) == len(self.column) else self.column.slice(int(place[0]), len(place))
+        return self.column.take(pa.array(place, mask=place < 0) if (place < 0).any() else pa.array(place))
 
 
-def _frame(
-    outcome: Outcome,
-    table: pa.Table,
-    rows: np.ndarray | None,
-    places: np.ndarray | None,
-    session: Callable[[], SparkSession],
-) -> SinkFrame:
-    part = table if rows is None else table.take(pa.array(rows))
-    columns = {name: part.column(name) for name in ("topic", "partition", "offset", "timestamp", "timestamp_type")}
-    for name in ("topic", "partition", "timestamp"):
-        if name in outcome.columns:
-            columns[name] = _picked(outcome.columns[name], places)
-    for side in _SIDES:
-        known = outcome.shape.side(side)
-        column = outcome.columns.get(side)
-        if known.absent or column is None:
-            columns[side] = pa.nulls(part.num_rows)
+@dataclass(frozen=True)
+class _SideColumns:
+    """The keys, or the values, of all rows of a batch.
+
+    Attributes:
+        kinds: For each row the number of its schema; -1 = null without a schema.
+        columns: For each schema its column.
+        schemas: The schemas; None = schemaless.
+    """
+
+    kinds: np.ndarray
+    columns: Sequence[_Placed]
+    schemas: Sequence[Schema | None]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], name: SideName, rows: int, *, join: bool) -> _SideColumns:
+        """Takes the columns of outcomes together that look the same in a frame, or can be made to."""
+        alike: dict[tuple[Schema | None, pa.DataType], list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
+        for outcome in outcomes:
+            known, column = outcome.shape.side(name), outcome.columns.get(name)
+            if known.absent or column is None:
+                continue
+            dated = _null_where_variant_is(_with_dates(column, known))
+            alike.setdefault((known.schema, dated.type), []).append((dated, _rows_of(outcome, rows)))
+        parts = [(schema, kind, found) for (schema, kind), found in alike.items()]
+        joined = _joined(parts) if join and len(parts) > 1 else parts
+        kinds = np.full(rows, -1, dtype=np.int64)
+        columns: list[_Placed] = []
+        for number, (_, kind, found) in enumerate(joined):
+            for _, positions in found:
+                kinds[positions] = number
+            columns.append(_together(found, kind, rows))
+        return cls(kinds, columns, [schema for schema, _, _ in joined])
+
+
+_Part: TypeAlias = "tuple[Schema | None, pa.DataType, list[tuple[pa.ChunkedArray, np.ndarray]]]"
+
+
+def _joined(parts: Sequence[_Part]) -> list[_Part]:
+    """Those parts together that one column can hold, each with the first ones that it fits."""
+    clusters: list[tuple[Schema | None, list[_Part]]] = []
+    for part in parts:
+        for index, (schema, members) in enumerate(clusters):
+            union = None if schema is None or part[0] is None else union_of(schema, part[0])
+            if union is not None:
+                clusters[index] = (union, [*members, part])
+                break
         else:
-            columns[side] = _with_dates(_picked(column, places), known)
-    changed = outcome.columns.get("headers")
-    columns["headers"] = part.column("headers") if changed is None else _picked(changed, places)
-    return SinkFrame(pa.table(columns), outcome.shape.key.schema, outcome.shape.value.schema, session)
+            clusters.append((part[0], [part]))
+    return [one for schema, members in clusters for one in _widened(schema, members)]
 
 
-def _picked(column: pa.ChunkedArray, places: np.ndarray | None) -> pa.ChunkedArray:
-    return column if places is None else column.take(pa.array(places))
+def _widened(schema: Schema | None, parts: list[_Part]) -> list[_Part]:
+    """Parts in the columns of the schema that holds them all. One that no usual column holds stays by itself.
+
+    That is a decimal of too many digits, say, or a schemaless item: they have no type in common with the others.
+    """
+    if schema is None or len(parts) == 1:
+        return parts
+    made: dict[pa.DataType, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
+    left: list[_Part] = []
+    for part in parts:
+        try:
+            fit = [(*fitted(column, schema, ""), positions) for column, positions in part[2]]
+        except ConnectException:
+            left.append(part)
+            continue
+        for column, physical, positions in fit:
+            chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+            dated = _with_dates(chunked, Side.of(schema, physical))
+            made.setdefault(dated.type, []).append((dated, positions))
+    return [*((schema, kind, found) for kind, found in made.items()), *left]
+
+
+def _together(found: Sequence[tuple[pa.ChunkedArray, np.ndarray]], kind: pa.DataType, rows: int) -> _Placed:
+    if len(found) == 1 and len(found[0][1]) == rows:
+        return _Placed(found[0][0])
+    place = np.full(rows, -1, dtype=np.int64)
+    positions = np.concatenate([positions for _, positions in found])
+    place[positions] = np.arange(len(positions))
+    return _Placed(pa.chunked_array([chunk for column, _ in found for chunk in column.chunks], kind), place)
+
+
+def _rows_of(outcome: Outcome, rows: int) -> np.ndarray:
+    return np.arange(rows) if outcome.rows is None else outcome.rows
+
+
+def _placed(outcomes: Sequence[Outcome], name: str, table: pa.Table) -> _Placed:
+    """A column beside keys and values: as it was consumed, where no step has changed it."""
+    before, rows = table.column(name), table.num_rows
+    changed = [outcome for outcome in outcomes if name in _CHANGED and name in outcome.columns]
+    if not changed:
+        return _Placed(before)
+    found = [(outcome.columns[name], _rows_of(outcome, rows)) for outcome in changed]
+    left = np.ones(rows, dtype=bool)
+    for _, positions in found:
+        left[positions] = False
+    if left.any():
+        others = np.flatnonzero(left)
+        found.append((before.take(pa.array(others)), others))
+    kind = found[0][0].type
+    same = [(column if column.type == kind else column.cast(kind), positions) for column, positions in found]
+    return _together(same, kind, rows)
+
+
+def _filled(kinds: np.ndarray) -> np.ndarray:
+    """The kinds of rows in order; a null has that of the row before it, the first ones that of those behind."""
+    there = kinds >= 0
+    if there.all() or not there.any():
+        return kinds
+    last = np.maximum.accumulate(np.where(there, np.arange(len(kinds)), -1))
+    return kinds[np.where(last < 0, np.argmax(there), last)]
+
+
+def _null_where_variant_is(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A VARIANT that holds null as null, like every other value."""
+    if not is_variant(column.type):
+        return column
+    chunks = []
+    for chunk in column.chunks:
+        null = pc.fill_null(pc.equal(pc.struct_field(chunk, [0]), NULL_VALUE), True)
+        if pc.any(null).as_py():
+            chunk = pa.StructArray.from_arrays(chunk.flatten(), fields=list(VARIANT_FIELDS), mask=null)
+        chunks.append(chunk)
+    return pa.chunked_array(chunks, column.type)
 
 
 def _with_dates(column: pa.ChunkedArray, side: Side) -> pa.ChunkedArray:
@@ -150,6 +300,46 @@ def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Phys
         return None
     pairs = zip(kind, inner, strict=True)
     return pa.struct([field if one is None else field.with_type(one) for field, one in pairs])
+
+
+def records_of_rows(frame: SinkFrame, rows: np.ndarray) -> list[SinkRecord]:
+    """Some rows as records, for what is reported: with the coordinates of their messages.
+
+    Args:
+        frame: The rows.
+        rows: Their numbers, in any order.
+    """
+    part = frame.take(rows)
+    keys, values = (
+        _values(part.table.column(name), schema, name)
+        for name, schema in (("key", frame.key_schema), ("value", frame.value_schema))
+    )
+    others = part.table.select(["topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]).to_pylist()
+    return [
+        SinkRecord(
+            other["topic"],
+            other["partition"],
+            other["offset"],
+            value,
+            value_schema=frame.value_schema,
+            key=key,
+            key_schema=frame.key_schema,
+            timestamp=other["timestamp"],
+            timestamp_type=TimestampType(other["timestamp_type"]),
+            headers=headers_of_wire(other["headers"]),
+            original_topic=origin["topic"],
+            original_kafka_partition=origin["partition"],
+            original_kafka_offset=origin["offset"],
+        )
+        for other, key, value, origin in zip(others, keys, values, part.origin.to_pylist(), strict=True)
+    ]
+
+
+def _values(column: pa.ChunkedArray, schema: Schema | None, name: str) -> list[object]:
+    if schema is None:
+        return from_arrow(column, None) if is_variant(column.type) else column.to_pylist()
+    made, physical = fitted(column, schema, name)
+    return from_arrow(made, schema, physical)
 
 
 def changed_columns(

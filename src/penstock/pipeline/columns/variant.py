@@ -34,36 +34,38 @@ from itertools import accumulate
 from typing import Final, cast
 
 from penstock.data import Schema, Struct, Type
-from penstock.errors import DataException
-from penstock.pipeline.columns.nesting import MAX_LEVELS, is_deep, value_too_deep
-from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
-from penstock.pipeline.columns.variant_reading import (
+from penstock.data.variant_format import (
     ARRAY,
     BINARY,
     DATE,
-    DATE_TAG,
     DECIMAL4,
     DECIMAL8,
     DECIMAL16,
-    DECIMAL_TAG,
     DOUBLE,
     FALSE,
     INT8,
     INT16,
     INT32,
     INT64,
-    MAP_TAG,
-    MAX_SHAPES,
-    MAX_UNSCALED_DIGITS,
     OBJECT,
     SHORT_STRING,
     STRING,
+    TIMESTAMP,
+    TRUE,
+)
+from penstock.errors import DataException
+from penstock.pipeline.columns.nesting import MAX_LEVELS, is_deep, value_too_deep
+from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
+from penstock.pipeline.columns.variant_reading import (
+    DATE_TAG,
+    DECIMAL_TAG,
+    MAP_TAG,
+    MAX_SHAPES,
+    MAX_UNSCALED_DIGITS,
     STRUCT_TAG,
     TAGS,
     TIME_TAG,
-    TIMESTAMP,
     TIMESTAMP_TAG,
-    TRUE,
 )
 
 NULL_VALUE: Final = b"\x00"

@@ -18,6 +18,28 @@ from typing import Final, cast
 
 from penstock.data import Date, Field, Schema, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key
+from penstock.data.variant_format import (
+    ARRAY,
+    BINARY,
+    DATE,
+    DECIMAL4,
+    DECIMAL8,
+    DECIMAL16,
+    DOUBLE,
+    FALSE,
+    FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULL,
+    PRIMITIVE,
+    SHORT_STRING,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TRUE,
+)
 from penstock.errors import DataException
 from penstock.pipeline.columns.temporal import EPOCH, date_of_days, datetime_of_millis, time_of_millis
 
@@ -35,13 +57,6 @@ TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG, DATE_TAG, T
 
 #: So many shapes of objects are remembered.
 MAX_SHAPES: Final = 4096
-
-# Of the lowest two bits of a header.
-PRIMITIVE, SHORT_STRING, OBJECT, ARRAY = range(4)
-# Of the other bits, in a primitive.
-NULL, TRUE, FALSE, INT8, INT16, INT32, INT64, DOUBLE = range(8)
-DECIMAL4, DECIMAL8, DECIMAL16, DATE, TIMESTAMP, TIMESTAMP_NTZ, FLOAT, BINARY, STRING = range(8, 17)
-
 
 _unpack_int16: Final = struct.Struct("<h").unpack_from
 _unpack_int32: Final = struct.Struct("<i").unpack_from

@@ -8,7 +8,6 @@ Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; rest
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -17,14 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import NotFoundException
-from penstock.model import ConnectorTaskId
 from penstock.model.payloads import ConnectorView
 from penstock.rest.bodies import config_map, connector_name, create_request, read_json, same_name
 from penstock.rest.errors import json_response
 from penstock.rest.other_workers import with_other_workers
 from penstock.rest.routing import Entry
 from penstock.rest.services import flag, services
-from penstock.telemetry.standstills import standstill_of, task_owner
 
 #: What Java's Integer takes.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -37,12 +34,6 @@ async def _view(request: Request, message: str | None = None) -> ConnectorView:
     if view is None:
         raise NotFoundException(message or f"Connector {name} not found")
     return view
-
-
-def _waiting(task: ConnectorTaskId) -> Mapping[str, object] | None:
-    """Why a task of this worker stands still, if it does."""
-    found = standstill_of(task_owner(task))
-    return None if found is None else found.details
 
 
 def _task_number(request: Request) -> int:
@@ -78,7 +69,7 @@ async def list_connectors(request: Request) -> Response:
         parts = body.setdefault(name, {})
         if "info" in expand:
             parts["info"] = view.info().to_json()
-        if "status" in expand and (status := view.status_json(_waiting)) is not None:
+        if "status" in expand and (status := view.status_json(services(request).herder.waiting)) is not None:
             parts["status"] = status
     return json_response(body)
 
@@ -134,7 +125,7 @@ async def patch_config(request: Request) -> Response:
 async def get_status(request: Request) -> Response:
     """State of the connector and its tasks."""
     missing = f"No status found for connector {request.path_params['name']}"
-    status = (await _view(request, missing)).status_json(_waiting)
+    status = (await _view(request, missing)).status_json(services(request).herder.waiting)
     if status is None:
         raise NotFoundException(missing)
     return json_response(status)
@@ -160,7 +151,7 @@ async def get_task_status(request: Request) -> Response:
     status = next((one for one in view.tasks if one.id.task == number), None)
     if status is None:
         raise NotFoundException(missing)
-    return json_response(status.to_json(_waiting(status.id)))
+    return json_response(status.to_json(services(request).herder.waiting(status.id)))
 
 
 async def restart_task(request: Request) -> Response:

@@ -16,7 +16,7 @@ from penstock.rest.bodies import read_json
 from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry
 from penstock.rest.services import services
-from penstock.telemetry.loggers import is_level
+from penstock.telemetry.loggers import is_level, is_name
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ async def set_level(request: Request) -> Response:
     if scope not in ("worker", "cluster"):
         log.warning("Unknown scope %r of a change of log levels; it is taken for worker", scope)
     s, name = services(request), request.path_params["logger"]
+    if not is_name(name):
+        raise BadRequestException(f"No logger has a name of {len(name)} characters; 1000 are the most")
     if scope == "cluster" and await s.answer(s.herder.set_cluster_level(name, level)):
         return Response(status_code=204)
     changed = s.loggers.set_level(name, level)

@@ -60,7 +60,8 @@ def _of_name(path: str, value: object) -> Iterator[str]:
         if issubclass(value, Enum):
             yield f"  {path}: {', '.join(value.__members__)}"
         if is_dataclass(value) and fields(value):
-            yield f"  {path}: {', '.join(f'{field.name}: {field.type}' for field in fields(value))}"
+            shown = [field for field in fields(value) if not field.name.startswith("_")]
+            yield f"  {path}: {', '.join(f'{field.name}: {field.type}' for field in shown)}"
         if issubclass(value, tuple):
             yield f"  {path}: {', '.join(getattr(value, '_fields', ()))}"
         for name, member in members(value):

@@ -16,9 +16,10 @@ from typing import Final
 
 from penstock.config import ConfigDef, ConfigKey
 from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
+from penstock.kafka.librdkafka_table import kept_from_connectors, reason_kept_from_connectors
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
-from penstock.settings import CONNECTOR, DISTRIBUTED, ISOLATION, SINK, SOURCE, SOURCE_RETRY, STANDALONE, WORKER
+from penstock.settings import CONNECTOR, DISTRIBUTED, FRAMES, ISOLATION, SINK, SOURCE, SOURCE_RETRY, STANDALONE, WORKER
 from penstock.settings.topics import DEFAULT_GROUP_SETTINGS, group_definition
 from penstock.testing.reference.tables import cell, default_of, markdown, valid_values
 
@@ -67,8 +68,10 @@ admin clients are librdkafka's, the producer is the worker's own. Each Java name
 - *refused*: going on without it would do something else than asked, so validation and the task (or worker) fail and say
   what to do.
 
-A name that is no Java setting is passed on to consumers and admin clients as it is when librdkafka has it; other names,
-and all of them for producers, are left out with a warning that says which Java setting may be meant. Java's defaults
+A name that is no Java setting is passed on to consumers and admin clients as it is when librdkafka has it and
+[a connector may give it](#only-in-the-workers-file); other names, and all of them for producers, are left out with a
+warning that says which Java setting may be meant. Names and values are looked up in a table: to validate a
+configuration no client is made. Java's defaults
 count, except for the producer's batch size, which is 1000000 bytes unless it is set. The worker itself sets
 `acks=all`, `enable.idempotence=true`,
 `max.in.flight.requests.per.connection=5` and `delivery.timeout.ms=2147483647` for producers, `enable.auto.commit=false`
@@ -109,7 +112,7 @@ def page() -> str:
         "group's:\n",
         _table(_group_keys()),
         "### Sink connectors\n",
-        _table(_beyond(SINK), unused),
+        _table([*_beyond(SINK), *FRAMES.sorted_keys()], unused),
         "### Transforms and predicates\n",
         "Below `transforms.<alias>.` and `predicates.<alias>.` the class is named by `type`; `predicate` and `negate`\n"
         "say for which records a transform runs. The other settings are the class's own.\n",
@@ -129,6 +132,7 @@ def page() -> str:
         *[f"- `{one.name}`\n" for one in STOCK if one.kind is PluginKind.CONFIG_PROVIDER],
         "\n## Kafka clients\n",
         _CLIENTS,
+        _kept_table(),
         *[_client_table(kind) for kind in ClientKind],
     ]
     return "\n".join(part.rstrip("\n") + "\n" if not part.startswith("- ") else part.rstrip("\n") for part in parts)
@@ -201,6 +205,23 @@ def _table(keys: Iterable[ConfigKey], unused: Set[str] = frozenset()) -> str:
         for key in keys
     ]
     return markdown(("setting", "type", "default", "importance", "meaning"), rows)
+
+
+_KEPT: Final = """A connector's configuration may not have these with `producer.override.`, `consumer.override.` or
+`admin.override.`, whatever `connector.client.config.override.policy` and the allow list say. Validation refuses them,
+of clients that the connector does not use too; where a stored configuration has one, its value is used for nothing, and
+the client fails. The same holds for names that begin with `plugin.`, `ssl.engine`, `ssl.provider` or
+`enable.sasl.oauthbearer.`, and for callbacks, whose names end with `_cb`, whether or not the client has them.
+
+Who writes the worker's file decides what code runs in the worker, so that file may give them to clients with
+`consumer.` and `admin.`; but for callbacks and other objects, which no text can be.
+"""
+
+
+def _kept_table() -> str:
+    kept = {**kept_from_connectors(), "ssl.provider": reason_kept_from_connectors("ssl.provider") or ""}
+    rows = [(f"`{name}`", cell(reason)) for name, reason in sorted(kept.items()) if not name.endswith("_cb")]
+    return f"### Only in the worker's file\n\n{_KEPT}\n" + markdown(("setting", "why"), rows)
 
 
 def _client_table(kind: ClientKind) -> str:

@@ -22,11 +22,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from penstock.api import FrameSinkTask, FrameSourceTask, SinkFrame, SourceFrame, SourceTask, Task
+from penstock.api import FrameSinkTask, FrameSourceTask, SourceFrame, SourceTask, Task
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
-from penstock.pipeline.batch.crossing import table_bytes, table_of
+from penstock.pipeline.batch.crossing import frame_of, table_bytes
 from penstock.telemetry import Stack
 from penstock.worker.isolation.channel import Channel, ChannelClosed, Handed, thread_of
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
@@ -90,6 +91,7 @@ class TaskHost:
         self._methods["measure"] = measured
         self._methods["stack"] = _stack
         self._methods["reported"] = self._reported
+        self._methods["call_by_clock"] = self._call_by_clock
 
     def handle(self, name: str, args: tuple[Any, ...]) -> Any:
         """Calls a method of this object, or else of the task."""
@@ -214,10 +216,15 @@ class TaskHost:
         self._task.commit_batch(self._handed.at(number), acknowledged)
 
     # ------------------------------------------------------------------ sinks
-    def put_frame(self, rows: Any, key_schema: Any, value_schema: Any) -> None:
+    def put_frame(self, *crossed: Any) -> None:
         """Puts a frame."""
         assert isinstance(self._task, FrameSinkTask)
-        self._task.put(SinkFrame(table_of(rows), key_schema, value_schema, _no_spark))
+        assert isinstance(self._context, ChildSinkTaskContext)
+        self._task.put(replace(frame_of(crossed), spark=_no_spark, _context=self._context))
+
+    def _call_by_clock(self, number: int) -> None:
+        assert isinstance(self._context, ChildSinkTaskContext)
+        self._context.call_by_clock(number)
 
     def _reported(self, number: int) -> None:
         assert isinstance(self._context, ChildSinkTaskContext)

@@ -21,8 +21,10 @@ from penstock.api import (
     MetricName,
     OffsetStorageReader,
     PluginMetrics,
+    Rows,
     SampleWindow,
     Sensor,
+    SinkFrame,
     SinkRecord,
     SinkTaskContext,
     SourceTaskContext,
@@ -114,6 +116,8 @@ class ChildSinkTaskContext(SinkTaskContext):
         self._channel = channel
         self._metrics = _ChildMetrics(channel)
         self._reporter = _Reporter(channel)
+        self._calls: dict[int, Callable[[], object]] = {}
+        self._numbers = itertools.count()
 
     def configs(self) -> dict[str, str]:
         """See ``SinkTaskContext``."""
@@ -155,6 +159,30 @@ class ChildSinkTaskContext(SinkTaskContext):
         """See ``SinkTaskContext``."""
         return self._reporter if self._channel.call("has_reporter") else None
 
+    def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
+        """See ``SinkTaskContext``."""
+        return self._reporter.report_rows(frame.take(rows), error)
+
+    def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
+        """See ``SinkTaskContext``."""
+        if not callable(call):
+            raise ValueError(f"every() takes a function without arguments, not a {type(call).__name__}")
+        number = next(self._numbers)
+        self._calls[number] = call
+        self._channel.call("every", number, seconds)
+
+        def end() -> None:
+            if self._calls.pop(number, None) is not None:
+                self._channel.call("end_call", number)
+
+        return end
+
+    def call_by_clock(self, number: int) -> None:
+        """The time of a function has come."""
+        call = self._calls.get(number)
+        if call is not None:
+            call()
+
     def plugin_metrics(self) -> PluginMetrics:
         """See ``SinkTaskContext``."""
         return self._metrics
@@ -176,6 +204,14 @@ class _Reporter(ErrantRecordReporter):
         self._reports: dict[int, Future[None]] = {}
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        return self._reported("report", record, error)
+
+    def report_rows(self, frame: SinkFrame, error: BaseException) -> Future[None]:
+        from penstock.pipeline.batch.crossing import crossing_frame
+
+        return self._reported("report_rows", crossing_frame(frame), error)
+
+    def _reported(self, what: str, content: object, error: BaseException) -> Future[None]:
         from penstock.pipeline.batch.crossing import described
 
         number = next(self._numbers)
@@ -183,7 +219,7 @@ class _Reporter(ErrantRecordReporter):
         # Before it is sent: the worker may say at once that it is stored.
         self._reports[number] = future
         try:
-            self._channel.call("report", number, record, described(error))
+            self._channel.call(what, number, content, described(error))
         except BaseException:
             del self._reports[number]
             raise

@@ -37,7 +37,7 @@ from penstock.api import (
     TopicPartition,
 )
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.crossing import CrossedError, rebuilt, table_bytes, table_of
+from penstock.pipeline.batch.crossing import CrossedError, crossing_frame, frame_of, rebuilt, table_of
 from penstock.worker.isolation.channel import Handed
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.threads import StopEvent
@@ -235,6 +235,10 @@ class _OffsetAfter:
 
 
 class _IsolatedAnySink(_Isolated, AnySinkTask):
+    def __init__(self, process: TaskProcess) -> None:
+        super().__init__(process)
+        self._ends_of_calls: dict[int, Callable[[], None]] = {}
+
     def initialize(self, context: SinkTaskContext) -> None:
         self.context = context
         self._process.start(lambda name, args: self._handle(context, name, args))
@@ -264,6 +268,15 @@ class _IsolatedAnySink(_Isolated, AnySinkTask):
             case "report":
                 self._report(context, *args)
                 return None
+            case "report_rows":
+                self._report_rows(context, *args)
+                return None
+            case "every":
+                self._every(context, *args)
+                return None
+            case "end_call":
+                self._ends_of_calls.pop(*args)()
+                return None
             case _:
                 return super()._answer(context, name, args)
 
@@ -272,6 +285,16 @@ class _IsolatedAnySink(_Isolated, AnySinkTask):
         if reporter is None:
             raise ConnectException("There is no reporter for records that cannot be put")
         reporter.report(record, rebuilt(error)).add_done_callback(lambda stored: self._stored(number, stored))
+
+    def _report_rows(
+        self, context: SinkTaskContext, number: int, crossed: tuple[Any, ...], error: CrossedError
+    ) -> None:
+        frame = frame_of(crossed)
+        reported = context.report(frame, range(frame.num_rows), rebuilt(error))
+        reported.add_done_callback(lambda stored: self._stored(number, stored))
+
+    def _every(self, context: SinkTaskContext, number: int, seconds: float) -> None:
+        self._ends_of_calls[number] = context.every(seconds, lambda: self._process.call("call_by_clock", number))
 
     def _stored(self, number: int, stored: Future[None]) -> None:
         try:
@@ -287,4 +310,4 @@ class _IsolatedSink(_IsolatedAnySink, SinkTask):
 
 class _IsolatedFrameSink(_IsolatedAnySink, FrameSinkTask):
     def put(self, frame: SinkFrame) -> None:
-        self._process.call("put_frame", table_bytes(frame.table), frame.key_schema, frame.value_schema)
+        self._process.call("put_frame", *crossing_frame(frame))

@@ -28,16 +28,22 @@ class Token:
     text: str = ""
 
 
+#: A regular expression that is several times as long is made of a pattern, and Spark plans each of its fields.
+_LONGEST: Final = 1_000
+
+
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> tuple[Token, ...]:
     """The parts of a pattern.
 
     Raises:
-        DatePatternError: a letter that means nothing, a quote without end, an impossible ``X``.
+        DatePatternError: a letter that means nothing, a quote without end, an impossible ``X``; too many letters.
 
     >>> [token.letter * token.count or token.text for token in compile_pattern("yyyy-MM'T'''HH")]
     ['yyyy', '-', 'MM', "T'", 'HH']
     """
+    if len(pattern) > _LONGEST:
+        raise DatePatternError(f"A pattern has {_LONGEST} characters at most, and this one has {len(pattern)}")
     tokens: list[Token] = []
     at, quoted = 0, False
     while at < len(pattern):

@@ -1,0 +1,16 @@
+"""The numbers of the VARIANT binary format, which Spark and Parquet share.
+
+A value begins with a header byte. Its lowest two bits say the basic type; of a primitive the others say the type, of a
+short string its length, of an object or array how wide the numbers behind it are.
+
+Thread: constants.
+Source: Parquet's VariantEncoding.md.
+"""
+
+from __future__ import annotations
+
+# Of the lowest two bits of a header.
+PRIMITIVE, SHORT_STRING, OBJECT, ARRAY = range(4)
+# Of the other bits, in a primitive.
+NULL, TRUE, FALSE, INT8, INT16, INT32, INT64, DOUBLE = range(8)
+DECIMAL4, DECIMAL8, DECIMAL16, DATE, TIMESTAMP, TIMESTAMP_NTZ, FLOAT, BINARY, STRING = range(8, 17)
