@@ -135,8 +135,8 @@ class Herder:
         found = standstill_of(task_owner(task))
         if found is None:
             return None
-        shown: Mapping[str, object] = self._plane.redaction(task.connector).body(dict(found.details))
-        return shown
+        shown = self._plane.redaction(task.connector).body(found.details)
+        return shown if isinstance(shown, dict) else None
 
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""
