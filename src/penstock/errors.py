@@ -14,7 +14,7 @@ The reaction of the worker depends on the class, never on the text::
     |-- CommitOutcomeUnknownException  a commit was asked for and not answered: ask again
     |-- KafkaRetriableException        from ``poll`` or ``put``: try the same call again
     ConnectException                   fatal for the task or connector that raises it
-    |-- RetriableException             from ``poll`` or ``put``: try the same call again
+    |-- RetriableException             from a task's call: try the same call again, now or when it says
     |   `-- SparkUnavailableException  the Spark session is gone or cannot start: the batch is run again
     |       |-- SparkSessionLostException  what a task made on a session is gone with it: the task is started again
     |       `-- SparkStoppedException  the worker, or the task, is stopping: what was read is read again by the next one
@@ -144,7 +144,7 @@ class SerializationException(KafkaException):
 
 
 class KafkaRetriableException(KafkaException):
-    """Kafka says that trying again may help. From ``poll`` and ``put``: as ``RetriableException``."""
+    """Kafka says that trying again may help. From a task's call: as ``RetriableException``."""
 
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.RetriableException"
 
@@ -212,9 +212,35 @@ class ConnectException(Exception):
 
 
 class RetriableException(ConnectException):
-    """Trying the same call again may help. From ``poll`` and ``put``: the call is repeated after a back-off."""
+    """Trying the same call again may help.
+
+    From ``start``, ``poll``, ``open`` and ``put`` of a task: the worker makes the same call again. Where the error does
+    not say when, the wait grows up to ``source.retry.delay.max.ms`` (sinks: ``errors.retry.delay.max.ms``; ``put``
+    without ``context.timeout``: the next commit).
+
+    Args:
+        args: The message.
+        retry_after_s: How many seconds to wait before the call is made again; None to leave that to the worker. It may
+            be longer than the settings allow.
+
+    Raises:
+        ValueError: ``retry_after_s`` is not a number of seconds.
+
+    >>> RetriableException("too many requests", retry_after_s=30).retry_after_s
+    30.0
+    >>> RetriableException("too many requests", retry_after_s="30")
+    Traceback (most recent call last):
+    ValueError: retry_after_s must be a number of seconds, 0 or more, or None; got '30'
+    """
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.errors.RetriableException"
+
+    def __init__(self, *args: object, retry_after_s: float | None = None) -> None:
+        super().__init__(*args)
+        number = isinstance(retry_after_s, int | float) and not isinstance(retry_after_s, bool)
+        if retry_after_s is not None and not (number and 0 <= retry_after_s < float("inf")):
+            raise ValueError(f"retry_after_s must be a number of seconds, 0 or more, or None; got {retry_after_s!r}")
+        self.retry_after_s: float | None = None if retry_after_s is None else float(retry_after_s)
 
 
 class SparkUnavailableException(RetriableException):
@@ -379,6 +405,11 @@ def _heads(exc: BaseException, root_first: bool) -> list[str]:
 
 
 def _repeats(text: str, cause: BaseException) -> bool:
-    """Whether a message says what its cause says."""
+    """If a message says what its cause says. What a bare key or word means only the class of the error tells."""
     said = (str(cause), getattr(cause, "strerror", None))
-    return any(isinstance(part, str) and bool(part) and part in text for part in said)
+    return any(isinstance(part, str) and part and part in text and not _bare(text, part) for part in said)
+
+
+def _bare(text: str, part: str) -> bool:
+    """If a text ends with nothing more of its cause than a word behind a colon."""
+    return len(part.split()) < 2 and text.rstrip(" .").endswith(f": {part}")

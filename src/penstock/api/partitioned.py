@@ -335,8 +335,14 @@ class PartitionedTask(FrameSourceTask):
 
     def _raise_if_all_failed(self) -> None:
         errors = [one.error for one in self._turns if one.error is not None]
-        if len(errors) == len(self._turns):
-            raise next((error for error in errors if isinstance(error, RetriableException)), errors[-1])
+        if len(errors) < len(self._turns):
+            return
+        error = next((error for error in errors if isinstance(error, RetriableException)), errors[-1])
+        if isinstance(error, RetriableException):
+            # Until the first of them is due there is nothing to poll for.
+            wait_s = max(0.0, min(one.due for one in self._turns) - time.monotonic())
+            raise RetriableException(str(error), retry_after_s=wait_s) from error
+        raise error
 
 
 class _Turn:

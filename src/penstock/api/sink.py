@@ -95,7 +95,8 @@ class SinkTaskContext(ABC):
         Without records a ``SinkTask`` is given an empty list, a ``FrameSinkTask`` a frame without rows. For work that
         the clock triggers again and again there is ``every``.
 
-        With RetriableException raised from ``put``: how long to wait before the same records come again.
+        With RetriableException raised from ``put``: how long to wait before the same records come again, where the
+        error has no ``retry_after_s``.
         """
 
     def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
@@ -106,8 +107,8 @@ class SinkTaskContext(ABC):
         time, because ``put`` is at work, comes late, and those missed are not made up for. None comes from the last
         ``pre_commit`` of the task on.
 
-        Errors are as for ``put``: after RetriableException the function is called again, after ``timeout`` or the
-        default back-off, and nothing is put before that; any other exception makes the task FAILED.
+        Errors are as for ``put``: after RetriableException the function is called again, when that says, after
+        ``timeout`` or the default back-off, and nothing is put before that; any other exception makes the task FAILED.
 
         Args:
             seconds: From one call to the next; may be a fraction.
@@ -232,7 +233,13 @@ class AnySinkTask(Task):
         """Partitions were assigned: make writers, or set where to read from with ``context.offset``.
 
         Called after ``start`` and at each rebalance with the new ones only, before any of their records. May block for
-        a while (the consumer group waits). An exception makes the task FAILED.
+        a while (the consumer group waits).
+
+        Raises:
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
+                after a wait that grows up to ``errors.retry.delay.max.ms``, with partitions that have come meanwhile.
+                Nothing is put or committed before; what goes before it was opened is not closed.
+            Exception: Any other makes the task FAILED.
         """
 
     def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -141,7 +141,8 @@ class SourceTask(Task):
         comes with ``commit_record`` and ``commit``.
 
         Raises:
-            RetriableException: (or KafkaRetriableException) Called again after a back-off.
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
+                after a wait that grows up to ``source.retry.delay.max.ms``.
             Exception: Any other makes the task FAILED, after what was polled before has been delivered and committed.
         """
 
@@ -195,9 +196,9 @@ class SourceTask(Task):
     def wakeup(self) -> None:
         """Stop was asked: a waiting ``poll`` should return at once (with what it has, or None).
 
-        Called on another thread than the task's, beside ``poll``, at most once; must not block. ``stop`` follows: on
-        the task's thread if ``poll`` returns within two seconds. A ``poll`` that waits on ``self.context.stopping``
-        needs no ``wakeup``.
+        Called on another thread than the task's, beside ``poll``, at most once, and never while ``start`` still runs;
+        must not block. ``stop`` follows: on the task's thread if ``poll`` returns within two seconds. A ``poll`` that
+        waits on ``self.context.stopping`` needs no ``wakeup``.
         """
 
     def stop(self) -> None:

@@ -31,11 +31,16 @@ class Task(ABC):
     def start(self, props: Mapping[str, str]) -> None:
         """Begins: reads its settings, opens resources, finds where to resume. The default parses ``settings``.
 
-        Called once, on the task's thread, after ``initialize``. May block for a while: the task is RUNNING when it
-        returns. An exception makes the task FAILED; ``stop`` is called even then.
+        Called once, on the task's thread, after ``initialize``; again where it asks for that. May block for a while:
+        the task is RUNNING when it returns.
 
         Args:
             props: What the connector's ``task_configs`` gave for this task, placeholders replaced.
+
+        Raises:
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
+                after a wait that grows up to ``source.retry.delay.max.ms``, or ``errors.retry.delay.max.ms`` of a sink.
+            Exception: Any other makes the task FAILED; ``stop`` is called even then.
         """
         if self.config_class is not None:
             self.settings = self.config_class.parse(props)

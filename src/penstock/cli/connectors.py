@@ -175,6 +175,9 @@ def status(session: Session, name: str, trace: bool) -> None:
             if trace and one.get("trace"):
                 say(f"\n{what} failed:", "bold red")
                 say(one["trace"].rstrip())
+            if waits := one.get("waiting_for"):
+                say(f"\n{what} stands still ({waits['reason']}):", "bold yellow")
+                say(waits["text"])
 
     session.show(found, draw)
 

@@ -395,7 +395,11 @@ class ConnectWorker(ABC, Generic[W]):
         if self.stopping.is_set():
             return False
         choose_memory_pool()
-        self._runtime = runtime = SparkRuntime(settings.spark_settings(), on_failure=self._spark_failed)
+        self._runtime = runtime = SparkRuntime(
+            settings.spark_settings(),
+            executors_timeout_s=settings.spark_executors_timeout_ms / 1000,
+            on_failure=self._spark_failed,
+        )
         runtime.start()
         check_worker_converters(settings, self.plugins)
         self._warn_of_settings()
@@ -426,6 +430,7 @@ class ConnectWorker(ABC, Generic[W]):
             preview=previewer.preview,
             settings=settings.raw,
             spark_up=lambda: runtime.up,
+            spark_trouble=lambda: runtime.trouble,
             task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
             task_gone=builder.forget,
             metrics=self.metrics,

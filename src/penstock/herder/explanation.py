@@ -234,6 +234,7 @@ def explain_waiting(
     busy_with: str | None,
     *,
     spark_up: bool,
+    spark_trouble: str | None = None,
     around: Surroundings,
     hints: Callable[[ConnectorTaskId], Hints],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
@@ -243,6 +244,7 @@ def explain_waiting(
         view: The connector.
         busy_with: What is being done to it.
         spark_up: Whether there is a Spark session.
+        spark_trouble: Why Spark does nothing; None if it does.
         around: What was found around the connector.
         hints: What a task knows itself.
     """
@@ -266,6 +268,7 @@ def explain_waiting(
                         task.state,
                         threads,
                         spark_up=spark_up,
+                        spark_trouble=spark_trouble,
                         kafka_up=not around.kafka,
                         hints=hints(task.id),
                     )

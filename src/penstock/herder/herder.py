@@ -43,6 +43,7 @@ from penstock.model.cluster_config import (
 from penstock.model.config_records import logger_entries
 from penstock.model.payloads import ConnectorView
 from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.telemetry.standstills import Standstill, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
 
 R = TypeVar("R")
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 
 #: What a worker writes of a unit that it may have lost meanwhile: another worker's newer word counts more.
 _SAFE = (State.FAILED, State.UNASSIGNED)
+#: How many of the things that stand still the health endpoint names.
+_TOLD = 10
 
 
 class Herder:
@@ -117,10 +120,23 @@ class Herder:
         return self._plane.parts.kafka_cluster_id if self._plane.serving else None
 
     def health(self) -> tuple[Health, str]:
-        """How the worker is, with a message."""
+        """How the worker is, with a message that names what stands still."""
         if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
             return Health.STARTING, obstacle
-        return self._health
+        if self._health[0] is not Health.HEALTHY or not (still := standstills()):
+            return self._health
+        return Health.HEALTHY, " ".join([self._health[1], "These stand still:", *map(self._shown, still[:_TOLD])])
+
+    def _shown(self, one: Standstill) -> str:
+        return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
+
+    def waiting(self, task: ConnectorTaskId) -> Mapping[str, object] | None:
+        """Why a task of this worker stands still, if it does; without secrets. Thread: any."""
+        found = standstill_of(task_owner(task))
+        if found is None:
+            return None
+        shown = self._plane.redaction(task.connector).body(found.details)
+        return shown if isinstance(shown, dict) else None
 
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""

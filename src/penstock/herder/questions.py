@@ -146,6 +146,7 @@ class Questions:
                 view,
                 busy,
                 spark_up=worker.spark_up,
+                spark_trouble=worker.spark_trouble,
                 around=look_around(changes, view.target, problem.get("offsets_error")),
                 hints=worker.hints,
             )

@@ -53,6 +53,7 @@ class Connections:
         needs: requests that a broker must take, with their versions.
         clock: monotonic seconds.
         dropped: is told after a connection was lost.
+        seldom: where warnings go, where the owner keeps one for connections that it makes anew; None for their own.
 
     Attributes:
         fatal: Why no broker can be used any more, for good; None as long as trying again may help.
@@ -68,6 +69,7 @@ class Connections:
         needs: Mapping[Api, int],
         clock: Callable[[], float],
         dropped: Callable[[], None],
+        seldom: SeldomLog | None = None,
     ) -> None:
         self.fatal: KafkaException | None = None
         self._settings = settings
@@ -75,7 +77,7 @@ class Connections:
         self._needs = needs
         self._clock = clock
         self._dropped = dropped
-        self._seldom = SeldomLog(logger)
+        self._seldom = seldom or SeldomLog(logger)
         self._transport = TransportSettings(
             settings.connect_timeout,
             None if settings.tls is None else client_context(settings.tls),

@@ -44,7 +44,11 @@ class Api(IntEnum):
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     SASL_AUTHENTICATE = 36
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
 
 
 #: The version in which each request is sent; a producer with transactions asks for its id in another one, see
@@ -59,7 +63,11 @@ VERSIONS: Final[Mapping[Api, int]] = MappingProxyType(
         Api.INIT_PRODUCER_ID: 0,
         Api.ADD_PARTITIONS_TO_TXN: 2,
         Api.END_TXN: 2,
+        Api.WRITE_TXN_MARKERS: 1,
         Api.SASL_AUTHENTICATE: 1,
+        Api.DESCRIBE_PRODUCERS: 0,
+        Api.DESCRIBE_TRANSACTIONS: 0,
+        Api.LIST_TRANSACTIONS: 0,
     }
 )
 
@@ -163,6 +171,32 @@ class Fields:
         if found is None:
             raise self._malformed("null where a string must be")
         return found
+
+    def compact_nullable_string(self) -> str | None:
+        """A string, or null, in the form of newer requests (KIP-482)."""
+        length = self._unsigned() - 1
+        if length < 0:
+            return None
+        start = self._at
+        self._advance(length)
+        try:
+            return str(self._payload[start : self._at], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self._malformed("a string that is not UTF-8") from error
+
+    def compact_string(self) -> str:
+        """A string in the form of newer requests."""
+        found = self.compact_nullable_string()
+        if found is None:
+            raise self._malformed("null where a string must be")
+        return found
+
+    def compact_array(self, read_item: Callable[[], T]) -> list[T]:
+        """Items behind their count, in the form of newer requests."""
+        length = self._unsigned() - 1
+        if not 0 <= length <= len(self._payload) - self._at:
+            raise self._malformed(f"an array of {length} items")
+        return [read_item() for _ in range(length)]
 
     def tags(self) -> None:
         """Skips tagged fields: none is known here."""

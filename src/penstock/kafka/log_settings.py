@@ -80,6 +80,7 @@ class LogSettings:
         committed_only: Whether the reader passes over what was not committed, and stops at what may still be.
         waits: Whether who reads such a log to its end waits for the end of transactions that are open.
         read_only: Whether nothing is written through this log, so that it needs no producer.
+        group: ``group.id`` of the workers, whose hanging transactions may be ended.
     """
 
     name: str
@@ -89,6 +90,7 @@ class LogSettings:
     committed_only: bool = False
     waits: bool = False
     read_only: bool = False
+    group: str = "connect"
 
 
 def config_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings:
@@ -174,7 +176,16 @@ def connector_offset_log(
     name = f"connector-offsets-{name}"
     committed_only = reader.librdkafka.get("isolation.level") == "read_committed"
     sending = ColumnSettings.of(writer)
-    return LogSettings(name, reader.librdkafka, sending, None, committed_only, waits=True, read_only=read_only)
+    return LogSettings(
+        name,
+        reader.librdkafka,
+        sending,
+        None,
+        committed_only,
+        waits=True,
+        read_only=read_only,
+        group=worker.get("group.id", "connect"),
+    )
 
 
 def on_producers_cluster(config: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +229,7 @@ def _log(
     # Java's consumers cannot do without a group, and this one has the worker's rights already.
     group = {"group.id": worker.get("group.id", "connect")}
     reader = translate(ClientKind.CONSUMER, {**_reader_defaults(transactional), **group, **given, **own}).checked()
-    return LogSettings(name, reader.librdkafka, writer, leader, transactional)
+    return LogSettings(name, reader.librdkafka, writer, leader, transactional, group=worker.get("group.id", "connect"))
 
 
 def _reader_defaults(transactional: bool) -> Mapping[str, str]:

@@ -27,6 +27,7 @@ from penstock.kafka.admin import TopicAdmin, error_code
 from penstock.kafka.log_reader import Handler, LogPositions, LogReader, LogRecord
 from penstock.kafka.log_settings import LogSettings
 from penstock.kafka.log_writer import Done, Entry, LogWriter, TransactionalWriter
+from penstock.kafka.open_transactions import HeldUpException, OpenTransactions
 
 T = TypeVar("T")
 
@@ -111,6 +112,9 @@ _SLICE_S: Final = 0.5
 _LOOK_EVERY_S: Final = 30.0
 _LOOK_S: Final = 2.0
 _FLUSH_S: Final = 5.0
+#: How long a wait may take before it is looked whether a transaction is open there, and then until it is looked again.
+_HELD_UP_S: Final = 3.0
+_HELD_UP_AGAIN_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,7 @@ class TopicLog:
         self._topic_id = ""
         self._known: frozenset[int] = frozenset()
         self._look_at = 0.0
+        self._open_transactions = OpenTransactions(settings.writer, settings.group, settings.name)
 
     # ------------------------------------------------------------------ life
     def start(self, handle: Handler, timeout_s: float = 60.0) -> None:
@@ -304,22 +309,29 @@ class TopicLog:
         return KafkaException(f"The log of the topic {self.topic} is closed, or was not started")
 
     def _await(self, parts: _Parts, targets: Mapping[int, int], deadline: float, timeout_s: float, stage: str) -> None:
-        """Waits until these offsets were handed over."""
+        """Waits until these offsets were handed over. Where that takes long, looks for transactions that hide them."""
+        look_at, held_up = self._clock() + _HELD_UP_S, None
         while not parts.positions.wait(targets, min(_SLICE_S, self._left(deadline))):
+            if self._settings.committed_only and self._clock() >= look_at:
+                behind = parts.positions.behind(targets)
+                places = [(self.topic, number) for number in sorted(behind)]
+                held_up = self._open_transactions.look(places, max(_HELD_UP_S, self._left(deadline)))
+                look_at = self._clock() + _HELD_UP_AGAIN_S
             if parts.reader.refused is not None:
                 raise KafkaException(
                     f"The topic {self.topic} cannot be read: {parts.reader.refused}. Check the worker's credentials, "
                     "and allow its user the operations Read and Describe on this topic"
                 )
             if not self._left(deadline):
-                behind = ", ".join(
+                late = ", ".join(
                     f"partition {number} is at {parts.positions.reached(number)} of {offset}"
                     for number, offset in sorted(parts.positions.behind(targets).items())[:5]
                 )
+                took = f"The topic {self.topic}, {stage}, took longer than {timeout_s:.3g} s"
+                if held_up is not None:
+                    raise HeldUpException(held_up, took)
                 trouble = f"; {parts.reader.trouble}" if parts.reader.trouble else ""
-                raise KafkaRetriableException(
-                    f"The topic {self.topic}, {stage}, took longer than {timeout_s:.3g} s: {behind}{trouble}"
-                )
+                raise KafkaRetriableException(f"{took}: {late}{trouble}")
 
     def _look(self, timeout_s: float) -> _Seen:
         """Asks where the topic ends now, and adopts what has changed about it."""

@@ -144,20 +144,20 @@ def api_versions_request(correlation: int, client_id: str) -> bytes:
     return sized(header(Api.API_VERSIONS, correlation, client_id))
 
 
-def metadata_request(correlation: int, client_id: str, topics: Sequence[str]) -> bytes:
+def metadata_request(correlation: int, client_id: str, topics: Sequence[str] | None) -> bytes:
     """Asks for all brokers and for the leaders of some topics. The broker may create topics that do not exist.
 
     Args:
         correlation: Number of the request.
         client_id: What the broker's log and quotas call the client.
-        topics: Names; none asks for the brokers alone.
+        topics: Names; none asks for the brokers alone, None for all topics that the user may see.
 
     Raises:
         ValueError: A string has more than 32,767 bytes.
     """
-    return sized(
-        header(Api.METADATA, correlation, client_id), INT32.pack(len(topics)), *(string(topic) for topic in topics)
-    )
+    count = -1 if topics is None else len(topics)
+    names = [string(topic) for topic in topics or ()]
+    return sized(header(Api.METADATA, correlation, client_id), INT32.pack(count), *names)
 
 
 def init_producer_id_request(correlation: int, client_id: str) -> bytes:

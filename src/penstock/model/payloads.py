@@ -6,7 +6,7 @@ Main types: ``ConnectorInfo``, ``TaskInfo``, ``ConnectorView`` (all a reader may
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.model.ids import ConnectorTaskId
@@ -116,13 +116,19 @@ class ConnectorView:
         """What ``GET /connectors/{name}/tasks`` answers."""
         return [TaskInfo(ConnectorTaskId(self.name, n), config) for n, config in enumerate(self.task_configs)]
 
-    def status_json(self) -> dict[str, object] | None:
-        """What ``GET /connectors/{name}/status`` answers; None when nothing is known yet."""
+    def status_json(
+        self, waiting: Callable[[ConnectorTaskId], Mapping[str, object] | None] = lambda task: None
+    ) -> dict[str, object] | None:
+        """What ``GET /connectors/{name}/status`` answers; None when nothing is known yet.
+
+        Args:
+            waiting: Tells why a task stands still, if it does.
+        """
         if self.status is None:
             return None
         return {
             "name": self.name,
             "connector": self.status.to_json(),
-            "tasks": [task.to_json() for task in self.tasks],
+            "tasks": [task.to_json(waiting(task.id)) for task in self.tasks],
             "type": self.type.value,
         }

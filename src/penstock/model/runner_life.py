@@ -248,8 +248,6 @@ _Step = tuple[RunnerLife, Sequence[RunnerEffect]]
 
 _NOTHING: Sequence[RunnerEffect] = ()
 _IN_LOOP = frozenset({Phase.BETWEEN, Phase.WORKING, Phase.RESTING})
-#: Where the task may be in a call that `wakeup` ends.
-_WAKES = _IN_LOOP | {Phase.STARTING}
 _BEFORE = frozenset({Phase.NEW, Phase.HELD, Phase.PREPARING})
 
 
@@ -355,7 +353,7 @@ def _interrupted(life: RunnerLife) -> list[RunnerEffect]:
     """What is to be done when the end comes, once."""
     if life.is_ending:
         return []
-    return [Interrupt(), CallWakeup()] if life.phase in _WAKES else [Interrupt()]
+    return [Interrupt(), CallWakeup()] if life.phase in _IN_LOOP else [Interrupt()]
 
 
 def _last_words(life: RunnerLife) -> list[RunnerEffect]:

@@ -5,6 +5,7 @@ Main types: ``ConnectorStatus``, ``TaskStatus``. Values; any thread.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.model.ids import ConnectorTaskId
@@ -47,9 +48,14 @@ class TaskStatus:
     version: str | None = None
     generation: int = 0
 
-    def to_json(self) -> dict[str, object]:
-        """One entry of ``tasks`` in the status endpoint's answer."""
-        return {"id": self.id.task, **_to_json(self.state, self.worker_id, self.version, self.trace)}
+    def to_json(self, waiting: Mapping[str, object] | None = None) -> dict[str, object]:
+        """One entry of ``tasks`` in the status endpoint's answer.
+
+        Args:
+            waiting: Why it stands still, if it does.
+        """
+        body = {"id": self.id.task, **_to_json(self.state, self.worker_id, self.version, self.trace)}
+        return body if waiting is None else {**body, "waiting_for": dict(waiting)}
 
 
 def _to_json(state: State, worker_id: str, version: str | None, trace: str | None) -> dict[str, object]:

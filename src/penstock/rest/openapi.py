@@ -16,6 +16,7 @@ Json = dict[str, Any]
 _TEXT: Final[Json] = {"type": "string"}
 _TEXT_OR_NULL: Final[Json] = {"type": ["string", "null"]}
 _INTEGER: Final[Json] = {"type": "integer"}
+_TIME: Final[Json] = {"type": "string", "format": "date-time"}
 _BOOLEAN: Final[Json] = {"type": "boolean"}
 
 
@@ -86,7 +87,7 @@ SCHEMAS: Final[Json] = {
         {"name": _TEXT, "config": _ref("Config"), "tasks": _list_of(_ref("TaskId")), "type": _TYPE}
     ),
     "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT}),
-    "TaskState": _object({"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT}),
+    "TaskState": _object({"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT, "waiting_for": _ref("Waiting")}),
     "Status": _object(
         {
             "name": _TEXT,
@@ -196,7 +197,14 @@ SCHEMAS: Final[Json] = {
     ),
     "Waiting": _object(
         {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT},
-        {"since": {"type": "string", "format": "date-time"}, "stack": _list_of(_TEXT), "busy_with": _TEXT},
+        {
+            "since": _TIME,
+            "cause": _TEXT,
+            "count": _INTEGER,
+            "next_try": _TIME,
+            "stack": _list_of(_TEXT),
+            "busy_with": _TEXT,
+        },
     ),
     "LoggerLevel": _object({"level": _TEXT, "last_modified": {"type": ["integer", "null"]}}),
     "SetLevel": _object({"level": {"type": "string", "examples": ["INFO"]}}),

@@ -27,7 +27,16 @@ from penstock.settings.connector import (
     validate_connector,
     with_prefix,
 )
-from penstock.settings.connector_definitions import CONNECTOR, FRAMES, ISOLATION, OF_SINKS, SINK, SOURCE
+from penstock.settings.connector_definitions import (
+    CONNECTOR,
+    FRAMES,
+    ISOLATION,
+    OF_SINKS,
+    OF_SOURCES,
+    SINK,
+    SOURCE,
+    SOURCE_RETRY,
+)
 from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSupport, KeySettings
 from penstock.settings.faults import Fault, InvalidSettingsError
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
@@ -48,8 +57,10 @@ __all__ = [
     "FRAMES",
     "ISOLATION",
     "OF_SINKS",
+    "OF_SOURCES",
     "SINK",
     "SOURCE",
+    "SOURCE_RETRY",
     "STANDALONE",
     "WORKER",
     "ConnectorSettings",

@@ -20,12 +20,14 @@ from penstock.errors import ConfigException
 from penstock.settings.connector_definitions import (
     ISOLATION,
     OF_SINKS,
+    OF_SOURCES,
     SINK,
     ConnectorConfig,
     FramesConfig,
     IsolationConfig,
     SinkConnectorConfig,
     SourceConnectorConfig,
+    SourceRetryConfig,
 )
 from penstock.settings.enrichment import OF_THE_WORKER, TransformConfig, enrich
 from penstock.settings.plugin_classes import PluginClasses, class_resolver
@@ -117,9 +119,11 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
 
     Attributes:
         topic_creation: The rules for new topics; None when the broker decides.
+        retry: How long a call waits that asked to be made again.
     """
 
     topic_creation: TopicCreation | None
+    retry: SourceRetryConfig
 
     @classmethod
     def parse(
@@ -135,10 +139,11 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
         Raises:
             ConfigException: The first fault found.
         """
-        values = connector_values(cls.definition(), properties, classes)
+        values = connector_values(cls.definition(), properties, classes, OF_SOURCES)
         beside = _beside(properties, values)
         creates = topic_creation_enabled and uses_topic_creation(properties)
-        return cls.of(values, **beside, topic_creation=parse_topic_creation(properties) if creates else None)
+        topics = parse_topic_creation(properties) if creates else None
+        return cls.of(values, **beside, topic_creation=topics, retry=SourceRetryConfig.of(values))
 
 
 class SinkSettings(SinkConnectorConfig, ConnectorSettings):

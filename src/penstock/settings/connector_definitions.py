@@ -1,8 +1,9 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
 Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig` and
-`FramesConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`, `ISOLATION` and `FRAMES` are
-what they define; `OF_SINKS` has the last two.
+`FramesConfig` and `SourceRetryConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`,
+`ISOLATION`, `FRAMES` and `SOURCE_RETRY` are what they define; `OF_SINKS` and `OF_SOURCES` have those that sinks and
+sources have beside Kafka Connect's.
 Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
@@ -400,10 +401,31 @@ class FramesConfig(TypedConfig):
     )
 
 
+class SourceRetryConfig(TypedConfig):
+    """What a source connector may set beside Kafka Connect's own settings."""
+
+    delay_max_ms: int = setting(
+        "source.retry.delay.max.ms",
+        type=ConfigType.LONG,
+        default=60_000,
+        validator=Range.at_least(1),
+        importance=Importance.MEDIUM,
+        doc="The longest wait, in milliseconds, before poll() or start() is called again after it raised "
+        "RetriableException; the wait begins with 250 ms and is doubled each time. An error with retry_after_s says "
+        "itself when.",
+        group=ERRORS,
+        order=6,
+        width=Width.MEDIUM,
+        display_name="Maximum Delay Between Calls of a Source That Asks for Them Again",
+    )
+
+
 CONNECTOR: Final = ConnectorConfig.definition()
 SOURCE: Final = SourceConnectorConfig.definition()
 SINK: Final = SinkConnectorConfig.definition()
 ISOLATION: Final = IsolationConfig.definition()
 FRAMES: Final = FramesConfig.definition()
-#: Penstock's own settings of sink connectors; those of sources are `ISOLATION`.
+SOURCE_RETRY: Final = SourceRetryConfig.definition()
+#: Penstock's own settings of sink and of source connectors.
 OF_SINKS: Final = ConfigDef(ISOLATION, FRAMES)
+OF_SOURCES: Final = ConfigDef(ISOLATION, SOURCE_RETRY)

@@ -292,6 +292,15 @@ class WorkerSettings(TypedConfig):
         "many schemas and previews are transformed and converted record by record. With 'never' columns take one more "
         "job a batch, plans read JSON, and many schemas get a plan each.",
     )
+    spark_executors_timeout_ms: int = low(
+        "penstock.spark.executors.timeout.ms",
+        type=ConfigType.LONG,
+        default=30_000,
+        validator=Range.at_least(1_000),
+        doc="After how many milliseconds without an executor the session on a Spark cluster counts as lost and is "
+        "replaced, as after a restart of its master; each further one that gets none is given twice the time, up to "
+        "ten times this.",
+    )
     static_members: bool = low(
         "penstock.kafka.static.members",
         default=True,

@@ -1,7 +1,8 @@
 """A source whose task does harm when a file appears: ends its process, loops, or takes memory.
 
 Main types: ``Misbehaving``, ``MisbehavingTask``. The setting ``do`` says what, ``trigger`` names the file, which is
-removed first. Thread: the task's.
+removed first. With ``retry`` and ``retry start`` it asks for each call again as long as there is no file. Thread: the
+task's.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from pathlib import Path
 
 from penstock.api import SourceConnector, SourceTask
 from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.errors import RetriableException
 
 CONFIG = (
     ConfigDef()
-    .define("do", ConfigType.STRING, importance=Importance.HIGH, doc="exit, loop, match or leak.")
+    .define("do", ConfigType.STRING, importance=Importance.HIGH, doc="exit, loop, match, leak, retry or retry start.")
     .define("trigger", ConfigType.STRING, importance=Importance.HIGH, doc="The file to wait for.")
 )
 
@@ -45,8 +47,15 @@ class MisbehavingTask(SourceTask):
     def start(self, props: Mapping[str, str]) -> None:
         self._do, self._trigger = props["do"], Path(props["trigger"])
         self._kept: list[bytearray] = []
+        self._ask_again("retry start")
+
+    def _ask_again(self, what: str) -> None:
+        came = self._trigger.exists() or self._trigger.with_suffix(".pid").exists()
+        if self._do == what and not came:
+            raise RetriableException(f"{self._trigger.name} is away")
 
     def poll(self) -> None:
+        self._ask_again("retry")
         if not self._trigger.exists():
             self.context.stopping.wait(0.1)
             return

@@ -29,6 +29,8 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from penstock.kafka.fields import Api
 from penstock.testing.scripted_login import ScriptedLogin
+from penstock.testing.scripted_transactions import VERSIONS as TRANSACTION_VERSIONS
+from penstock.testing.scripted_transactions import ScriptedTransactions
 
 T = TypeVar("T")
 
@@ -279,6 +281,7 @@ class ScriptedBroker(_Topics):
         on_produce: Is asked what to do with each produce request for which `answer_next` has not said anything.
         tls: What connections are encrypted with; set before `start`.
         login: How clients log in; None where they need not.
+        transactions: What it knows of transactions; None where it takes no requests about them.
     """
 
     def __init__(self, topics: Mapping[str, int] | None = None, *, _shared: _Shared | None = None) -> None:
@@ -289,6 +292,7 @@ class ScriptedBroker(_Topics):
         self.on_produce: Callable[[ProduceSeen], Verdict | None] = lambda seen: None
         self.tls: ssl.SSLContext | None = None
         self.login: ScriptedLogin | None = None
+        self.transactions: ScriptedTransactions | None = None
         self._node = len(self._shared.ports) + 1
         self._shared.ports[self._node] = 0
         self._script: defaultdict[Api, deque[Verdict | None]] = defaultdict(deque)
@@ -391,6 +395,10 @@ class ScriptedBroker(_Topics):
         """The answer without its size; None = the connection is to end, nothing = nobody waits for one."""
         key, version, correlation = request.integers(">hhi")
         number = struct.pack(">i", correlation)
+        if self.transactions is not None and TRANSACTION_VERSIONS.get(key) == version:
+            request.string()
+            with self._shared.changed:
+                return number + self.transactions.answer(Api(key), request.rest())
         lowest, highest = self.versions.get(key, (0, -1))
         if _IMPLEMENTED.get(key) != version or not lowest <= version <= highest:
             return number + self._versions(UNSUPPORTED_VERSION) if key == Api.API_VERSIONS else None
@@ -467,8 +475,12 @@ class ScriptedBroker(_Topics):
 
     def _versions(self, error_code: int) -> bytes:
         return struct.pack(">h", error_code) + _array(
-            [struct.pack(">hhh", api, *versions) for api, versions in self.versions.items()]
+            [struct.pack(">hhh", api, *versions) for api, versions in self._all_versions().items()]
         )
+
+    def _all_versions(self) -> dict[int, tuple[int, int]]:
+        more = {} if self.transactions is None else {api: (0, one) for api, one in TRANSACTION_VERSIONS.items()}
+        return {**more, **self.versions}
 
     def _metadata(self, topics: Sequence[str], error_code: int) -> bytes:
         ports = {node: port for node, port in self._shared.ports.items() if port}
@@ -587,6 +599,10 @@ class _Fields:
     def sized(self) -> bytes:
         """Bytes behind their length."""
         return self._take(self.integers(">i")[0]) or b""
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self._data[self.at :]
 
     def chunk(self) -> bytes | None:
         """Bytes behind their length as varint."""

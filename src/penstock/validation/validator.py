@@ -21,8 +21,8 @@ from penstock.kafka.override_policy import OverridePolicy
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
-    ISOLATION,
     OF_SINKS,
+    OF_SOURCES,
     SINK,
     SOURCE,
     InstalledPlugins,
@@ -206,7 +206,7 @@ class ConnectorValidator:
         """The settings that Connect, transforms and predicates define, with what was found of each."""
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
         # Clients that count on Java's settings are shown more only where more is set.
-        own_of_penstock = OF_SINKS if base is SINK else ISOLATION
+        own_of_penstock = OF_SINKS if base is SINK else OF_SOURCES
         shown = own_of_penstock if own_of_penstock.keys.keys() & resolved.keys() else None
         return validate_connector(base, resolved, self._classes, shown)
 

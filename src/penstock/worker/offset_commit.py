@@ -202,6 +202,10 @@ class Committer(Protocol):
     def hint(self) -> str | None:
         """What an open transaction waits for, as a text; None if there is nothing to say."""
 
+    @property
+    def held_up(self) -> str | None:
+        """What keeps the task from beginning, as a text: somebody else's open transaction; None if nothing does."""
+
     def begin(self, stopping: threading.Event) -> bool:
         """Gets ready, before the task is initialized; may block until `stopping` is set.
 
@@ -304,6 +308,11 @@ class OffsetCommitter:
 
     @property
     def hint(self) -> str | None:
+        """See `Committer`: there are no transactions."""
+        return None
+
+    @property
+    def held_up(self) -> str | None:
         """See `Committer`: there are no transactions."""
         return None
 

@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api import TopicPartition
 from penstock.kafka.consumer import Placement
+from penstock.telemetry import waiting_for
+from penstock.worker.retries import asks_again
 from penstock.worker.sink_delivery import Deliveries, Delivery
-from penstock.worker.sink_put import SinkParts, SinkPauses, SinkPut
+from penstock.worker.sink_put import IDLE_ROUND_S, SinkParts, SinkPauses, SinkPut
 from penstock.worker.sink_stages import Assigned, CommitAnswered, Event, Lost, Revoked, StageFailed
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,9 @@ class SinkLoop:
         self._put_by: float | None = None
         # Whether the last round has called a function by the clock.
         self._called = False
+        # Partitions whose `open` asked to be called again, and when it is.
+        self._unopened: tuple[TopicPartition, ...] = ()
+        self._open_at = 0.0
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
@@ -70,6 +75,9 @@ class SinkLoop:
         self._handle_events()
         self._follow_target(rest)
         now = time.monotonic()
+        if self._unopened:
+            self._open_again(now, rest)
+            return
         self._commit_if_due(now)
         self._rewind(self._context.take_rewinds())
         self._pauses.apply()
@@ -176,8 +184,9 @@ class SinkLoop:
             elsewhere: dict[TopicPartition, int] = {}
             starts = dict(event.starts)
             if starts:
-                logger.info("%s: opening %s", self._parts.name, ", ".join(map(str, starts)))
-                self._task.open(list(starts))
+                self._unopened += tuple(starts)
+                if len(self._unopened) == len(starts):
+                    self._open()
                 for partition, offset in self._context.take_rewinds().items():
                     if partition in starts:
                         starts[partition] = offset
@@ -191,6 +200,32 @@ class SinkLoop:
         finally:
             self._stages.answer(event, placement)
 
+    def _open(self) -> None:
+        """Open what has to be; it stays so where the task asks for that, and nothing is fetched meanwhile."""
+        logger.info("%s: opening %s", self._parts.name, ", ".join(map(str, self._unopened)))
+        try:
+            self._task.open(list(self._unopened))
+        except Exception as error:
+            if not asks_again(error):
+                raise
+            self._open_at = time.monotonic() + self._parts.retries.failed("open", error)
+            self._pauses.unopened = True
+            return
+        self._unopened, self._pauses.unopened = (), False
+        self._parts.retries.succeeded("open")
+
+    def _open_again(self, now: float, rest: bool) -> None:
+        """Call ``open`` again when its time has come, and while the connector is not paused; else wait for that."""
+        self._pauses.apply()
+        if now < self._open_at or rest:
+            wait = IDLE_ROUND_S if rest else min(IDLE_ROUND_S, self._open_at - now)
+            with waiting_for("sink_retry"):
+                self._stages.wait_in_task(wait, for_batches=False)
+            return
+        self._open()
+        if not self._unopened:
+            self._rewind(self._context.take_rewinds())
+
     def _on_revoked(self, event: Revoked) -> None:
         try:
             logger.info("%s: giving back %s", self._parts.name, ", ".join(map(str, event.partitions)))
@@ -203,8 +238,8 @@ class SinkLoop:
         owned = [partition for partition in event.partitions if partition in self._partitions.assigned]
         try:
             logger.warning("%s: lost %s", self._parts.name, ", ".join(map(str, event.partitions)))
-            if owned:
-                self._task.close(owned)
+            if opened := [partition for partition in owned if partition not in self._unopened]:
+                self._task.close(opened)
         finally:
             self._forget(event.partitions)
             self._stages.answer(event)
@@ -212,6 +247,11 @@ class SinkLoop:
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         """Nothing of these partitions is kept: offsets, records in hand, pauses of the consumer, rewinds."""
         gone = frozenset(partitions)
+        if self._unopened:
+            self._unopened = tuple(one for one in self._unopened if one not in gone)
+            if not self._unopened:
+                self._pauses.unopened = False
+                self._parts.retries.ended("open")
         self._partitions.remove(gone)
         self._context.forget_rewinds(gone)
         self._pauses.forget(gone)
@@ -220,7 +260,9 @@ class SinkLoop:
 
     def close_partitions(self, partitions: Sequence[TopicPartition] | None = None) -> None:
         """Commit and close partitions that go away; None: all of them, at the end of the task."""
-        wanted = list(self._partitions.assigned) if partitions is None else list(partitions)
+        asked = self._partitions.assigned if partitions is None else partitions
+        # What was never opened has nothing to be committed or closed.
+        wanted = [partition for partition in asked if partition not in self._unopened]
         if self._cancelled():
             logger.info("%s: no last offset commit: the task was cancelled", self._parts.name)
             if owned := [partition for partition in wanted if partition in self._partitions.assigned]:

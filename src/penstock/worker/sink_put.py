@@ -19,16 +19,16 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
-from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkUnavailableException
+from penstock.errors import ConnectException, SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.batch.sink_frames import empty_frame
 from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.errant_records import ErrantRecords
+from penstock.worker.retries import Retries, asks_again
 from penstock.worker.sink_calls import ClockCall
 from penstock.worker.sink_commit import CommitProgress, SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
@@ -51,6 +51,7 @@ class SinkParts:
     fetcher: SinkFetcher
     committer: SinkCommitter
     errant: ErrantRecords
+    retries: Retries
 
     @property
     def name(self) -> str:
@@ -72,6 +73,7 @@ class SinkPauses:
     Attributes:
         resting: Whether the connector is paused.
         holds_back: Whether a batch waits for its next try.
+        unopened: Whether partitions wait to be opened. Of a change the consumer hears with the next ``apply``.
     """
 
     def __init__(self, parts: SinkParts) -> None:
@@ -82,6 +84,8 @@ class SinkPauses:
         self._fetcher = parts.fetcher
         self.resting = False
         self.holds_back = False
+        self.unopened = False
+        self._told_everything = False
         self._applied: frozenset[TopicPartition] = frozenset()
         # Those that the task has paused, as far as the consumer was sent back to what is not delivered.
         self._held: frozenset[TopicPartition] = frozenset()
@@ -103,10 +107,9 @@ class SinkPauses:
             self._hold(new)
         self._held = held
         wanted = self._wanted()
-        if wanted != self._applied:
-            self._fetcher.set_paused(
-                wanted - self._applied, self._applied - wanted, everything=self.resting or self.holds_back
-            )
+        if (wanted, self._everything) != (self._applied, self._told_everything):
+            self._told_everything = self._everything
+            self._fetcher.set_paused(wanted - self._applied, self._applied - wanted, everything=self._everything)
             self._applied = wanted
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
@@ -122,7 +125,11 @@ class SinkPauses:
 
     def _wanted(self) -> frozenset[TopicPartition]:
         assigned = self._partitions.assigned
-        return assigned if self.resting or self.holds_back else self._context.paused & assigned
+        return assigned if self._everything else self._context.paused & assigned
+
+    @property
+    def _everything(self) -> bool:
+        return self.resting or self.holds_back or self.unopened
 
     def _hold(self, partitions: frozenset[TopicPartition]) -> None:
         """Records on their way must not arrive after the task paused them: they are fetched again after ``resume``."""
@@ -150,6 +157,11 @@ SESSION_ROUND_S = 0.2
 _NO_ROWS = pa.table({})
 #: A commit that is due and cannot be made now does not keep the thread busy.
 _LEAST_S = 0.001
+
+
+def _keeps(failure: Exception) -> bool:
+    """True if what the task was given is kept for another call; where the task is to end, that is not made any more."""
+    return asks_again(failure) or isinstance(failure, SparkStoppedException)
 
 
 class SinkPut:
@@ -215,8 +227,7 @@ class SinkPut:
 
     def _wait_for_retry(self, left: float, now: float) -> None:
         wait = min(left, IDLE_ROUND_S, max(_LEAST_S, min(self._parts.progress.wait_s(now), self._calls.wait_s(now))))
-        at = (datetime.now(UTC) + timedelta(seconds=left)).isoformat(timespec="milliseconds")
-        with waiting_for("sink_retry", at):
+        with waiting_for("sink_retry"):
             self._stages.wait_in_task(wait, for_batches=False)
 
     def put_nothing(self, *, forced: bool) -> None:
@@ -259,12 +270,10 @@ class SinkPut:
         self._session.begin_put()
         try:
             call.call()
-        except (RetriableException, KafkaRetriableException) as failure:
-            again_at = self._next_try()
-            call.ask_again(again_at)
-            self._log_retry("a call by the clock asks to be made again", again_at, failure)
-            return
         except Exception as failure:
+            if _keeps(failure):
+                call.ask_again(self._next_try("every", failure))
+                return
             if self._session.lost_in_put(failure):
                 self._count_loss("a call by the clock", failure)
                 call.ask_again(now + SESSION_ROUND_S)
@@ -274,6 +283,7 @@ class SinkPut:
                 f"{failure}"
             ) from failure
         call.asks_again = False
+        self._parts.retries.succeeded("every")
         if not self.has_batch:
             self._losses = 0
         self._raise_if_exceeded()
@@ -303,10 +313,10 @@ class SinkPut:
                     del delivery.frames[0]
             elif isinstance(self._task, SinkTask):
                 self._task.put(list(delivery.records or ()))
-        except (RetriableException, KafkaRetriableException) as failure:
-            self._keep_for_retry(failure)
-            return
         except Exception as failure:
+            if _keeps(failure):
+                self._keep_for_retry(failure)
+                return
             if self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
@@ -318,6 +328,7 @@ class SinkPut:
         if delivery.ends:
             self._parts.services.probe("sink.after_put")
         self._raise_if_exceeded()
+        self._parts.retries.succeeded("put")
         # Invariant 2: after the whole batch was put, never before.
         self._partitions.end_delivery()
         self._let_go()
@@ -326,19 +337,15 @@ class SinkPut:
 
     def _keep_for_retry(self, failure: Exception) -> None:
         """The batch in hand comes before any other. Invariant 3."""
-        self._retry_at = self._next_try()
-        self._log_retry("put asks to be called again with the same records", self._retry_at, failure)
+        self._retry_at = self._next_try("put", failure)
         self._pauses.hold_back(True)
 
-    def _next_try(self) -> float:
+    def _next_try(self, call: str, failure: Exception) -> float:
         """When a call that has raised RetriableException is made again: as the task asked, or at the next commit."""
         now = time.monotonic()
         asked_ms = self._parts.context.take_timeout_ms()
-        return now + (self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000)
-
-    def _log_retry(self, what: str, at: float, failure: Exception) -> None:
-        in_ms = (at - time.monotonic()) * 1000
-        logger.warning("%s: %s in %.0f ms: %s", self._parts.name, what, in_ms, failure)
+        delay_s = self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000
+        return now + self._parts.retries.failed(call, failure, delay_s)
 
     def _keep_for_session(self, delivery: Delivery, failure: Exception) -> None:
         """The Spark session was lost under ``put``: it is not the task's fault, and the same batch goes to the next."""
@@ -388,5 +395,6 @@ class SinkPut:
         self._delivery = self._messages = None
         self._partitions.drop_delivery()
         self._retry_at, self._losses, self._awaits_session = None, 0, False
+        self._parts.retries.ended("put")
         if self._pauses.holds_back:
             self._pauses.hold_back(False)

@@ -34,7 +34,7 @@ from penstock.worker.sink_partitions import Holder, PartitionHolders, SinkPartit
 from penstock.worker.sink_put import SinkParts
 from penstock.worker.sink_stages import SinkConsumer, SinkCounts, SinkStages
 from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
-from penstock.worker.task_engine import TaskEngine, state_after
+from penstock.worker.task_engine import StartPutOffException, TaskEngine, state_after
 from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.waiting import Hints
 
@@ -98,6 +98,8 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         runner.join(5.0) or runner.cancel()
     """
 
+    _retry_reason = "sink_retry"
+
     def __init__(self, spec: TaskSpec[AnySinkTask], services: TaskServices, sink: SinkServices) -> None:
         super().__init__(spec, services)
         self._sink = sink
@@ -121,7 +123,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     @property
     def has_delivered(self) -> bool:
         """See ``TaskRunner``."""
-        return self.counts.puts > 0
+        return self.counts.puts > 0 or isinstance(self._life.failure, StartPutOffException)
 
     @property
     def counts(self) -> SinkCounts:
@@ -136,7 +138,12 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(self._round_began, joined=self._fetcher.joined, assigned=len(self._partitions.assigned))
+        return Hints(
+            self._round_began,
+            joined=self._fetcher.joined,
+            assigned=len(self._partitions.assigned),
+            retry=self.retries.waiting,
+        )
 
     @property
     def busy(self) -> BusyTimes:
@@ -152,7 +159,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     def _start(self) -> None:
         assert self._parts is not None, "it was prepared"
         self._spec.task.initialize(self._parts.context)
-        self._spec.task.start(dict(self._spec.config))
+        self._call_start()
         self._loop_of = SinkLoop(
             self._parts, cancelled=lambda: self._life.is_cancelled, record_topic=self._sink.record_topic
         )
@@ -186,7 +193,9 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             reporters=self._reporters,
             probe=self._services.probe,
         )
-        return SinkParts(spec, self._services, context, partitions, stages, self._fetcher, committer, errant)
+        return SinkParts(
+            spec, self._services, context, partitions, stages, self._fetcher, committer, errant, self.retries
+        )
 
     def _round(self, *, resting: bool) -> None:
         assert self._loop_of is not None, "it was started"

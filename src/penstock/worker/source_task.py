@@ -46,7 +46,7 @@ from penstock.api import (
     SourceTaskContext,
     TransactionContext,
 )
-from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, SparkStoppedException
+from penstock.errors import ConnectException, SparkStoppedException
 from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
 from penstock.pipeline.batch.frame import in_arrow
 from penstock.stores.offsets import OffsetReader
@@ -54,11 +54,12 @@ from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.boundaries import End, Polled, TransactionRequests
 from penstock.worker.lookahead import Lookahead
 from penstock.worker.offset_commit import Committer
+from penstock.worker.retries import asks_again
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source_delivery import BatchProducer, SourceDelivery
 from penstock.worker.source_stages import Batcher, Taken, empty_poll_delay_s
 from penstock.worker.stage import BatchLimits, Stage
-from penstock.worker.task_engine import TaskEngine, TransactionLostException
+from penstock.worker.task_engine import StartPutOffException, TaskEngine, TransactionLostException
 from penstock.worker.task_session import TaskSession
 from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.threads import Deadline, OwnedThread
@@ -161,7 +162,7 @@ class Poller:
             ended_by_stop: Whether the task's ``stop`` was called, beside this ``poll``.
 
         Raises:
-            Exception: What ends the task.
+            Exception: What ends the task, or asks for the same call again (``asks_again``).
         """
         try:
             polled: object = self._task.poll()
@@ -174,11 +175,9 @@ class Poller:
                     "The poll() of task %s ended by its stop(): %s: %s", self._owner, type(error).__name__, error
                 )
                 return []
-            if not isinstance(error, (RetriableException, KafkaRetriableException)):
-                raise
-            self.counts.failures += 1
-            logger.warning("The task's poll() raised a retriable error and is called again: %s", error)
-            return []
+            if asks_again(error):
+                self.counts.failures += 1
+            raise
         found = self._checked(polled)
         if self._requests is not None:
             return self._requests.pieces(found)
@@ -235,6 +234,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         source: What it works with.
     """
 
+    _retry_reason = "source_retry"
+
     def __init__(self, spec: TaskSpec[SourceTask], services: TaskServices, source: SourceServices) -> None:
         super().__init__(spec, services)
         self._source = source
@@ -269,13 +270,20 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     def has_delivered(self) -> bool:
         """See ``TaskRunner``."""
         failure = self._life.failure
-        outside = isinstance(failure, TransactionLostException) and failure.outside
+        outside = isinstance(failure, StartPutOffException)
+        outside = outside or (isinstance(failure, TransactionLostException) and failure.outside)
         return outside or self.committer.has_committed
 
     @property
     def hints(self) -> Hints:
         """See ``TaskRunner``."""
-        return Hints(self._round_began, kafka=self._source.producer.trouble, transaction=self.committer.hint)
+        return Hints(
+            self._round_began,
+            kafka=self._source.producer.trouble,
+            transaction=self.committer.hint,
+            retry=self.retries.waiting,
+            held_up=self.committer.held_up,
+        )
 
     # ---------------------------------------------------------------- task thread
     def _prepare(self) -> None:
@@ -284,12 +292,14 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     def _start(self) -> None:
         task = self._spec.task
         task.initialize(RunnerSourceTaskContext(self._spec, self._services, self._source, self._stopping))
-        task.start(dict(self._spec.config))
+        self._call_start()
         logger.info("Source task %s has been initialized and started", self.id)
         self._convert_thread.start()
         self._delivery_thread.start()
 
     def _begin_rest(self) -> None:
+        # A task that rests does not wait for its next try; it is polled when it is resumed.
+        self.retries.ended()
         if self.committer.commits_at_rest:
             self._batcher.put((), End.REST)
 
@@ -298,7 +308,14 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._rest()
             return
         started = self._round_began
-        pieces = self._poll()
+        try:
+            pieces = self._poll()
+        except Exception as error:
+            if not asks_again(error):
+                raise
+            self._await_retry("poll", error)
+            return
+        self.retries.succeeded()
         took_s = time.monotonic() - started
         # A place where a transaction is to end may be all that came.
         is_empty = all(polled == () for polled, _ in pieces)

@@ -18,7 +18,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from penstock.api import Task
 from penstock.errors import (
@@ -26,6 +26,7 @@ from penstock.errors import (
     FencedInstanceIdException,
     SparkSessionLostException,
     SparkStoppedException,
+    SparkUnavailableException,
     stack_trace,
 )
 from penstock.model import State
@@ -58,10 +59,11 @@ from penstock.model.runner_life import (
     StopReturned,
     step,
 )
-from penstock.telemetry import log_context
+from penstock.telemetry import log_context, waiting_for
 from penstock.worker.error_report import ErrorCounts
+from penstock.worker.retries import Retries, asks_again
 from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.threads import OwnedThread
+from penstock.worker.threads import OwnedThread, StopEvent
 
 
 class TransactionLostException(ConnectException):
@@ -78,6 +80,10 @@ class TransactionLostException(ConnectException):
         self.outside = outside
 
 
+class StartPutOffException(ConnectException):
+    """The task was paused while its ``start`` waited to be called again: it is made anew, and rests."""
+
+
 def state_after(error: BaseException, *, shares_id: bool = False) -> State:
     """What a task that ended by an error is: FAILED, or about to start again.
 
@@ -86,7 +92,7 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
         shares_id: Whether the workers of a group have one static member id for the task. A worker that was frozen may
             join with it when it wakes, and fence the task where it runs by now; its group tells it a moment later.
     """
-    again = isinstance(error, SparkSessionLostException | TransactionLostException)
+    again = isinstance(error, SparkSessionLostException | TransactionLostException | StartPutOffException)
     fenced = shares_id and isinstance(error, FencedInstanceIdException)
     return State.RESTARTING if again or fenced else State.FAILED
 
@@ -118,8 +124,10 @@ class TaskEngine(ABC, Generic[TaskT]):
         # Replaced as a whole under the lock; any thread may read it.
         self._life = RunnerLife(paused=spec.paused)
         #: Set when the task is to end, for its context and for waits.
-        self._stopping = threading.Event()
+        self._stopping = StopEvent()
         self._round_began = time.monotonic()
+        #: Calls of the task that asked to be made again.
+        self.retries = Retries(spec.id, self._retry_reason, spec.backoff)
         self._thread = OwnedThread(f"task-{spec.id}", self._run)
 
     # ---------------------------------------------------------------- any thread
@@ -151,6 +159,7 @@ class TaskEngine(ABC, Generic[TaskT]):
     def cancel(self) -> None:
         """Abandon the task: it commits and reports nothing more. Invariant 4."""
         self._feed(CancelAsked())
+        self.retries.ended()
         self._services.abandoned()
 
     def join(self, timeout_s: float | None = None) -> bool:
@@ -158,6 +167,9 @@ class TaskEngine(ABC, Generic[TaskT]):
         return self._thread.join(timeout_s)
 
     # ---------------------------------------------------------------- what a source or a sink does
+    #: What ``explain`` calls a task that asked for a call again.
+    _retry_reason: ClassVar[str]
+
     @abstractmethod
     def _prepare(self) -> None:
         """Make ready what `initialize` needs; may block until the task is to end."""
@@ -204,6 +216,7 @@ class TaskEngine(ABC, Generic[TaskT]):
                 self._raising(self._drain)
                 self._feed(Drained())
             self._quietly("releasing what it used", self._release)
+            self.retries.ended()
             self._services.metrics.close()
             self._feed(Closed())
 
@@ -224,6 +237,31 @@ class TaskEngine(ABC, Generic[TaskT]):
         while (phase := self._feed(_PROCEED).phase) is not Phase.DRAINING:
             self._round_began = time.monotonic()
             self._round(resting=phase is Phase.RESTING)
+
+    def _call_start(self) -> None:
+        """Call the task's `start`, again where it asks for that."""
+        while True:
+            try:
+                self._spec.task.start(dict(self._spec.config))
+            except Exception as error:
+                if not asks_again(error) or isinstance(error, SparkUnavailableException) or self._life.is_ending:
+                    raise
+                self._await_retry("start", error)
+                if self._life.is_ending:
+                    raise
+                if self._life.paused:
+                    raise StartPutOffException(
+                        f"its start() has asked to be called again, and it is paused meanwhile ({error})"
+                    ) from error
+            else:
+                self.retries.succeeded()
+                return
+
+    def _await_retry(self, call: str, error: Exception) -> None:
+        """Wait until a call is to be made again; less long where the task is paused or to end."""
+        delay_s = self.retries.failed(call, error)
+        with waiting_for(self._retry_reason), self._changed:
+            self._changed.wait_for(lambda: self._life.paused or self._life.is_ending, delay_s)
 
     def _rest(self) -> None:
         """Wait until the task is not paused any more, or is to end."""
@@ -289,6 +327,8 @@ class TaskEngine(ABC, Generic[TaskT]):
             logger.debug("Task %s ended by an error after it was cancelled: %s", self.id, error)
         elif isinstance(error, SparkStoppedException):
             logger.info("Task %s: %s; what it had read and not yet delivered is read again", self.id, error)
+        elif asked is Ending.STOP and asks_again(error) and self.retries.count:
+            logger.info("Task %s is stopped before its start() has worked: %s", self.id, error)
         elif asked is Ending.STOP:
             logger.error("Task %s had an error while it was stopping", self.id, exc_info=error)
         elif self._state_after(error) is State.RESTARTING:

@@ -58,6 +58,7 @@ from penstock.worker.lookahead import AT_ONCE
 from penstock.worker.offset_commit import CommitHooks
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
+from penstock.worker.retries import Backoff
 from penstock.worker.sink_partitions import PartitionHolders
 from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.source_commits import SourceCommits
@@ -215,7 +216,11 @@ class TaskBuilder:
         counts = ErrorCounts()
         errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
         services = self._services(report, session, errors, metrics, made, _ending(request.id, jobs, process))
-        runner = SourceTaskRunner(self._task_spec(request, task), services, source)
+        runner = SourceTaskRunner(
+            self._task_spec(request, task, Backoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")),
+            services,
+            source,
+        )
         if process is not None:
             process.on_death = runner.fail
         publish_source(self._metrics, runner)
@@ -281,7 +286,13 @@ class TaskBuilder:
             made,
             _ending(request.id, jobs, process),
         )
-        runner = SinkTaskRunner(self._task_spec(request, task), services, sink)
+        runner = SinkTaskRunner(
+            self._task_spec(
+                request, task, Backoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms")
+            ),
+            services,
+            sink,
+        )
         if process is not None:
             process.on_death = runner.fail
         publish_sink(self._metrics, runner)
@@ -337,7 +348,7 @@ class TaskBuilder:
         return DeadLetterQueue(own, request.id, LetterProducer(self._sending(sender), name=str(request.id)), counts)
 
     # ------------------------------------------------------------------ parts
-    def _task_spec(self, request: TaskRequest, task: TaskT) -> TaskSpec[TaskT]:
+    def _task_spec(self, request: TaskRequest, task: TaskT, backoff: Backoff) -> TaskSpec[TaskT]:
         settings = self._settings
         return TaskSpec(
             request.id,
@@ -348,6 +359,7 @@ class TaskBuilder:
             settings.offset_flush_interval_ms / 1000,
             settings.offset_flush_timeout_ms / 1000,
             request.paused,
+            backoff,
         )
 
     def _services(

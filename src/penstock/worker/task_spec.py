@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from penstock.api import Task
 from penstock.model import ConnectorTaskId, State
 from penstock.worker.plugin_metrics import InstanceMetrics
+from penstock.worker.retries import Backoff
 from penstock.worker.stage import BatchLimits, SharedLoad
 from penstock.worker.task_session import TaskSession
 from penstock.worker.tolerance import ErrorHandler
@@ -36,6 +37,7 @@ class TaskSpec(Generic[TaskT_co]):
         limits: How large batches may grow.
         offset_flush_interval_s: ``offset.flush.interval.ms``. (That of a source is its committer's.)
         offset_flush_timeout_s: ``offset.flush.timeout.ms``: for what is under way at the end, and for a commit.
+        backoff: How long to wait before a call is made again that asked for it.
         paused: Whether it rests from the beginning; it is not initialized before it is resumed then.
     """
 
@@ -47,6 +49,7 @@ class TaskSpec(Generic[TaskT_co]):
     offset_flush_interval_s: float = 60.0
     offset_flush_timeout_s: float = 5.0
     paused: bool = False
+    backoff: Backoff = field(default_factory=lambda: Backoff(60.0, "source.retry.delay.max.ms"))
 
     @property
     def name(self) -> str:

@@ -1,9 +1,9 @@
 """Threads with an owner, and deadlines.
 
-Main names: ``OwnedThread`` (start, name, join with a deadline), ``start_within`` (one that logs as the thread that
-starts it), ``in_thread`` (one call on a thread of its own, as a future), ``as_future`` (the same for a thread that is
-there), ``NoThreadException`` (the system gives no more), ``Deadline``. Threads are daemons: one that a user's code
-blocks for ever must not keep the process alive.
+Main names: ``StopEvent`` (on which a task waits), ``OwnedThread`` (start, name, join with a deadline), ``start_within``
+(one that logs as the thread that starts it), ``in_thread`` (one call on a thread of its own, as a future),
+``as_future`` (the same for a thread that is there), ``NoThreadException`` (the system gives no more), ``Deadline``.
+Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
 """
 
 from __future__ import annotations
@@ -53,6 +53,40 @@ class Deadline:
 
 class NoThreadException(ConnectException):
     """The system lets the worker have no more threads."""
+
+
+class StopEvent(threading.Event):
+    """The event that a task waits on for its end: who waits here has nothing to do.
+
+    Whoever looks at the thread finds ``wait`` of this class as the last of the worker's frames, and so no code of the
+    author's that would keep it busy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._then: list[Callable[[], None]] = []
+        self._adding = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See ``threading.Event``."""
+        return super().wait(timeout)
+
+    def set(self) -> None:
+        """See ``threading.Event``; calls what was given to ``then``, each once."""
+        super().set()
+        with self._adding:
+            told, self._then = self._then, []
+        for call in told:
+            call()
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Has something called when the event is set, by the thread that sets it; at once if it is."""
+        with self._adding:
+            later = not self.is_set()
+            if later:
+                self._then.append(call)
+        if not later:
+            call()
 
 
 class OwnedThread:

@@ -39,6 +39,7 @@ from penstock.stores.offsets import Offset, Partition, key_bytes, value_bytes
 from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import Boundaries, Then
 from penstock.worker.offset_commit import CommitCounts, CommitHooks
+from penstock.worker.offsets_held_up import OffsetsHeldUp
 from penstock.worker.submitted import SubmittedOffsets
 from penstock.worker.task_engine import TransactionLostException
 from penstock.worker.threads import Deadline
@@ -186,6 +187,7 @@ class TransactionCommitter:
         #: Since when Kafka has said nothing though something is under way.
         self._silent_since: float | None = None
         self._asked_at: float | None = None
+        self._held_up = OffsetsHeldUp(parts.task, clock)
         self._refused = threading.Event()
         self._cancelled = threading.Event()
         #: Held while a commit is asked for, and while nobody may do that any more.
@@ -195,6 +197,11 @@ class TransactionCommitter:
     def has_committed(self) -> bool:
         """See `Committer`."""
         return self._has_committed
+
+    @property
+    def held_up(self) -> str | None:
+        """See `Committer`."""
+        return self._held_up.text
 
     @property
     def hint(self) -> str | None:
@@ -214,19 +221,22 @@ class TransactionCommitter:
         if not self._parts.start(stopping):
             return False
         self._parts.offsets.start()
-        while not stopping.is_set():
-            try:
-                with waiting_for("broker"):
-                    self._parts.offsets.get((), _READ_S)
-            except OffsetStoreException as error:
-                # What another task has left open hides what is behind it until Kafka ends that.
-                if not isinstance(error.__cause__, KafkaRetriableException):
-                    raise
-                logger.info("Task %s waits for the end of its offsets topic: %s", self._parts.task, error)
-            else:
-                self._boundaries.ended(self._clock())
-                return True
-        return False
+        try:
+            while not stopping.is_set():
+                try:
+                    with waiting_for("broker"):
+                        self._parts.offsets.get((), _READ_S)
+                except OffsetStoreException as error:
+                    # What another task has left open hides what is behind it until that is ended.
+                    if not isinstance(error.__cause__, KafkaRetriableException):
+                        raise
+                    self._held_up.waits(error)
+                else:
+                    self._boundaries.ended(self._clock())
+                    return True
+            return False
+        finally:
+            self._held_up.goes_on()
 
     # ---------------------------------------------------------------- what is delivered
     def settled(self) -> None:

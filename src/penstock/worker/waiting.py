@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
+from types import FrameType
 from typing import Final
 
 from penstock.model import State
@@ -32,12 +33,15 @@ REASONS: Final = (
     "not_started",
     "user_code",
     "spark_starting",
+    "spark_executors",
     "spark",
     "record_retry",
     "schema_registry",
+    "source_retry",
     "sink_retry",
     "broker",
     "transaction",
+    "open_transaction",
     "ownership",
     "back_pressure",
     "input_missing",
@@ -54,12 +58,15 @@ _TEXTS: Final[Mapping[str, str]] = {
     "failed": "It has failed.",
     "not_started": "It has not started yet, or its thread has ended.",
     "spark_starting": "The Spark session is not up; batches wait for it.",
+    "spark_executors": "Spark has no executor; batches wait for one.",
     "spark": "Spark works on a batch.",
     "record_retry": "A record failed with an error that may pass, and is tried again (errors.retry.timeout).",
     "schema_registry": "The schema registry has not answered; records wait for it.",
-    "sink_retry": "put() asked for the same records again.",
+    "source_retry": "It asked for a call again.",
+    "sink_retry": "It asked for a call again.",
     "broker": "Kafka has not answered for what is under way.",
     "transaction": "It has a transaction that is not committed yet.",
+    "open_transaction": "Its offsets topic ends in a transaction that is still open, behind which it cannot read.",
     "ownership": "It waits until its worker's group says that the task is still this worker's.",
     "back_pressure": "What comes after is slower: the queue is full.",
     "input_missing": "What it reads from is not there.",
@@ -141,6 +148,8 @@ class Waiting:
         stack: For a user's code: where it stands, innermost last; without the worker's own part.
         since: Since when: of a user's code, how long it has run; of a wait, how long it lasts.
         cause: What is behind it, such as the error that a task has failed with; it is in the text as well.
+        count: How often in a row a call asked to be made again.
+        next_try: When it is made again.
     """
 
     reason: str
@@ -148,6 +157,8 @@ class Waiting:
     stack: Sequence[str] = ()
     since: datetime | None = None
     cause: str | None = None
+    count: int | None = None
+    next_try: datetime | None = None
 
     def because(self, cause: str | None, then: str = "") -> Waiting:
         """The same, with its cause and advice."""
@@ -164,6 +175,10 @@ class Waiting:
             body["cause"] = self.cause
         if self.since is not None:
             body["since"] = self.since.isoformat(timespec="milliseconds")
+        if self.count is not None:
+            body["count"] = self.count
+        if self.next_try is not None:
+            body["next_try"] = self.next_try.isoformat(timespec="milliseconds")
         if self.stack:
             body["stack"] = list(self.stack)
         return body
@@ -179,6 +194,8 @@ class Hints:
         joined: Whether its consumer group has given it partitions, perhaps none.
         assigned: How many; None for a source.
         transaction: What its open transaction waits for.
+        retry: What it asked to be called again for; None if it did not.
+        held_up: The transaction of somebody else that the end of its offsets topic waits for.
     """
 
     round_began: float | None = None
@@ -186,6 +203,8 @@ class Hints:
     joined: bool = True
     assigned: int | None = None
     transaction: str | None = None
+    retry: Waiting | None = None
+    held_up: str | None = None
 
 
 _NOWHERE: Final = Place()
@@ -198,16 +217,21 @@ def places() -> dict[str, Place]:
     found = {}
     for ident, frame in sys._current_frames().items():
         name = names.get(ident)
-        if name is None:
-            continue
-        try:
-            walked = reversed(list(traceback.walk_stack(frame)))
-            stack = [Frame(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked]
-        except AttributeError:
-            # The thread has run on, and Python has used the memory of one of its frames again. It stands nowhere.
-            stack = []
-        found[name] = Place(stack, waiting.get(ident))
+        if name is not None:
+            found[name] = Place(_stack_of(frame), waiting.get(ident))
     return found
+
+
+def _stack_of(frame: FrameType) -> list[Frame]:
+    """A thread's stack; what is below its last frame may change while it is read, and then is left out."""
+    stack: list[Frame] = []
+    try:
+        for one, line in traceback.walk_stack(frame):
+            stack.append(Frame(one.f_code.co_filename, line, one.f_code.co_name))
+    except AttributeError:
+        # Python 3.11 takes what lies in the place of a frame that has just ended for one.
+        return []
+    return stack[::-1]
 
 
 def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:
@@ -224,6 +248,7 @@ def task_waiting(
     threads: Mapping[str, Place],
     *,
     spark_up: bool,
+    spark_trouble: str | None = None,
     kafka_up: bool = True,
     hints: Hints = Hints(),
 ) -> Waiting:
@@ -234,26 +259,35 @@ def task_waiting(
         state: What it says it is doing.
         threads: Where threads stand.
         spark_up: Whether there is a Spark session.
+        spark_trouble: Why Spark does nothing, there or starting; None if it does.
         kafka_up: Whether Kafka answers: a sink without records cannot tell.
         hints: What it knows itself.
     """
     stages = ("task", "convert", "delivery")
     own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE).whole() for stage in stages)
     inside = _user_code(own, hints.round_began)
+    rests = state in _RESTING and state is not State.UNASSIGNED
+    if hints.retry is not None and not rests:
+        # Between two tries its code runs for a while, which tells less than what they fail with.
+        return hints.retry if inside is None else replace(hints.retry, stack=inside.stack)
     if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
-    if state in _RESTING:
+    if rests:
         return because(_RESTING[state])
+    if hints.held_up is not None:
+        return because("open_transaction").because(hints.held_up)
     for stage in (own, delivery, convert):
         if stage.wait is not None and stage.stands_still:
-            return _told(stage.wait, hints, spark_up=spark_up)
+            return _told(stage.wait, hints, spark_up=spark_up, spark_trouble=spark_trouble)
+    if state in _RESTING:
+        return because(_RESTING[state])
     converting = _user_code(convert)
     if converting is not None:
         asks = any(_REGISTRY in frame.file for frame in convert.frames)
         return because("schema_registry") if asks else converting
     for stage in (own, convert):
         if stage.wait is not None and stage.is_held_up:
-            return _told(stage.wait, hints, spark_up=spark_up)
+            return _told(stage.wait, hints, spark_up=spark_up, spark_trouble=spark_trouble)
     if inside is not None and not _waits_for_data(own.frames):
         return inside
     if not own.frames:
@@ -267,17 +301,17 @@ def task_waiting(
     return because("no_data")
 
 
-def _told(wait: Wait, hints: Hints, *, spark_up: bool) -> Waiting:
+def _told(wait: Wait, hints: Hints, *, spark_up: bool, spark_trouble: str | None) -> Waiting:
     """What a stage says of itself, with what the task knows of it."""
     match wait.reason:
+        case "spark" if spark_trouble is not None:
+            found = because("spark_executors").because(spark_trouble)
         case "spark":
             found = because("spark").because(wait.detail) if spark_up else because("spark_starting")
         case "broker":
             found = because("broker").because("; ".join(filter(None, (wait.detail, hints.kafka))))
         case "transaction":
             found = because("transaction").because("; ".join(filter(None, (hints.transaction, hints.kafka))))
-        case "sink_retry":
-            found = Waiting("sink_retry", f"{_TEXTS['sink_retry']} That is done at {wait.detail}.")
         case reason:
             found = because(reason).because(wait.detail)
     return replace(found, since=_time_of_day(wait.since_s))

@@ -162,6 +162,7 @@ class WorkerParts:
         preview: Shows what a configuration would do to some records.
         settings: The worker's file, to explain where values come from.
         spark_up: Whether there is a Spark session.
+        spark_trouble: Why Spark does nothing; None if it does.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
         task_gone: Told of each task that was stopped and is not known any more.
@@ -179,6 +180,7 @@ class WorkerParts:
     preview: Callable[[PreviewRequest], dict[str, object]]
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     spark_up: Callable[[], bool] = lambda: True
+    spark_trouble: Callable[[], str | None] = lambda: None
     task_stop_timeout_s: float = 5.0
     connector_stop_timeout_s: float = 5.0
     task_gone: Callable[[ConnectorTaskId], None] = lambda task: None
@@ -233,6 +235,11 @@ class Worker:
     def spark_up(self) -> bool:
         """Whether there is a Spark session."""
         return self._parts.spark_up()
+
+    @property
+    def spark_trouble(self) -> str | None:
+        """Why Spark does nothing; None if it does."""
+        return self._parts.spark_trouble()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
         """Shows what a configuration would do to some records. Blocks: any thread but the herder's.

@@ -63,3 +63,47 @@ def test_explain_names_the_cause(awake_worker: WorkerProcess, broker: EmbeddedBr
     finally:
         for name in given:
             worker.ask("DELETE", f"/connectors/{name}")
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_task_that_asks_again_and_one_that_waits_for_data_say_so(
+    awake_worker: WorkerProcess, tmp_path: Path, isolation: str
+) -> None:
+    worker = awake_worker
+    source = {"connector.class": "penstock.testing.misbehaving:Misbehaving", "tasks.max": "1"}
+    own = {**source, "task.isolation": isolation}
+    given = {
+        f"asks-{isolation}": {
+            **own,
+            "do": "retry",
+            "trigger": str(tmp_path / "poll"),
+            "source.retry.delay.max.ms": "500",
+        },
+        f"starts-{isolation}": {**own, "do": "retry start", "trigger": str(tmp_path / "start")},
+        f"idle-{isolation}": {**own, "do": "none", "trigger": str(tmp_path / "never")},
+    }
+    asks, starts, idle = given
+    try:
+        for name, config in given.items():
+            assert worker.ask("POST", "/connectors", {"name": name, "config": config})[0] == 201
+        worker.wait(partial(waits, worker, asks, "source_retry", "RetriableException: poll is away"), "poll asks again")
+        worker.wait(partial(waits, worker, starts, "source_retry", "start is away"), "start asks again")
+        worker.wait(partial(waits, worker, idle, "no_data", ""), "an idle source has no data")
+        status: Any = worker.get(f"/connectors/{asks}/status")[1]
+        task = status["tasks"][0]
+        assert (task["state"], task["waiting_for"]["reason"]) == ("RUNNING", "source_retry")
+        status = worker.get(f"/connectors/{starts}/status")[1]
+        assert status["tasks"][0]["state"] != "RUNNING"
+        health: Any = worker.get("/health")
+        assert health[0] == 200
+        assert f"task {asks}-0 (source_retry since " in health[1]["message"]
+        (tmp_path / "poll").touch()
+        (tmp_path / "start").touch()
+        for name in (asks, starts):
+            worker.wait(partial(waits, worker, name, "no_data", ""), f"{name} goes on")
+            status = worker.get(f"/connectors/{name}/status")[1]
+            assert status["tasks"][0]["state"] == "RUNNING"
+            assert "waiting_for" not in status["tasks"][0]
+    finally:
+        for name in given:
+            worker.ask("DELETE", f"/connectors/{name}")

@@ -7,7 +7,7 @@ import re
 from tests.unit.docs.pages import ROOT
 
 from penstock.herder.cluster.group_metrics import COORDINATOR, REBALANCE
-from penstock.worker.task_metrics import ERRORS, SINK
+from penstock.worker.task_metrics import ERRORS, SINK, SOURCE
 from penstock.worker.worker import _COUNTED, PREFIX
 
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
@@ -17,7 +17,11 @@ CODE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/penst
 
 def is_published(name: str) -> bool:
     """Whether code puts such a name together of the part that several share and its own."""
-    own = {name.removeprefix(prefix) for prefix in (COORDINATOR, REBALANCE, ERRORS, SINK) if name.startswith(prefix)}
+    own = {
+        name.removeprefix(prefix)
+        for prefix in (COORDINATOR, REBALANCE, ERRORS, SINK, SOURCE)
+        if name.startswith(prefix)
+    }
     starts = {f"{PREFIX}task_startup_{what}_total" for what in _COUNTED}
     return name in starts or any(f'"{one}"' in CODE or f"}}{one}" in CODE for one in own)
 

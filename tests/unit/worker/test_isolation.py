@@ -31,6 +31,7 @@ from penstock.worker.isolation.proxies import isolated
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_context import WorkerSinkTaskContext
 from penstock.worker.task_configs import class_name
+from penstock.worker.threads import StopEvent
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
 
 TASK = ConnectorTaskId("orders", 0)
@@ -41,6 +42,7 @@ class SourceContext:
     """What a source task may ask, of a worker with one committed offset."""
 
     def __init__(self, requests: TransactionRequests | None = None) -> None:
+        self.stopping = StopEvent()
         self.requests = requests
         self.metrics = Metrics()
         self._own = InstanceMetrics(self.metrics, {"connector": "orders", "task": "0"}).plugin()

@@ -122,8 +122,6 @@ def test_a_wait_has_its_detail_and_says_since_when() -> None:
     found = waiting(task=POLLING, convert=saying("record_retry", "TRANSFORMATION: not yet")).to_json()
     assert found["cause"] == "TRANSFORMATION: not yet"
     assert str(found["since"]).startswith(f"{datetime.now(UTC):%Y-}")
-    again = waiting(task=saying("sink_retry", "1970-01-01T00:00:01.000+00:00"), hints=SINK)
-    assert again.text == "put() asked for the same records again. That is done at 1970-01-01T00:00:01.000+00:00."
     assert waiting(delivery=saying("broker"), hints=Hints(kafka="refused")).cause == "refused"
 
 

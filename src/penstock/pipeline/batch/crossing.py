@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import penstock.errors
 from penstock.api import SinkFrame
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, RetriableException
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,7 @@ class CrossedError:
         cause: ``__cause__``.
         context: ``__context__``.
         suppressed: Whether the context is not shown.
+        retry_after_s: When the call that raised it is to be made again, where it says that.
     """
 
     classes: tuple[tuple[str, str], ...]
@@ -52,6 +53,7 @@ class CrossedError:
     cause: CrossedError | None
     context: CrossedError | None
     suppressed: bool
+    retry_after_s: float | None = None
 
 
 def described(error: BaseException, depth: int = _MOST_CAUSES) -> CrossedError:
@@ -71,6 +73,7 @@ def described(error: BaseException, depth: int = _MOST_CAUSES) -> CrossedError:
         described(error.__cause__, depth - 1) if error.__cause__ is not None and depth else None,
         described(error.__context__, depth - 1) if error.__context__ is not None and depth else None,
         error.__suppress_context__,
+        error.retry_after_s if isinstance(error, RetriableException) and "retry_after_s" in vars(error) else None,
     )
 
 
@@ -83,6 +86,8 @@ def rebuilt(crossed: CrossedError) -> BaseException:
     error.__cause__ = None if crossed.cause is None else rebuilt(crossed.cause)
     error.__context__ = None if crossed.context is None else rebuilt(crossed.context)
     error.__suppress_context__ = crossed.suppressed
+    if isinstance(error, RetriableException):
+        error.retry_after_s = crossed.retry_after_s
     return error.with_traceback(_trace(crossed.frames))
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import SparkUnavailableException
 from penstock.pipeline.spark.class_archive import archive_option
+from penstock.pipeline.spark.executors import ExecutorWatch
 from penstock.pipeline.spark.memory_pool import HEAPS_VARIABLE, MOST_HEAPS
 
 if TYPE_CHECKING:
@@ -208,6 +209,8 @@ class DriverJvm:
         _remove_stale_scratch()
         self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
         self._heartbeat = Heartbeat(self._ask)
+        #: Told the executors of the session with each heartbeat.
+        self.watch: ExecutorWatch | None = None
         settings = classic_settings(conf, self._scratch)
         if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
             settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
@@ -274,6 +277,9 @@ class DriverJvm:
 
     def _ask(self) -> None:
         self._gateway.jvm.System.currentTimeMillis()
+        session = getattr(self, "session", None)
+        if self.watch is not None and session is not None:
+            self.watch.ask(session)
 
     def answers(self) -> bool:
         """Whether the JVM has answered the latest question; asks the next one.

@@ -17,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -28,6 +29,7 @@ from penstock.errors import (
     SparkUnavailableException,
 )
 from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
+from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException, is_clustered
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.pipeline.spark.scarcity import Shortage, lacks_descriptor
 from penstock.telemetry import waiting_for
@@ -80,6 +82,7 @@ class SparkRuntime:
     Args:
         conf: the worker's `spark.*` properties. `spark.remote` makes it a Spark Connect client.
         heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
+        executors_timeout_s: a session on a cluster that has had no executor for so long counts as lost.
         on_failure: called from the session thread with the cause when no session can be started. Who waits for one is
             told by an exception; this is for those who wait for data and would find out with their next batch.
         most_losses: a job fails that has lost so many sessions.
@@ -92,6 +95,7 @@ class SparkRuntime:
         conf: Mapping[str, str],
         *,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
+        executors_timeout_s: float = TIMEOUT_S,
         on_failure: Callable[[SparkUnavailableException], None] = lambda _: None,
         most_losses: int = MAX_LOSSES_PER_JOB,
     ) -> None:
@@ -100,6 +104,7 @@ class SparkRuntime:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._on_failure = on_failure
         self._most_losses = most_losses
+        self._executors = ExecutorWatch(self._conf, executors_timeout_s) if is_clustered(self._conf) else None
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
@@ -123,6 +128,11 @@ class SparkRuntime:
     def up(self) -> bool:
         """Whether a session is there now."""
         return self._usable() is not None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the session, there or starting, does nothing: it has no executors; None if it has, or needs none."""
+        return None if self._executors is None else self._executors.trouble
 
     @property
     def boot_began(self) -> float | None:
@@ -166,6 +176,8 @@ class SparkRuntime:
                 self._booting.kill()
         if thread is not None:
             thread.join(30)
+        if self._executors is not None:
+            self._executors.close()
 
     def session(self, timeout_s: float | None = None) -> SparkSession:
         """Waits for the session.
@@ -389,6 +401,11 @@ class SparkRuntime:
         return False
 
     def _tries_again(self, cause: BaseException, attempts: int, elapsed_s: float) -> bool:
+        if isinstance(cause, NoExecutorsException):
+            return True
+        if isinstance(cause, SessionRefusedException) and self._executors is not None and self._generation:
+            # It was up with these settings before: its master is away, or is coming back.
+            return True
         if isinstance(cause, (JavaMissingException, SessionRefusedException)):
             return False
         return attempts < BOOT_ATTEMPTS or bool(self._remote and self._generation and elapsed_s < RETURN_TIME_S)
@@ -402,8 +419,31 @@ class SparkRuntime:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         logging.getLogger().addFilter(_not_by_py4j)
         # The first query loads a few thousand classes; better here than in the first batch.
-        session.range(1).select("id").toArrow()
+        if self._executors is None or not isinstance(driver, DriverJvm):
+            session.range(1).select("id").toArrow()
+        else:
+            self._await_first_query(self._executors, driver)
         return session
+
+    def _await_first_query(self, executors: ExecutorWatch, driver: DriverJvm) -> None:
+        """Runs the first query of a session on a cluster, which waits for an executor."""
+        executors.begin()
+        driver.watch = executors
+        outcome: Future[object] = Future()
+
+        def query() -> None:
+            try:
+                outcome.set_result(driver.session.range(1).select("id").toArrow())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        threading.Thread(target=query, name="spark-first-query", daemon=True).start()
+        while not wait([outcome], HEARTBEAT_INTERVAL_S).done:
+            driver.answers()
+            if (lost := executors.lost) is not None:
+                executors.replaced()
+                raise NoExecutorsException(lost)
+        outcome.result()
 
     def _launched(self, process: subprocess.Popen[bytes]) -> None:
         """Notes the JVM of a session that is still starting, so that ``stop`` can end it."""
@@ -427,6 +467,10 @@ class SparkRuntime:
             end = driver.ended()
             if end is not None:
                 log.error("%s", end)
+                return
+            if self._executors is not None and (lost := self._executors.lost) is not None:
+                log.error("%s", lost)
+                self._executors.replaced()
                 return
             if silence.after(answered=driver.answers()) > self._heartbeat_timeout_s:
                 log.error("Spark has not answered for %.0f s; its session is replaced", self._heartbeat_timeout_s)

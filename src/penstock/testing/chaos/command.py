@@ -18,6 +18,7 @@ from typing import Final
 
 from penstock.broker import EmbeddedBroker
 from penstock.testing.chaos import data_cases, rest_cases, surroundings_cases, task_cases
+from penstock.testing.chaos.broker_rounds import ROUNDS, BrokerRounds
 from penstock.testing.chaos.distributed import GroupChaos, plan
 from penstock.testing.chaos.stage import Stage
 
@@ -62,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--distributed", action="store_true", help="faults at random in a group of three workers")
     parser.add_argument("--minutes", type=float, default=20.0, help="of --distributed: how long there are faults")
     parser.add_argument("--seed", type=int, default=1, help="of --distributed: which faults there are")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="of --distributed: stops and kills of the broker behind the faults"
+    )
     parser.add_argument("--lines", type=int, default=200, help="of --distributed: 4 times a second, for each source")
     options = parser.parse_args(arguments)
     cases = {**QUICK, **LONG}
@@ -79,15 +83,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="penstock-chaos-"))
         if options.distributed:
-            return run_group(Path(scratch), options.seed, options.minutes, options.lines)
+            return run_group(Path(scratch), options.seed, options.minutes, options.lines, options.rounds)
         return run(chosen, Path(scratch))
 
 
-def run_group(directory: Path, seed: int, minutes: float, lines_at_once: int) -> int:
-    """Runs the faults of a seed in a group of workers; 1 when something was lost or does not run again, else 0."""
+def run_group(directory: Path, seed: int, minutes: float, lines_at_once: int, rounds: int = 0) -> int:
+    """Runs the faults of a seed in a group of workers, then rounds in which the broker is stopped or killed.
+
+    Returns:
+        1 when something was lost or does not run again, else 0.
+    """
     with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
         try:
-            GroupChaos(directory, broker, lines_at_once).run(plan(seed, minutes * 60))
+            if minutes > 0:
+                GroupChaos(directory, broker, lines_at_once).run(plan(seed, minutes * 60))
+            if rounds > 0:
+                below = directory / "rounds"
+                below.mkdir()
+                BrokerRounds(below, broker).run(rounds, seed)
         except AssertionError:
             print(f"FAILED with --seed {seed}\n{traceback.format_exc()}", flush=True)
             return 1

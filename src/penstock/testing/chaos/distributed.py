@@ -53,13 +53,14 @@ class Kind(Enum):
     WORKER_FROZEN = "worker frozen"
     JVM_KILLED = "JVM killed"
     JVM_FROZEN = "JVM frozen"
+    BROKER_STOPPED = "broker stopped"
     BROKER_KILLED = "broker killed"
     BROKER_FROZEN = "broker frozen"
 
     @property
     def of_broker(self) -> bool:
         """Whether it happens to the broker."""
-        return self in (Kind.BROKER_KILLED, Kind.BROKER_FROZEN)
+        return self in (Kind.BROKER_STOPPED, Kind.BROKER_KILLED, Kind.BROKER_FROZEN)
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,8 @@ class GroupChaos:
         if kind is Kind.JVM_FROZEN:
             _signal(jvm, signal.SIGSTOP)
             return lambda: _signal(jvm, signal.SIGCONT)
-        if kind is Kind.BROKER_KILLED:
-            self._broker.kill()
+        if kind in (Kind.BROKER_STOPPED, Kind.BROKER_KILLED):
+            (self._broker.stop if kind is Kind.BROKER_STOPPED else self._broker.kill)()
             return self._broker.start
         self._broker.freeze()
         return self._broker.thaw

@@ -19,7 +19,7 @@ from penstock.kafka.client_table import SETTINGS, ClientKind, Setting, Treatment
 from penstock.kafka.librdkafka_table import kept_from_connectors, reason_kept_from_connectors
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
-from penstock.settings import CONNECTOR, DISTRIBUTED, FRAMES, ISOLATION, SINK, SOURCE, STANDALONE, WORKER
+from penstock.settings import CONNECTOR, DISTRIBUTED, FRAMES, ISOLATION, SINK, SOURCE, SOURCE_RETRY, STANDALONE, WORKER
 from penstock.settings.topics import DEFAULT_GROUP_SETTINGS, group_definition
 from penstock.testing.reference.tables import cell, default_of, markdown, valid_values
 
@@ -103,7 +103,7 @@ def page() -> str:
         "## Connectors\n\nFor every connector:\n",
         _table(_common(), unused),
         "### Source connectors\n",
-        _table(_beyond(SOURCE), unused),
+        _table([*_beyond(SOURCE), *SOURCE_RETRY.sorted_keys()], unused),
         "Topic creation, active as soon as a setting below `topic.creation.` is there. For the default group,\n"
         "`topic.creation.default.`:\n",
         _table(DEFAULT_GROUP_SETTINGS.keys.values()),

@@ -125,15 +125,16 @@ class TaskHost:
 
     def wakeup(self) -> None:
         """Stop was asked."""
-        self._stopping()
+        self.stopping()
         self._task.wakeup()
 
     def stop(self) -> None:
         """Ends the task."""
-        self._stopping()
+        self.stopping()
         self._task.stop()
 
-    def _stopping(self) -> None:
+    def stopping(self) -> None:
+        """Stop was asked, whatever the task does; sets the event of its context."""
         context = getattr(self, "_context", None)
         if isinstance(context, ChildSourceTaskContext):
             context.stopping.set()

@@ -34,6 +34,7 @@ from penstock.api import (
 )
 from penstock.errors import IllegalWorkerStateException
 from penstock.worker.isolation.channel import Channel
+from penstock.worker.threads import StopEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +75,7 @@ class ChildSourceTaskContext(SourceTaskContext):
     """
 
     def __init__(self, channel: Channel, *, frames: bool = False) -> None:
-        self.stopping = threading.Event()
+        self.stopping = StopEvent()
         self.requests: TransactionRequests | None = None
         self._frames = frames
         self._channel = channel

@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
 from penstock.api import (
@@ -39,6 +40,7 @@ from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, crossing_frame, frame_of, rebuilt, table_of
 from penstock.worker.isolation.channel import Handed
 from penstock.worker.isolation.process import TaskProcess
+from penstock.worker.threads import StopEvent
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +145,14 @@ class _IsolatedSource(_Isolated, SourceTask):
         self.context = context
         self._process.start(lambda name, args: self._handle(context, name, args))
         self._process.call("initialize")
+        if isinstance(context.stopping, StopEvent):
+            context.stopping.then(self._tell_stopping)
+
+    def _tell_stopping(self) -> None:
+        """Sets the event of the context in the process, whatever the task is doing there. Does not wait."""
+        if self._process.is_up:
+            with suppress(ConnectException):
+                self._process.notify("stopping")
 
     def poll(self) -> Sequence[SourceRecord] | SourceFrame | None:
         forgotten = [self._forgotten.popleft() for _ in range(len(self._forgotten))]
