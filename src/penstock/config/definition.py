@@ -87,7 +87,8 @@ class ConfigDef:
     def __init__(self, *parts: ConfigDef) -> None:
         """A definition that starts with the settings of other definitions."""
         self._keys: dict[str, ConfigKey] = {}
-        self._groups: list[str] = []
+        # In order; a dict, because there is a group for each transform.
+        self._groups: dict[str, None] = {}
         for part in parts:
             for key in part.keys.values():
                 self.define_key(key)
@@ -156,8 +157,8 @@ class ConfigDef:
         """
         if key.name in self._keys:
             raise ConfigException(f"Configuration {key.name} is defined twice.")
-        if key.group is not None and key.group not in self._groups:
-            self._groups.append(key.group)
+        if key.group is not None:
+            self._groups.setdefault(key.group)
         self._keys[key.name] = key
         return self
 

@@ -57,7 +57,7 @@ def check_converters(
         own = {"converter.type": setting.removesuffix(".converter"), **with_prefix(config, f"{setting}.")}
         try:
             values = definition.validate(own)
-        except Exception as error:
+        except BaseException as error:
             named.add_error_message(f"Failed to perform config validation for {text}{_reason(error)}")
             continue
         definitions.append(definition)
@@ -72,16 +72,17 @@ def check_converters(
 def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: PluginClasses) -> ConfigDef | None:
     """The settings that a converter knows; None when it has none or cannot be used, which is noted then."""
     try:
-        instance: object = classes.find_class(kind, text)()
-    except Exception as error:
+        cls = classes.find_class(kind, text)
+        if not issubclass(cls, (Converter, HeaderConverter)):
+            named.add_error_message(f"Failed to load class {text}: it is no {kind.noun}")
+            return None
+        instance = cls()
+    except BaseException as error:
         named.add_error_message(f"Failed to load class {text}{_reason(error)}")
-        return None
-    if not isinstance(instance, (Converter, HeaderConverter)):
-        named.add_error_message(f"Failed to load class {text}: it is no {kind.noun}")
         return None
     try:
         definition: object = instance.config()
-    except Exception as error:
+    except BaseException as error:
         named.add_error_message(f"Failed to load ConfigDef from {text}{_reason(error)}")
         return None
     if not isinstance(definition, ConfigDef):
@@ -90,7 +91,7 @@ def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: Plugin
     return definition
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return f": {error}" if str(error) else f": {type(error).__name__}"
 
 
@@ -159,19 +160,19 @@ def _trial(
         yield _Trial(setting, prefix, cls, configure)
 
 
-def _fault(trial: _Trial) -> Exception | None:
+def _fault(trial: _Trial) -> BaseException | None:
     """What an instance says to its settings."""
     instance: Any = trial.cls()
     try:
         trial.configure(instance)
-    except Exception as error:
+    except BaseException as error:
         return error
     finally:
         instance.close()
     return None
 
 
-def _note(trial: _Trial, fault: Exception, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
+def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
     """Adds a fault to the setting that it is about; to that of the class where it is about several."""
     about = fault.name if isinstance(fault, ConfigException) else None
     finding = by_name.get(f"{trial.prefix}{about}") if about else None
