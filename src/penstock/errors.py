@@ -302,6 +302,22 @@ class OffsetStoreException(ConnectException):
     """Source offsets could not be read or written."""
 
 
+def as_exception(error: BaseException) -> Exception:
+    """An error of a plugin's code as one that is handled like others.
+
+    ``sys.exit()`` in a plugin raises ``SystemExit``, which ends loops and threads that handle every ``Exception``.
+
+    >>> as_exception(ValueError("a")), as_exception(SystemExit(3))
+    (ValueError('a'), ConnectException('SystemExit: 3'))
+    """
+    if isinstance(error, Exception):
+        return error
+    text = str(error)
+    made = ConnectException(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    made.__cause__ = error
+    return made
+
+
 def java_class_name(exc: BaseException) -> str:
     """The name of an error's class: Kafka's where it has one, else its Python path.
 

@@ -16,7 +16,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import sys
 import sysconfig
 from collections.abc import Iterator
 from typing import Final

@@ -217,7 +217,7 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
     """What the connector says; an error of a user's code keeps nobody from being told the rest."""
     try:
         return [str(text) for text in changes.new_connector().obstacles(changes.config)]
-    except Exception as error:
+    except BaseException as error:
         log.warning("Connector %s cannot say what it lacks: %s: %s", changes.connector, type(error).__name__, error)
         return ()
 

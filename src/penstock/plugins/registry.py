@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -111,12 +112,21 @@ class Plugins:
         return self._find((kind,), class_text.strip())
 
     def discovered(self, kind: PluginKind, name: str) -> type | None:
-        """The class of a plugin that ``descriptors`` lists; imports nothing else, so that any reader may ask.
+        """The class of a plugin that ``descriptors`` lists, or that a connector has already had loaded.
+
+        Imports nothing else, so that any reader may ask.
 
         Raises:
             PluginNotFoundException: it cannot be used, or several plugins have this name.
         """
-        return self._listed((kind,), self._stock, name) or self._listed((kind,), self._found_elsewhere(), name)
+        listed = self._listed((kind,), self._stock, name) or self._listed((kind,), self._found_elsewhere(), name)
+        if listed is not None or not _is_path(name):
+            return listed
+        module, _, qualified = name.partition(":") if ":" in name else name.rpartition(".")
+        found: object = sys.modules.get(module) if refusal(module) is None else None
+        for part in qualified.split("."):
+            found = getattr(found, "__dict__", {}).get(part)
+        return found if isinstance(found, type) and is_kind(found, kind) and not inspect.isabstract(found) else None
 
     def resolve_connector(self, class_text: str) -> type:
         """The class of a source or sink connector.

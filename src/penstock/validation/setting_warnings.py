@@ -185,7 +185,7 @@ def _converter_fault(name: str, setting: str, text: str | None, kind: PluginKind
         converter = plugins.new(kind, text or STANDALONE.keys[setting].default_text() or "")
         assert isinstance(converter, (Converter, HeaderConverter))
         names = [f"{setting}.{key}" for key in converter.config().keys]
-    except Exception:  # of a user's class, too
+    except BaseException:  # of a user's class, too
         return None
     if name in names:
         return None

@@ -303,7 +303,7 @@ class ConnectorValidator:
             raise BadRequestException(str(error)) from error
         try:
             instance = cls()
-        except Exception as error:
+        except BaseException as error:
             raise BadRequestException(
                 f"Connector class {text} cannot be made: its constructor raised {type(error).__name__}: {error}"
             ) from error
@@ -322,7 +322,7 @@ def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[Confi
     definition = _definition_of(connector, class_text)
     try:
         own: object = connector.validate(given)
-    except Exception as error:
+    except BaseException as error:
         raise _unusable(connector, class_text, f".validate() raised {type(error).__name__}: {error}") from error
     if not isinstance(own, Config):
         what = f".validate() must return a Config, and has returned {type(own).__name__}"
@@ -333,7 +333,7 @@ def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[Confi
 def _definition_of(connector: Connector, class_text: str) -> ConfigDef:
     try:
         definition: object = connector.config()
-    except Exception as error:
+    except BaseException as error:
         raise _unusable(connector, class_text, f".config() raised {type(error).__name__}: {error}") from error
     if not isinstance(definition, ConfigDef):
         what = f".config() must return a ConfigDef, and has returned {type(definition).__name__}"

@@ -264,8 +264,8 @@ class SinkPut:
             call.ask_again(again_at)
             self._log_retry("a call by the clock asks to be made again", again_at, failure)
             return
-        except Exception as failure:
-            if self._session.lost_in_put(failure):
+        except BaseException as failure:
+            if isinstance(failure, Exception) and self._session.lost_in_put(failure):
                 self._count_loss("a call by the clock", failure)
                 call.ask_again(now + SESSION_ROUND_S)
                 return
@@ -306,8 +306,8 @@ class SinkPut:
         except (RetriableException, KafkaRetriableException) as failure:
             self._keep_for_retry(failure)
             return
-        except Exception as failure:
-            if self._session.lost_in_put(failure):
+        except BaseException as failure:
+            if isinstance(failure, Exception) and self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
             of = f" in put of {place_of(delivery.table)}" if delivery.ends else ""

@@ -206,7 +206,7 @@ def _bound(configure: Callable[[Mapping[str, object]], None], config: Mapping[st
 def _made(name: str, cls: type, base: type[T]) -> T:
     try:
         instance: object = cls()
-    except Exception as error:
+    except BaseException as error:
         raise ConnectException(f"{name}: {cls.__name__} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(instance, base):
         raise ConnectException(f"{name}: {cls.__module__}.{cls.__qualname__} does not extend {base.__name__}")
@@ -216,7 +216,7 @@ def _made(name: str, cls: type, base: type[T]) -> T:
 def _configure(name: str, configure: Callable[[], None]) -> None:
     try:
         configure()
-    except Exception as error:
+    except BaseException as error:
         raise ConnectException(f"{name} cannot be configured: {error}") from error
 
 
@@ -225,5 +225,5 @@ def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str)
         return
     try:
         plugin.with_plugin_metrics(metrics.plugin(**labels))
-    except Exception as error:
+    except BaseException as error:
         raise ConnectException(f"{name} cannot add its metrics: {error}") from error

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, as_exception
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -134,7 +134,8 @@ def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
         try:
             result = call()
         except BaseException as error:
-            future.set_exception(error)
+            # One that is no ``Exception`` would end whatever loop waits for it.
+            future.set_exception(as_exception(error))
         else:
             future.set_result(result)
 
