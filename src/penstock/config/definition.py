@@ -352,6 +352,8 @@ def _validate_value(
             key.validator.ensure_valid(key.name, value)
         except ConfigException as error:
             result.add_error_message(str(error))
+        except BaseException as error:
+            result.add_error_message(_failed(key, "validator", error))
     result.value = value
 
 
@@ -363,3 +365,11 @@ def _recommend(key: ConfigKey, parsed: Mapping[str, object], result: ConfigValue
         result.visible = key.recommender.visible(key.name, parsed)
     except ConfigException as error:
         result.add_error_message(str(error))
+    except BaseException as error:
+        result.add_error_message(_failed(key, "recommender", error))
+
+
+def _failed(key: ConfigKey, what: str, error: BaseException) -> str:
+    """The words for an error of code that a plugin brings, which is no verdict on the value."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"The {what} of configuration {key.name} raised {text}"

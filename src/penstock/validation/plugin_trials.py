@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef, ConfigValue
+from penstock.config.prefixes import NamesByPrefix, Prefixed
 from penstock.config.values import HIDDEN
 from penstock.errors import ConfigException
 from penstock.plugins import PluginKind
@@ -117,8 +118,9 @@ def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], fi
         findings: The same with the settings of converters. A class whose settings have faults already is not tried.
     """
     by_name = {finding.name: finding for finding in findings}
+    ordered = NamesByPrefix(by_name)
     for trial in _trials(config, values):
-        names = [name for name in by_name if name == trial.setting or name.startswith(trial.prefix)]
+        names = [*ordered.below(trial.prefix), *([trial.setting] if trial.setting in by_name else ())]
         if any(by_name[name].value.error_messages for name in names) or trial.setting not in by_name:
             continue
         fault = _fault(trial)
@@ -127,10 +129,11 @@ def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], fi
 
 
 def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Iterator[_Trial]:
+    settings = Prefixed(config)
     for kind in ("transforms", "predicates"):
         for alias in _aliases(values.get(kind)):
             prefix = f"{kind}.{alias}."
-            own = {name: text for name, text in with_prefix(config, prefix).items() if name not in OF_THE_WORKER.keys}
+            own = {name: text for name, text in settings.below(prefix).items() if name not in OF_THE_WORKER.keys}
             yield from _trial(f"{prefix}type", prefix, values, partial(_configure, own))
     for setting in CONVERTERS:
         if config.get(setting) is None:
