@@ -267,9 +267,7 @@ def placeholders(text: str) -> Iterator[Placeholder]:
         provider, colon, rest = text[start + 2 : end].partition(":")
         if colon:
             path, second, key = rest.partition(":")
-            yield Placeholder(
-                start, text[start : end + 1], provider, path if second else None, key if second else path
-            )
+            yield Placeholder(start, text[start : end + 1], provider, path if second else None, key if second else path)
         start = text.find("${", end)
 
 

@@ -455,7 +455,7 @@ def _may_be_idempotent(own: Mapping[str, str]) -> bool:
     return (
         own.get("acks", "all").strip() in ("all", "-1")
         and own.get("retries", "1").strip() != "0"
-        and (not requests.isdigit() or int(requests) <= IDEMPOTENT_REQUESTS)
+        and (not requests.isdecimal() or len(requests) > 9 or int(requests) <= IDEMPOTENT_REQUESTS)
     )
 
 

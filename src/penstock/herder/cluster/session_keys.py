@@ -37,6 +37,8 @@ _WINDOW_MS: Final = 2 * 3600 * 1000
 #: Numbers that were used in that time: a group makes a few requests for each change of a connector.
 _REMEMBERED: Final = 100_000
 _DEFAULT_BITS: Final = 256
+#: More digits than any time has.
+_DIGITS: Final = 19
 
 
 def new_key(settings: KeySettings, now_ms: int, random_bytes: Callable[[int], bytes]) -> SessionKey:
@@ -162,10 +164,11 @@ class Verifier:
     def _use(self, nonce: str, time: str) -> None:
         """Lets each number pass once."""
         now = self._now_ms()
-        if not time.isdecimal() or abs(now - int(time)) > _WINDOW_MS:
+        # Python makes no number of thousands of digits.
+        if not time.isdecimal() or len(time) > _DIGITS or abs(now - int(time)) > _WINDOW_MS:
             raise ForbiddenException(
-                f"The internal request is of another time ({time} ms since 1970, here it is {now}): compare the "
-                "clocks of the workers"
+                f"The internal request is of another time ({time[:_DIGITS]} ms since 1970, here it is {now}): compare "
+                "the clocks of the workers"
             )
         with self._lock:
             while self._used and (len(self._used) >= _REMEMBERED or next(iter(self._used.values())) < now - _WINDOW_MS):

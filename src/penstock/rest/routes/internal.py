@@ -5,14 +5,13 @@ Source: org.apache.kafka.connect.runtime.rest.resources.InternalClusterResource;
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import BadRequestException
-from penstock.rest.bodies import read_body
+from penstock.rest.bodies import parse_json, read_body
 from penstock.rest.errors import json_response
 from penstock.rest.other_workers import raw_path
 from penstock.rest.routing import Entry
@@ -49,9 +48,9 @@ def _check(request: Request, body: bytes) -> None:
 
 def _task_configs(body: bytes) -> list[dict[str, str]]:
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadRequestException(f"The task configurations are no JSON: {error}") from None
+        found = parse_json(body)
+    except BadRequestException as error:
+        raise BadRequestException(f"The task configurations are no JSON: {error.__cause__}") from None
     if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
         raise BadRequestException("Task configurations are a JSON list of objects")
     for one in found:
