@@ -84,6 +84,7 @@ class _Known:
         self.values = values
         self.below = lru_cache(maxsize=None)(NamesByPrefix(self.names).below)
         self.aliases = lru_cache(maxsize=None)(self._aliases)
+        self.lengths = lru_cache(maxsize=None)(self._lengths)
 
     @cached_property
     def own(self) -> list[str]:
@@ -103,14 +104,12 @@ class _Known:
             setting: The list of aliases.
             below: The name, behind the prefix that all aliases have.
         """
-        aliases = self.aliases(setting)
-        longest = max(map(len, aliases), default=0)
-        end = below.rfind(".", 0, longest + 1)
-        while end >= 0:
-            if below[:end] in aliases and end + 1 < len(below):
-                return below[:end]
-            end = below.rfind(".", 0, end)
-        return None
+        aliases, lengths = self.aliases(setting), self.lengths(setting)
+        # Not at each of the name's dots: a name of dots only would be cut as often as it is long.
+        return next((below[:end] for end in lengths if below[end : end + 1] == "." and below[:end] in aliases), None)
+
+    def _lengths(self, setting: str) -> list[int]:
+        return sorted({len(alias) for alias in self.aliases(setting)}, reverse=True)
 
 
 def _fault_of(name: str, config: Mapping[str, str], connector: type, known: _Known) -> str | None:

@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 #: Code that takes a plugin's error for its verdict catches this one, too, and goes on: then it is raised once more.
 _FIRST_S: Final = 0.05
-_LONGEST_S: Final = 1.0
+_LONGEST_S: Final = 0.2
 _TRIES_S: Final = 600.0
 #: These take locks of the whole process, not always with a statement that lets go of them whatever happens.
-_LOCKING: Final = ("logging", "importlib", "_frozen_importlib", "concurrent.futures", "queue")
+_LOCKING: Final = ("threading", "logging", "importlib", "_frozen_importlib", "concurrent.futures", "queue")
 
 
 class WorkEnded(BaseException):
@@ -47,5 +47,12 @@ def _end(thread: threading.Thread) -> None:
 
 
 def _is_locking(frame: FrameType | None) -> bool:
-    """True if the thread may have taken a lock that only its next instruction lets go of; None has no frame."""
-    return frame is None or str(frame.f_globals.get("__name__", "")).startswith(_LOCKING)
+    """True if the thread may have taken a lock that only its next instruction lets go of; None has no frame.
+
+    What is raised in a thread comes where it has left the interpreter to this one: in the frame that is seen here.
+    """
+    if frame is None:
+        return True
+    module = str(frame.f_globals.get("__name__", ""))
+    waits = module == "threading" and frame.f_code.co_name == "wait"
+    return module.startswith(_LOCKING) and not waits
