@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from penstock.config import ClassResolver, ConfigDef, import_class
 from penstock.config.parse import java_text
-from penstock.errors import ConfigException, ConnectException
+from penstock.errors import ConfigException, ConnectException, as_exception
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 from penstock.plugins.kinds import PluginRefusedException
 
@@ -128,7 +128,7 @@ def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
         definition: object = cls().config()
     except BaseException as error:
         raise ConfigException(
-            setting, java_text(cls), f"Error getting config definition from {kind.noun}: {error}"
+            setting, java_text(cls), f"Error getting config definition from {kind.noun}: {as_exception(error)}"
         ) from error
     if not isinstance(definition, ConfigDef):
         raise ConfigException(setting, java_text(cls), f"{java_text(cls)}.config() must return a ConfigDef")

@@ -23,7 +23,7 @@ from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef, ConfigValue
 from penstock.config.prefixes import NamesByPrefix, Prefixed
 from penstock.config.values import HIDDEN
-from penstock.errors import ConfigException
+from penstock.errors import ConfigException, as_exception
 from penstock.plugins import PluginKind
 from penstock.settings import PluginClasses, with_prefix
 from penstock.settings.enrichment import OF_THE_WORKER
@@ -93,7 +93,8 @@ def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: Plugin
 
 
 def _reason(error: BaseException) -> str:
-    return f": {error}" if str(error) else f": {type(error).__name__}"
+    text = str(as_exception(error))
+    return f": {text}" if text else f": {type(error).__name__}"
 
 
 _OURS: Final = ("penstock.converters.", "penstock.transforms.")
@@ -184,5 +185,7 @@ def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_nam
         error = ConfigException(finding.name, shown, fault.reason)
     else:
         finding = by_name[trial.setting]
-        error = ConfigException(trial.setting, config.get(trial.setting), str(fault) or type(fault).__name__)
+        error = ConfigException(
+            trial.setting, config.get(trial.setting), str(as_exception(fault)) or type(fault).__name__
+        )
     finding.value.add_error_message(str(error))

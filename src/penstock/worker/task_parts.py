@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, as_exception
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.signatures import SignatureError, check_methods
@@ -217,7 +217,7 @@ def _configure(name: str, configure: Callable[[], None]) -> None:
     try:
         configure()
     except BaseException as error:
-        raise ConnectException(f"{name} cannot be configured: {error}") from error
+        raise ConnectException(f"{name} cannot be configured: {as_exception(error)}") from error
 
 
 def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str) -> None:
@@ -226,4 +226,4 @@ def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str)
     try:
         plugin.with_plugin_metrics(metrics.plugin(**labels))
     except BaseException as error:
-        raise ConnectException(f"{name} cannot add its metrics: {error}") from error
+        raise ConnectException(f"{name} cannot add its metrics: {as_exception(error)}") from error
