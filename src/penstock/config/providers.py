@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.config.java_regex import compile_java
 from penstock.config.properties import load_properties, read_limited
@@ -310,9 +310,9 @@ class ConfigTransformer:
 
         unresolved: list[Unresolved] = []
 
-        def filled(setting: str, value: str) -> str:
-            if not isinstance(value, str):
-                return value
+        def filled(setting: str, value: str | None) -> Any:
+            if value is None:
+                return None
             parts, end = [], 0
             for one in placeholders(value):
                 values = found.get((one.provider, one.path or ""), {})

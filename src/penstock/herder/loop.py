@@ -11,7 +11,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from penstock.errors import ConnectException, as_exception
 from penstock.worker.threads import OwnedThread, in_own_thread
@@ -57,7 +58,7 @@ class HerderLoop:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             # Whoever gives up a question cancels its answer.
-            answer.add_done_callback(lambda ended: self.post(task.cancel) if ended.cancelled() else None)
+            answer.add_done_callback(lambda ended: self.post(partial(_cancel, task)) if ended.cancelled() else None)
 
         self._loop.call_soon_threadsafe(begin)
         return answer
@@ -152,3 +153,7 @@ class HerderLoop:
                 self._loop.run_until_complete(asyncio.gather(*self._running, return_exceptions=True))
         finally:
             self._loop.close()
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.errors import java_class_name
+from penstock.errors import as_exception, java_class_name
 from penstock.pipeline.plan.step import (
     BAG_COLUMNS,
     NOTHING,
@@ -214,7 +214,7 @@ def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
             plan = staged.step.plan(path.shape)
         except BaseException as error:
             log.debug("%s cannot take records of this shape: %s", staged.executing_class, error)
-            _fail(path, staged, position, error)
+            _fail(path, staged, position, as_exception(error))
             return
         if isinstance(plan, Split):
             _branch(plan, steps[index + 1 :], (position, staged), path)
