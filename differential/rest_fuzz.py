@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -149,7 +149,7 @@ TEXTS: Final = (
     ),
 )
 ODD: Final[tuple[Any, ...]] = (None, True, 0, -1, 2**63, 2**70, 1.5, 1e300, [], {}, [1], {"a": {"b": []}})
-HEADERS: Final = (
+HEADERS: Final[tuple[dict[str, str], ...]] = (
     *({}, {}, {}, {}, {"accept": "text/html"}, {"accept": "*/*;q=0.1"}, {"origin": "http://evil.example"}),
     *(
         {"content-type": "text/plain"},
@@ -230,35 +230,34 @@ class Requests:
         plugin = quote(dice.choice(CLASSES)[:3_000], safe="")
         task = dice.choice(("0", "1", "-1", "99", "x", "2147483648", "9" * 4_000, "%ff"))
         c = f"/connectors/{name}"
-        return dice.choice(
-            [
-                lambda: (
-                    "GET",
-                    dice.choice(("/", "/health", "/metrics", "/connectors", "/cluster", "/openapi.json")),
-                    None,
-                ),
-                lambda: ("GET", dice.choice(("/connector-plugins", f"/connector-plugins/{plugin}/config")), None),
-                lambda: ("POST", "/connectors", self._creation()),
-                lambda: ("PUT", f"{c}/config", self._config()),
-                lambda: ("PATCH", f"{c}/config", self._config()),
-                lambda: (
-                    "GET",
-                    c + dice.choice(("", "/config", "/status", "/tasks", "/topics", "/offsets", "/explain")),
-                    None,
-                ),
-                lambda: ("GET", f"{c}/tasks/{task}/status", None),
-                lambda: ("POST", f"{c}/tasks/{task}/restart", None),
-                lambda: ("POST", f"{c}/restart", None),
-                lambda: ("PUT", c + dice.choice(("/pause", "/resume", "/stop", "/topics/reset", "/fence")), None),
-                lambda: ("PATCH", f"{c}/offsets", self._offsets()),
-                lambda: ("DELETE", c + dice.choice(("", "/offsets")), None),
-                lambda: ("PUT", f"/connector-plugins/{plugin}/config/validate", self._config()),
-                lambda: ("PUT", f"/connector-plugins/{plugin}/config/validate", self._config()),
-                lambda: ("POST", f"/connector-plugins/{plugin}/preview", self._preview()),
-                lambda: ("POST", f"{c}/tasks", self._value()),
-                lambda: (dice.choice(("GET", "PUT")), f"/admin/loggers/{name}", {"level": self._value()}),
-            ]
-        )()
+        kinds: list[Callable[[], tuple[str, str, Any]]] = [
+            lambda: (
+                "GET",
+                dice.choice(("/", "/health", "/metrics", "/connectors", "/cluster", "/openapi.json")),
+                None,
+            ),
+            lambda: ("GET", dice.choice(("/connector-plugins", f"/connector-plugins/{plugin}/config")), None),
+            lambda: ("POST", "/connectors", self._creation()),
+            lambda: ("PUT", f"{c}/config", self._config()),
+            lambda: ("PATCH", f"{c}/config", self._config()),
+            lambda: (
+                "GET",
+                c + dice.choice(("", "/config", "/status", "/tasks", "/topics", "/offsets", "/explain")),
+                None,
+            ),
+            lambda: ("GET", f"{c}/tasks/{task}/status", None),
+            lambda: ("POST", f"{c}/tasks/{task}/restart", None),
+            lambda: ("POST", f"{c}/restart", None),
+            lambda: ("PUT", c + dice.choice(("/pause", "/resume", "/stop", "/topics/reset", "/fence")), None),
+            lambda: ("PATCH", f"{c}/offsets", self._offsets()),
+            lambda: ("DELETE", c + dice.choice(("", "/offsets")), None),
+            lambda: ("PUT", f"/connector-plugins/{plugin}/config/validate", self._config()),
+            lambda: ("PUT", f"/connector-plugins/{plugin}/config/validate", self._config()),
+            lambda: ("POST", f"/connector-plugins/{plugin}/preview", self._preview()),
+            lambda: ("POST", f"{c}/tasks", self._value()),
+            lambda: (dice.choice(("GET", "PUT")), f"/admin/loggers/{name}", {"level": self._value()}),
+        ]
+        return dice.choice(kinds)()
 
     def _creation(self) -> Any:
         found: dict[str, Any] = {"name": self._dice.choice(NAMES), "config": self._config()}
@@ -286,7 +285,7 @@ class Requests:
 
     def _offsets(self) -> Any:
         dice = self._dice
-        rows = []
+        rows: list[dict[str, Any]] = []
         for _ in range(dice.randrange(4)):
             partition = {dice.choice(("kafka_topic", "filename", "x")): self._value(), "kafka_partition": self._value()}
             offset = {dice.choice(("kafka_offset", "position", "timestamp")): self._value()}
