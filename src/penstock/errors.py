@@ -74,6 +74,7 @@ __all__ = [
     "ToleranceExceededException",
     "TransactionAbortableException",
     "TransactionalIdAuthorizationException",
+    "as_exception",
     "java_class_name",
     "stack_trace",
 ]
