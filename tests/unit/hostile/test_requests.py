@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import count
 from typing import Any
 
@@ -78,12 +78,12 @@ class Upload:
 
 
 class _Turn:
-    def __await__(self) -> Iterator[None]:
+    def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 def test_bodies_of_all_requests_under_way_count_together() -> None:
-    budget = BodyBudget(lambda *_: None, most=4 * SMALL, most_small=2 * SMALL)  # type: ignore[arg-type,return-value]
+    budget = BodyBudget(lambda *_: None, most=4 * SMALL, most_small=2 * SMALL)  # type: ignore[arg-type]
     first, second = Upload(budget), Upload(budget)
     one, two = first.send(2 * SMALL, SMALL), second.send(2 * SMALL, SMALL, SMALL)
     next(one)
@@ -98,7 +98,7 @@ def test_bodies_of_all_requests_under_way_count_together() -> None:
 
 
 def test_small_bodies_do_not_wait_for_large_ones() -> None:
-    budget = BodyBudget(lambda *_: None, most=SMALL, most_small=2 * SMALL)  # type: ignore[arg-type,return-value]
+    budget = BodyBudget(lambda *_: None, most=SMALL, most_small=2 * SMALL)  # type: ignore[arg-type]
     large, small = Upload(budget), Upload(budget)
     assert list(large.send(SMALL + 1)) == []
     assert large.refused is not None
