@@ -168,7 +168,7 @@ CONFIGURATIONS: dict[str, tuple[int, Callable[[int], dict[str, str]]]] = {
         },
     ),
     "patterns of a group": (
-        500,
+        700,
         lambda n: {**SOURCE, **RULES, "topic.creation.groups": "a", "topic.creation.a.include": names(n)},
     ),
     "a dead letter queue": (50_000, lambda n: {**SINK, "errors.deadletterqueue.topic.name": "x" * n}),
