@@ -76,6 +76,7 @@ __all__ = [
     "ToleranceExceededException",
     "TransactionAbortableException",
     "TransactionalIdAuthorizationException",
+    "as_exception",
     "java_class_name",
     "stack_trace",
 ]
@@ -342,6 +343,22 @@ _JAVA_OF_LIBRARIES: Final = {
     ("cimpl", "KafkaException"): "org.apache.kafka.common.KafkaException",
     ("json.decoder", "JSONDecodeError"): "com.fasterxml.jackson.core.JsonParseException",
 }
+
+
+def as_exception(error: BaseException) -> Exception:
+    """An error of a plugin's code as one that is handled like others.
+
+    ``sys.exit()`` in a plugin raises ``SystemExit``, which ends loops and threads that handle every ``Exception``.
+
+    >>> as_exception(ValueError("a")), as_exception(SystemExit(3))
+    (ValueError('a'), ConnectException('SystemExit: 3'))
+    """
+    if isinstance(error, Exception):
+        return error
+    text = str(error)
+    made = ConnectException(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    made.__cause__ = error
+    return made
 
 
 def java_class_name(exc: BaseException) -> str:

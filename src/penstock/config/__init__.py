@@ -9,6 +9,9 @@ Start from:
 - ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and where the value comes from.
 - ``JavaPattern`` (``java_pattern``): a regular expression that a user wrote, in linear time or with a limit;
   ``java_regex`` translates it.
+- ``refusal`` (``importable``): which modules a class name of a configuration may import.
+- ``nearest`` (``suggestions``): the name that was probably meant.
+- ``Prefixed`` (``prefixes``): the settings below a prefix.
 - ``load_properties`` (``properties``): Java's properties files.
 
 Which settings Penstock itself has is in ``penstock.settings``; how a whole connector is checked is in

@@ -87,7 +87,8 @@ class ConfigDef:
     def __init__(self, *parts: ConfigDef) -> None:
         """A definition that starts with the settings of other definitions."""
         self._keys: dict[str, ConfigKey] = {}
-        self._groups: list[str] = []
+        # In order; a dict, because there is a group for each transform.
+        self._groups: dict[str, None] = {}
         for part in parts:
             for key in part.keys.values():
                 self.define_key(key)
@@ -156,8 +157,8 @@ class ConfigDef:
         """
         if key.name in self._keys:
             raise ConfigException(f"Configuration {key.name} is defined twice.")
-        if key.group is not None and key.group not in self._groups:
-            self._groups.append(key.group)
+        if key.group is not None:
+            self._groups.setdefault(key.group)
         self._keys[key.name] = key
         return self
 
@@ -351,6 +352,8 @@ def _validate_value(
             key.validator.ensure_valid(key.name, value)
         except ConfigException as error:
             result.add_error_message(str(error))
+        except BaseException as error:
+            result.add_error_message(_failed(key, "validator", error))
     result.value = value
 
 
@@ -362,3 +365,11 @@ def _recommend(key: ConfigKey, parsed: Mapping[str, object], result: ConfigValue
         result.visible = key.recommender.visible(key.name, parsed)
     except ConfigException as error:
         result.add_error_message(str(error))
+    except BaseException as error:
+        result.add_error_message(_failed(key, "recommender", error))
+
+
+def _failed(key: ConfigKey, what: str, error: BaseException) -> str:
+    """The words for an error of code that a plugin brings, which is no verdict on the value."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"The {what} of configuration {key.name} raised {text}"

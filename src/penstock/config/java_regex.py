@@ -35,6 +35,7 @@ from penstock.config.java_regex_pieces import (
     in_order,
     of_set,
 )
+from penstock.config.pattern_size import LARGEST, written_out
 from penstock.errors import ConfigException
 
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
@@ -70,6 +71,8 @@ def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid rege
 
 @lru_cache(maxsize=512)
 def _compile(pattern: str) -> JavaPattern:
+    if len(pattern) > LARGEST:
+        raise JavaRegexError(f"Not supported here: a pattern that takes more than {LARGEST} characters", pattern, -1)
     try:
         return _Translator(pattern).translate()
     except (regex.error, OverflowError, RecursionError) as error:
@@ -106,6 +109,8 @@ class _Translator:
         self._check_references()
         if self._folds and self._boundary:
             self._refuse("a reference to a group without regard to case, and \\b")
+        if written_out(piece.limited) > LARGEST:
+            self._refuse(f"a pattern that takes more than {LARGEST} characters when its repetitions are written out")
         return JavaPattern(
             self._java,
             Translated(piece.limited, piece.linear, self._only_whole, self._folds, frozenset(self._uncertain)),

@@ -78,7 +78,7 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their continuations joined, without blank and comment lines, each with its first line's number."""
-    pending = ""
+    pending: list[str] = []
     start = 0
     for number, line in enumerate(_LINE_END.split(text), start=1):
         line = line.lstrip(_BLANKS)
@@ -86,18 +86,15 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             start = number
-        joined = pending + line
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            pending = joined[:-1]
-            if not pending:
-                # A lone backslash: Java goes on with the next line as if this one were not there.
-                continue
+            # Of a lone backslash nothing is left: Java goes on with the next line as if this one were not there.
+            pending += [line[:-1]] if line[:-1] else []
         else:
-            yield start, joined
-            pending = ""
+            yield start, "".join((*pending, line))
+            pending = []
     if pending:
-        yield start, pending
+        yield start, "".join(pending)
 
 
 def _split(line: str) -> tuple[str, str]:

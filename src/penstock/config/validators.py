@@ -85,6 +85,19 @@ class ValidString:
         return f"[{', '.join(self.valid)}]"
 
 
+def has_repeated(items: Sequence[object]) -> bool:
+    """True if two items are equal; in linear time for items that can be hashed, as texts are.
+
+    >>> has_repeated(["a", "b", "a"]), has_repeated([["a"], ["b"]]), has_repeated([])
+    (True, False, False)
+    """
+    try:
+        return len(set(items)) < len(items)
+    except TypeError:
+        # A connector's own default may be made of anything.
+        return any(item in items[:index] for index, item in enumerate(items))
+
+
 class CaseInsensitiveValidString:
     """One of a few texts in any letter case; null is refused.
 
@@ -147,7 +160,7 @@ class ValidList:
         if not value and not self._empty_allowed:
             accepted = str(self._string) if self._string.valid else "any non-empty value"
             raise ConfigException(f"Configuration '{name}' must not be empty. Valid values include: {accepted}")
-        if any(item in value[:index] for index, item in enumerate(value)):
+        if has_repeated(value):
             raise ConfigException(f"Configuration '{name}' values must not be duplicated.")
         for item in value:
             if item == "":
@@ -235,7 +248,7 @@ class ListSize:
 class SubclassOf:
     """Null, or a class that extends another one, for settings of type CLASS. Source: Penstock's own.
 
-    >>> SubclassOf(Exception).ensure_valid("error.class", "builtins.ValueError")
+    >>> SubclassOf(Exception).ensure_valid("error.class", ValueError)
     """
 
     base: type

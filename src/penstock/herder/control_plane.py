@@ -37,7 +37,7 @@ from penstock.worker.worker import Worker
 class Cluster(TaskOwnership, Protocol):
     """What a worker does as one of the workers of a group."""
 
-    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
         """Lets a request pass that a worker of the group has made. Thread: any."""
 
     async def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> None:

@@ -34,6 +34,10 @@ _KAFKA_TIMEOUT_S: Final = 5.0
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
 
 
+#: A setting with more digits is no number of milliseconds.
+_DIGITS: Final = 19
+
+
 def effective_settings(
     infos: ConfigInfos,
     config: Mapping[str, str],
@@ -126,7 +130,7 @@ def explain_commit(
         others = ["context.request_commit() of a task", "a rebalance of the group", *others]
     interval = worker.get("offset.flush.interval.ms", "60000")
     return {
-        "every_ms": int(interval) if interval.isdecimal() else None,
+        "every_ms": int(interval) if interval.isdecimal() and len(interval) < _DIGITS else None,
         "setting": "offset.flush.interval.ms",
         "or": others,
     }
@@ -139,7 +143,8 @@ def _explain_transactions(
     if boundary == "interval":
         own, of_worker = "transaction.boundary.interval.ms", "offset.flush.interval.ms"
         setting, text = (own, config[own]) if own in config else (of_worker, worker.get(of_worker, "60000"))
-        return {"every_ms": int(text) if text.isdecimal() else None, "setting": setting, "or": list(others)}
+        every_ms = int(text) if text.isdecimal() and len(text) < _DIGITS else None
+        return {"every_ms": every_ms, "setting": setting, "or": list(others)}
     ends = ["its tasks, through their transaction context"]
     if boundary != "connector":
         ends = ["the end of each poll", *others]
@@ -217,7 +222,7 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
     """What the connector says; an error of a user's code keeps nobody from being told the rest."""
     try:
         return [str(text) for text in changes.new_connector().obstacles(changes.config)]
-    except Exception as error:
+    except BaseException as error:
         log.warning("Connector %s cannot say what it lacks: %s: %s", changes.connector, type(error).__name__, error)
         return ()
 

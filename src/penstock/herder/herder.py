@@ -268,8 +268,12 @@ class Herder:
         return self._loop.submit(lambda: self._set_cluster_level(logger, level))
 
     # ------------------------------------------------------------------ from other workers of the group
-    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
         """Lets a request pass that a worker of the group has made.
+
+        Args:
+            method, path, headers: The request.
+            body: Its bytes; None before they are read: then only the headers are looked at.
 
         Raises:
             ConnectException: it is not signed, or not by such a worker; the class says which.

@@ -7,13 +7,15 @@ between two ``await`` touches the herder's state, so no lock is needed for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, InvalidStateError
+from functools import partial
+from typing import Any, TypeVar
 
-from penstock.errors import ConnectException
-from penstock.worker.threads import OwnedThread, in_thread
+from penstock.errors import ConnectException, as_exception
+from penstock.worker.threads import OwnedThread, in_own_thread
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -50,9 +52,13 @@ class HerderLoop:
             return answer
 
         def begin() -> None:
+            if answer.cancelled():
+                return
             task = self._loop.create_task(self._serve(request, answer))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+            # Whoever gives up a question cancels its answer.
+            answer.add_done_callback(lambda ended: self.post(partial(_cancel, task)) if ended.cancelled() else None)
 
         self._loop.call_soon_threadsafe(begin)
         return answer
@@ -88,9 +94,21 @@ class HerderLoop:
         task.add_done_callback(ended)
         return task
 
-    async def off_loop(self, name: str, call: Callable[[], T]) -> T:
-        """Runs a call that may block on a thread of its own."""
-        return await asyncio.wrap_future(in_thread(name, call))
+    async def off_loop(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
+        """Runs a call that may block on a thread of its own.
+
+        Args:
+            name: The thread's.
+            call: What it does.
+            ends: Whether it is ended when nobody waits for it any more; only for what changes nothing.
+        """
+        future, thread = in_own_thread(name, call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if ends:
+                thread.end_work()
+            raise
 
     def stop(self, last: Callable[[], Coroutine[object, object, None]], timeout_s: float) -> bool:
         """Refuses further requests, runs one last one, and ends the thread.
@@ -115,14 +133,14 @@ class HerderLoop:
         try:
             result = await request()
         except asyncio.CancelledError:
-            if not answer.done():
+            with contextlib.suppress(InvalidStateError):
                 answer.set_exception(ConnectException("Worker is shutting down"))
             raise
         except BaseException as error:
-            if not answer.done():
-                answer.set_exception(error)
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(as_exception(error))
         else:
-            if not answer.done():
+            with contextlib.suppress(InvalidStateError):
                 answer.set_result(result)
 
     def _run(self) -> None:
@@ -135,3 +153,7 @@ class HerderLoop:
                 self._loop.run_until_complete(asyncio.gather(*self._running, return_exceptions=True))
         finally:
             self._loop.close()
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()

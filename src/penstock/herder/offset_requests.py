@@ -373,7 +373,7 @@ class OffsetChanges:
             ) from error
         except (ConnectException, ConflictException):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise ConnectException(
                 f"Failed to {verb} offsets for connector {self.connector}: its alter_offsets raised "
                 f"{type(error).__name__}: {error}"

@@ -27,6 +27,7 @@ from penstock.herder.offset_requests import OffsetChanges, OffsetEntry, Prepared
 from penstock.model import TargetState
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
 from penstock.validation.config_infos import ConfigInfos
+from penstock.validation.redaction import Redaction
 from penstock.validation.secrets import redaction_of
 from penstock.validation.setting_warnings import placeholder_warnings
 
@@ -166,7 +167,7 @@ class Questions:
                 "settings": effective_settings(infos, given, worker.settings, secrets, view.type),
             }
 
-        return await self._plane.loop.off_loop(f"explain-{name}", explain)
+        return await self._plane.loop.off_loop(f"explain-{name}", explain, ends=True)
 
     async def preview(
         self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
@@ -177,12 +178,18 @@ class Questions:
         config.setdefault("name", "preview")
         config = self._plane.unmasked(config["name"] or "", config)
 
-        def show() -> dict[str, object]:
+        def check() -> tuple[PreviewRequest, Redaction]:
             resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
             checked = validator(config, {**config, **resolved})
             redaction = redaction_of(config, resolved, checked.secrets)
+            return PreviewRequest(checked.type, resolved, records, limits), redaction
+
+        # The check may be ended; the preview has a limit of its own.
+        wanted, redaction = await self._plane.loop.off_loop("preview-check", check, ends=True)
+
+        def show() -> dict[str, object]:
             try:
-                shown = redaction.body(worker.preview(PreviewRequest(checked.type, resolved, records, limits)))
+                shown = redaction.body(worker.preview(wanted))
             except Exception as error:
                 raise redaction.error(error) from None
             assert isinstance(shown, dict)
@@ -203,4 +210,4 @@ class Questions:
 
         name = config.get("name") or ""
         with self._plane.stage(name, "validating the configuration"):
-            return await self._plane.loop.off_loop(f"validate-{name}", check)
+            return await self._plane.loop.off_loop(f"validate-{name}", check, ends=True)

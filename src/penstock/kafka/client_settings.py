@@ -406,7 +406,7 @@ def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
         if name.startswith("metrics.context."):
             continue
         if not client_knows(kind, name):
-            unused.append(_unknown(kind, name, text))
+            unused.append(_unknown(kind, name, text, suggests=len(unused) < _MOST_SUGGESTIONS))
         elif (fault := fault_of(name, text)) is not None:
             refused.append(_left_out(name, text, fault))
         else:
@@ -425,8 +425,12 @@ def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
     )
 
 
-def _unknown(kind: ClientKind, name: str, text: str) -> LeftOut:
-    near = java_name_of(kind, name)
+#: Looking for more names that were meant would take longer than all else.
+_MOST_SUGGESTIONS = 100
+
+
+def _unknown(kind: ClientKind, name: str, text: str, *, suggests: bool) -> LeftOut:
+    near = java_name_of(kind, name) if suggests else None
     who = f"Kafka's {kind.value} has no such setting"
     if kind is not ClientKind.PRODUCER:
         who = f"neither Kafka's {kind.value} nor librdkafka has such a setting"
@@ -451,7 +455,7 @@ def _may_be_idempotent(own: Mapping[str, str]) -> bool:
     return (
         own.get("acks", "all").strip() in ("all", "-1")
         and own.get("retries", "1").strip() != "0"
-        and (not requests.isdigit() or int(requests) <= IDEMPOTENT_REQUESTS)
+        and (not requests.isdecimal() or len(requests) > 9 or int(requests) <= IDEMPOTENT_REQUESTS)
     )
 
 

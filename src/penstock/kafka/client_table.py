@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Final
 
 from penstock.config.secret_names import looks_secret
+from penstock.config.suggestions import nearest
 from penstock.kafka import client_values as value
 from penstock.kafka.client_values import Conversion
 from penstock.kafka.librdkafka_table import is_secret_of_librdkafka, property_for
@@ -480,4 +480,4 @@ def java_name_of(kind: ClientKind, name: str) -> str | None:
     """
     if kind is ClientKind.PRODUCER and name in _NAMES:
         return _NAMES[name]
-    return next(iter(get_close_matches(name, sorted(setting_names(kind)), n=1, cutoff=0.8)), None)
+    return nearest(name, sorted(setting_names(kind)), 0.8)

@@ -136,6 +136,8 @@ class RecordConsumer:
         self._closing = False
         # Whether the group is asked for partitions and has not answered yet.
         self._joining = False
+        # False while no broker answers: then the group has not heard of this member, and will not.
+        self._reachable = True
         self._static = bool(settings.get("group.instance.id"))
         told = {"on_commit": self._on_commit, "error_cb": self._on_error}
         self._consumer = ck.Consumer({**self.client_settings(settings), **told}, logger=CLIENT_LOG)
@@ -224,6 +226,7 @@ class RecordConsumer:
             # The client joined again without having asked for them, as it does when it notices new partitions.
             self._on_revoke(self._consumer, [ck.TopicPartition(*owned) for owned in sorted(self._owned)])
         self._joining = False
+        self._reachable = True
         self._epoch += 1
         coming = [TopicPartition(p.topic, p.partition) for p in partitions]
         self._listener.before_assigned(coming)
@@ -321,6 +324,8 @@ class RecordConsumer:
         return good
 
     def _on_error(self, error: ck.KafkaError) -> None:
+        if error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
+            self._reachable = False
         if ends_reading(error):
             self._pending_error = error
         elif not is_usual(error):
@@ -426,7 +431,7 @@ class RecordConsumer:
 
     def _await_join(self) -> None:
         deadline = time.monotonic() + _JOIN_S
-        while self._joining and self._pending_error is None and time.monotonic() < deadline:
+        while self._joining and self._reachable and self._pending_error is None and time.monotonic() < deadline:
             # What comes with an answer is nobody's: its offsets are not committed.
             self._consumer.poll(_RETRY_S)
 

@@ -275,7 +275,7 @@ class _Folding:
 
     def task(self, name: str, value: Mapping[str, object] | None) -> None:
         connector, _, number = name.rpartition("-")
-        if not connector or not number.isdecimal():
+        if not connector or not number.isdecimal() or len(number) > 9:
             raise _UnusableError("its key names no task")
         one = frozenset({int(number)})
         recorded = self._recorded.pop(connector, frozenset())

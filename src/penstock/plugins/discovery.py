@@ -45,7 +45,7 @@ def _from_entry_point(
     origin = distribution.metadata["Name"]
     try:
         loaded = point.load()
-    except Exception as error:
+    except BaseException as error:
         log.warning("Plugin %s of %s cannot be loaded and is left out: %s", point.value, origin, error)
         return []
     if inspect.ismodule(loaded):
@@ -96,7 +96,7 @@ def find_in_directories(roots: Sequence[Path]) -> list[PluginDescriptor]:
 def _from_module(name: str, origin: str, version: str | None) -> list[PluginDescriptor]:
     try:
         module = importlib.import_module(name)
-    except Exception as error:
+    except BaseException as error:
         # Libraries lie in the same directories; one that does not import is no reason to stop.
         log.warning("Module %s in %s cannot be imported and is left out: %s", name, origin, error)
         return []
@@ -139,6 +139,6 @@ def class_version(cls: type) -> str | None:
     """What the class's ``version`` method says, when it can be asked without arguments."""
     try:
         version = cls().version()
-    except Exception:
+    except BaseException:
         return None
     return version if isinstance(version, str) and version else None

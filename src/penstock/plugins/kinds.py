@@ -5,6 +5,7 @@ Main types: ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException``. V
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from dataclasses import dataclass
@@ -91,14 +92,18 @@ class PluginDescriptor:
     version: str | None = None
     origin: str = "built-in"
 
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """Every name it answers to."""
+        return self._names
+
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
         module, _, qualified = self.target.partition(":")
         simple = simple_name(self.name)
         found = {self.name, self.target, f"{module}.{qualified}", simple, simple_name(qualified), *self.aliases}
         for name in (simple, simple_name(qualified)):
             found.update(pruned_names(self.kind, name))
-        return found
+        return frozenset(found)
 
 
 def simple_name(name: str) -> str:
@@ -121,3 +126,7 @@ def pruned_names(kind: PluginKind, simple: str) -> set[str]:
 
 class PluginNotFoundException(ConnectException):
     """No plugin of that kind and name, or it cannot be imported."""
+
+
+class PluginRefusedException(PluginNotFoundException):
+    """The name leads to a module that holds no plugins, and is not imported for it."""

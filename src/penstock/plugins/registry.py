@@ -6,13 +6,17 @@ Main type: ``Plugins``. Any thread; what it remembers is guarded by a lock.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from penstock.config.importable import class_refusal, refusal, said
+from penstock.config.suggestions import LONGEST, nearest
 from penstock.plugins.discovery import (
     class_version,
     find_entry_points,
@@ -21,7 +25,13 @@ from penstock.plugins.discovery import (
     make_importable,
     plugin_roots,
 )
-from penstock.plugins.kinds import PluginDescriptor, PluginKind, PluginNotFoundException, simple_name
+from penstock.plugins.kinds import (
+    PluginDescriptor,
+    PluginKind,
+    PluginNotFoundException,
+    PluginRefusedException,
+    simple_name,
+)
 from penstock.plugins.loaded_code import LoadedCode
 from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.plugins.stock import STOCK
@@ -93,6 +103,31 @@ class Plugins:
         """
         return self._resolve((kind,), class_text)
 
+    def find(self, kind: PluginKind, class_text: str) -> type | None:
+        """As ``resolve``; None where there is no class of that name, for callers that look elsewhere, too.
+
+        Raises:
+            PluginNotFoundException: there is one that cannot be used.
+        """
+        return self._find((kind,), class_text.strip())
+
+    def discovered(self, kind: PluginKind, name: str) -> type | None:
+        """The class of a plugin that ``descriptors`` lists, or that a connector has already had loaded.
+
+        Imports nothing else, so that any reader may ask.
+
+        Raises:
+            PluginNotFoundException: it cannot be used, or several plugins have this name.
+        """
+        listed = self._listed((kind,), self._stock, name) or self._listed((kind,), self._found_elsewhere(), name)
+        if listed is not None or not _is_path(name):
+            return listed
+        module, _, qualified = name.partition(":") if ":" in name else name.rpartition(".")
+        found: object = sys.modules.get(module) if refusal(module) is None else None
+        for part in qualified.split("."):
+            found = getattr(found, "__dict__", {}).get(part)
+        return found if isinstance(found, type) and is_kind(found, kind) and not inspect.isabstract(found) else None
+
     def resolve_connector(self, class_text: str) -> type:
         """The class of a source or sink connector.
 
@@ -125,14 +160,26 @@ class Plugins:
 
     def _resolve(self, kinds: Sequence[PluginKind], class_text: str) -> type:
         text = class_text.strip()
-        for plugin in self._stock:
-            if plugin.kind in kinds and text in plugin.names():
-                return self._load(kinds, plugin.target, text)
-        if ":" in text or "." in text:
-            loaded = self._import(kinds, text)
-            if loaded is not None:
-                return loaded
-        matching = {p.target: p for p in self._found_elsewhere() if p.kind in kinds and text in p.names()}
+        found = self._find(kinds, text)
+        if found is None:
+            raise PluginNotFoundException(self._not_found(kinds, text))
+        return found
+
+    def _find(self, kinds: Sequence[PluginKind], text: str) -> type | None:
+        found = self._listed(kinds, self._stock, text)
+        if found is not None:
+            return found
+        why = refusal(text.partition(":")[0] if ":" in text else text.rpartition(".")[0]) if _is_path(text) else None
+        if _is_path(text) and why is None:
+            found = self._import(kinds, text)
+        # One that was discovered has been imported, whatever it belongs to.
+        found = found or self._listed(kinds, self._found_elsewhere(), text)
+        if found is None and why is not None:
+            raise PluginRefusedException(f"{said(text, why)}; {_sentence(self._choice(kinds, text))}")
+        return found
+
+    def _listed(self, kinds: Sequence[PluginKind], among: Iterable[PluginDescriptor], text: str) -> type | None:
+        matching = {p.target: p for p in among if p.kind in kinds and text in p.names()}
         if len(matching) > 1:
             names = ", ".join(sorted(plugin.name for plugin in matching.values()))
             raise PluginNotFoundException(
@@ -140,12 +187,14 @@ class Plugins:
             )
         for target in matching:
             return self._load(kinds, target, text)
-        raise PluginNotFoundException(self._not_found(kinds, text))
+        return None
 
     def _import(self, kinds: Sequence[PluginKind], text: str) -> type | None:
         """The class of ``module.Class`` or ``module:Class``; None when there is no such module."""
         if ":" in text:
-            return self._load(kinds, text, text)
+            found = self._load(kinds, text, text)
+            self._require_of_plugin(text, found)
+            return found
         module, _, name = text.rpartition(".")
         # Nested classes: the shortest prefix that is no module begins the class's qualified name.
         while module:
@@ -157,16 +206,23 @@ class Plugins:
                     name = f"{outer}.{name}"
                     continue
                 raise PluginNotFoundException(_import_failed(text, module, error)) from error
-            except Exception as error:
+            except BaseException as error:
                 raise PluginNotFoundException(_import_failed(text, module, error)) from error
-            return self._load(kinds, f"{module}:{name}", text)
+            found = self._load(kinds, f"{module}:{name}", text)
+            self._require_of_plugin(text, found)
+            return found
         return None
+
+    @staticmethod
+    def _require_of_plugin(text: str, cls: type) -> None:
+        if (refused := class_refusal(text, cls)) is not None:
+            raise PluginRefusedException(refused)
 
     def _load(self, kinds: Sequence[PluginKind], target: str, text: str) -> type:
         module_name, _, qualified = target.partition(":")
         try:
             found: object = importlib.import_module(module_name)
-        except Exception as error:
+        except BaseException as error:
             raise PluginNotFoundException(_import_failed(text, module_name, error)) from error
         for part in qualified.split("."):
             found = getattr(found, part, None)
@@ -215,7 +271,9 @@ class Plugins:
 
     def _choice(self, kinds: Sequence[PluginKind], text: str) -> str:
         there = self.descriptors(kinds)
-        near = sorted(there, key=lambda plugin: -_likeness(text, plugin))[:_SHOWN]
+        near = there[:_SHOWN]
+        if len(text) <= LONGEST:
+            near = sorted(there, key=lambda plugin: -_likeness(text.lower(), plugin))[:_SHOWN]
         listed = ", ".join(f"{plugin.name} ({plugin.kind.value})" for plugin in near) or "none"
         more = len(there) - len(near)
         rest = f" and {more} more, which `penstock plugins` lists" if more else ""
@@ -242,10 +300,22 @@ def _plural(noun: str) -> str:
     return {"HeaderConverter": "header converters", "ConfigProvider": "config providers"}.get(noun, noun.lower() + "s")
 
 
+def _is_path(text: str) -> bool:
+    return ":" in text or "." in text
+
+
+@functools.lru_cache(maxsize=4096)
 def _likeness(text: str, plugin: PluginDescriptor) -> float:
     """How much a text is like one of a plugin's names, from 0 to 1."""
-    wanted = {text.lower(), simple_name(text).lower()}
-    return max(difflib.SequenceMatcher(None, one, name.lower()).ratio() for one in wanted for name in plugin.names())
+    matcher, best = difflib.SequenceMatcher(), 0.0
+    for one in {text, simple_name(text)}:
+        # What is compared with several texts comes second: that is what the library prepares.
+        matcher.set_seq2(one)
+        for name in plugin.names():
+            matcher.set_seq1(name.lower())
+            if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
+                best = max(best, matcher.ratio())
+    return best
 
 
 def _closest(text: str, there: Iterable[PluginDescriptor]) -> str | None:
@@ -254,10 +324,8 @@ def _closest(text: str, there: Iterable[PluginDescriptor]) -> str | None:
         for name in plugin.names():
             by_name.setdefault(name.lower(), name)
     wanted = text.lower()
-    full = difflib.get_close_matches(wanted, by_name, n=1, cutoff=0.75)
-    simple = difflib.get_close_matches(simple_name(wanted), by_name, n=1, cutoff=0.6)
-    best = full or simple
-    return by_name[best[0]] if best else None
+    best = nearest(wanted, by_name, 0.75) or nearest(simple_name(wanted), by_name, 0.6)
+    return by_name[best] if best else None
 
 
 def _import_failed(text: str, module: str, error: BaseException) -> str:

@@ -7,6 +7,7 @@ Start from:
   (``services``) what these share.
 - ``status_of`` (``errors``): the HTTP status of an error; ``create_request``, ``config_map`` (``bodies``): what
   requests hold.
+- ``BodyBudget``, ``ForeignOrigins`` (``guards``): what is refused before any route sees it.
 - ``forward`` (``other_workers``): a request that another worker of the group has to serve; ``WorkerClient``
   (``worker_client``) makes it.
 - ``Extensions`` (``extensions``): REST extensions of users; ``BasicAuthExtension`` (``basic_auth``) is a stock one.

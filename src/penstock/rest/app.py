@@ -18,7 +18,8 @@ from starlette.types import ASGIApp
 from penstock.api.rest import RestFilter
 from penstock.rest.errors import json_response, on_http_error
 from penstock.rest.extensions import ExtensionFilters
-from penstock.rest.middleware import CrossOrigin, HeaderRule, ResponseHeaders
+from penstock.rest.guards import BodyBudget, ForeignOrigins
+from penstock.rest.middleware import CrossOrigin, HeaderRule, ResponseHeaders, origin_pattern
 from penstock.rest.openapi import document
 from penstock.rest.routes import connectors, internal, loggers, offsets, plugins, root
 from penstock.rest.routing import Entry, RawPaths, build_routes
@@ -65,8 +66,10 @@ def build_app(services: Services, options: AppOptions | None = None) -> ASGIApp:
         return Response(described.body, media_type="application/json")
 
     entries = [*API, *(ADMIN if options.admin else ()), ("GET", "/openapi.json", openapi), *options.entries]
-    app: ASGIApp = _routed(services, entries)
-    if options.allow_origin.strip():
+    app: ASGIApp = BodyBudget(_routed(services, entries))
+    allowed = origin_pattern(options.allow_origin) if options.allow_origin.strip() else None
+    app = ForeignOrigins(app, allowed)
+    if allowed is not None:
         app = CrossOrigin(app, options.allow_origin, options.allow_methods)
     if options.filters:
         app = ExtensionFilters(app, options.filters, services)
@@ -77,7 +80,7 @@ def build_app(services: Services, options: AppOptions | None = None) -> ASGIApp:
 
 def build_admin_app(services: Services, filters: Sequence[RestFilter] = ()) -> ASGIApp:
     """The application of ``admin.listeners``."""
-    app = _routed(services, ADMIN)
+    app: ASGIApp = ForeignOrigins(BodyBudget(_routed(services, ADMIN)))
     return ExtensionFilters(app, filters, services) if filters else app
 
 

@@ -28,6 +28,8 @@ from penstock.model.preview import GivenRecord, PreviewLimits
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 BODY_TIMEOUT_S: Final = 30.0
 
+#: More digits than the length of any body has.
+_DIGITS: Final = 18
 _CREATE_FIELDS = {"name", "config", "initial_state"}
 
 
@@ -98,21 +100,25 @@ def _no_constant(text: str) -> object:
     raise ValueError(f"{text} is not JSON")
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
     """The body as bytes.
+
+    Args:
+        request: Has it.
+        most: How many bytes it may have.
 
     Raises:
         HTTPException: 413 for a body that is too large, 408 for one that does not come.
     """
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > MAX_BODY_BYTES:
+    if length.isdecimal() and (len(length) > _DIGITS or int(length) > most):
         raise HTTPException(413)
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MAX_BODY_BYTES:
+                if len(body) > most:
                     raise HTTPException(413)
     except TimeoutError:
         raise HTTPException(408) from None

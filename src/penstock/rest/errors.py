@@ -7,7 +7,9 @@ Source: org.apache.kafka.connect.runtime.rest.errors.ConnectExceptionMapper.
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
@@ -61,7 +63,43 @@ def status_of(error: Exception) -> int:
 
 def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer."""
-    return Response(orjson.dumps(body), status, headers, media_type="application/json")
+    return Response(json_bytes(body), status, headers, media_type="application/json")
+
+
+def json_bytes(body: object) -> bytes:
+    """JSON of any value that code of plugins may have put into an answer.
+
+    Numbers of any size are written out, halves of surrogate pairs and values that JSON does not have as their text.
+
+    >>> json_bytes({"n": 2**70, "half": "\\ud800", "not": float("nan")})
+    b'{"n":1180591620717411303424,"half":"?","not":null}'
+    """
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        # The quick one takes neither of these.
+        text = json.dumps(_plain(body), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def _plain(value: object) -> object:
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return value if value.bit_length() < _BITS else str(hex(value))
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return str(value)
+
+
+#: Python writes no number with more than some thousand digits.
+_BITS: Final = 14_000
 
 
 def without_paths(text: str, own: Mapping[str, str]) -> str:
@@ -95,7 +133,7 @@ def error_body(status: int, message: str | None) -> bytes:
     >>> error_body(404, "Connector a not found")
     b'{"error_code":404,"message":"Connector a not found"}'
     """
-    return orjson.dumps({"error_code": status, "message": message})
+    return json_bytes({"error_code": status, "message": message})
 
 
 def error_response(status: int, message: str | None) -> Response:
@@ -137,4 +175,4 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if own is not None:
         return error_response(error.status_code, own)
     body = {"error_code": error.status_code, "message": f"HTTP {error.status_code} {phrase}"}
-    return Response(orjson.dumps(body), error.status_code, dict(error.headers or {}))
+    return Response(json_bytes(body), error.status_code, dict(error.headers or {}))

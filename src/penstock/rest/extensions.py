@@ -173,7 +173,7 @@ def _made(text: str) -> RestExtension:
         raise ConfigException("rest.extension.classes", text, str(error)) from error
     except SignatureError as error:
         raise ConfigException("rest.extension.classes", text, f"It cannot be used: {error}") from error
-    except Exception as error:
+    except BaseException as error:
         raise ConfigException("rest.extension.classes", text, f"It cannot be made: {error}") from error
     if not isinstance(extension, RestExtension):
         raise ConfigException("rest.extension.classes", text, "It does not extend penstock.api.RestExtension")

@@ -94,6 +94,13 @@ class ResponseHeaders:
             headers.append(rule.name, value)
 
 
+def origin_pattern(origins: str) -> Any:
+    """A pattern for the origins of ``access.control.allow.origin``, separated by commas; ``*`` stands for anything."""
+    patterns = [re.escape(origin.strip()).replace(r"\*", ".*") for origin in origins.split(",") if origin.strip()]
+    # In linear time: whoever calls chooses the text.
+    return re2.compile(f"(?i:{'|'.join(patterns)})")
+
+
 class CrossOrigin:
     """Lets browsers call from other origins.
 
@@ -105,9 +112,7 @@ class CrossOrigin:
 
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
         self._app = app
-        patterns = [re.escape(origin.strip()).replace(r"\*", ".*") for origin in origins.split(",") if origin.strip()]
-        # In linear time: whoever calls chooses the text.
-        self._origins: Any = re2.compile(f"(?i:{'|'.join(patterns)})")
+        self._origins = origin_pattern(origins)
         self._methods = [name.strip().upper() for name in methods.split(",") if name.strip()] or list(_SIMPLE_METHODS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -150,6 +150,28 @@ REQUEST_TIMEOUT_S: Final = 45.0
 ANSWER_TIMEOUT_S: Final = 45.0
 
 
+#: A body may come in so many pieces, and in one more for so many of its bytes: each takes the thread some time, however
+#: small it is.
+MOST_PIECES: Final = 2_000
+BYTES_A_PIECE: Final = 64
+
+
+class _FewPieces(h11.Connection):
+    """Refuses a request whose body comes in very many very small pieces."""
+
+    _left = MOST_PIECES * BYTES_A_PIECE
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._left += len(event.data) - BYTES_A_PIECE
+            if self._left < 0:
+                raise h11.RemoteProtocolError("The body comes in too many pieces", error_status_hint=400)
+        elif isinstance(event, h11.Request):
+            self._left = MOST_PIECES * BYTES_A_PIECE
+        return event
+
+
 class BoundedConnection(H11Protocol):
     """One connection of a client."""
 
@@ -157,6 +179,11 @@ class BoundedConnection(H11Protocol):
     answer_timeout_s = ANSWER_TIMEOUT_S
     _request_late: asyncio.TimerHandle | None = None
     _answer_late: asyncio.TimerHandle | None = None
+
+    def __init__(self, config: uvicorn.Config, *args: Any, **more: Any) -> None:
+        super().__init__(config, *args, **more)
+        most = config.h11_max_incomplete_event_size
+        self.conn = _FewPieces(h11.SERVER, *(() if most is None else (most,)))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""

@@ -18,7 +18,7 @@ from penstock.rest.worker_client import WorkerClient
 from penstock.telemetry import Metrics
 from penstock.telemetry.loggers import Loggers
 from penstock.validation.plugin_catalog import PluginCatalog
-from penstock.worker.threads import in_thread
+from penstock.worker.threads import in_own_thread
 
 T = TypeVar("T")
 
@@ -63,12 +63,13 @@ class Services:
     scheme: str = "http"
     own_paths: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    async def answer(self, future: Future[T], name: str | None = None) -> T:
+    async def answer(self, future: Future[T], name: str | None = None, *, ends: bool = False) -> T:
         """Awaits a request.
 
         Args:
             future: Its answer.
             name: The connector it is about, to say what it waits for.
+            ends: Whether it is a question: the work for it ends when it took too long. A change goes on.
 
         Raises:
             RequestTimeout: it took too long.
@@ -76,11 +77,15 @@ class Services:
         waiting = asyncio.wrap_future(future)
         done, _ = await asyncio.wait({waiting}, timeout=self.request_timeout_s)
         if not done:
+            then = "The request goes on; look at the status of the connector later"
+            if ends:
+                waiting.cancel()
+                then = "What was begun for it is ended"
             doing = None if name is None else self.herder.busy_with(name)
             raise RequestTimeout(
                 "Request timed out. The worker is currently "
                 + (doing or f"busy with {'other work' if name is None else f'connector {name}'}")
-                + ". The request goes on; look at the status of the connector later"
+                + f". {then}"
             )
         return waiting.result()
 
@@ -89,9 +94,15 @@ class Services:
         if (looking := self.herder.look_at(names)) is not None:
             await asyncio.wait({asyncio.wrap_future(looking)}, timeout=_LOOK_S)
 
-    async def on_thread(self, name: str, call: Callable[[], T]) -> T:
-        """Runs a call that may block on a thread of its own."""
-        return await self.answer(in_thread(name, call))
+    async def on_thread(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
+        """Runs a call that may block on a thread of its own; see ``answer`` for ``ends``."""
+        future, thread = in_own_thread(name, call)
+        try:
+            return await self.answer(future, ends=ends)
+        except RequestTimeout:
+            if ends:
+                thread.end_work()
+            raise
 
 
 def services(request: Request) -> Services:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from penstock.config import ConfigDef, ConfigType, ConfigValue, setting
 from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import java_text
+from penstock.config.prefixes import Prefixed
 from penstock.errors import ConfigException
 from penstock.settings.connector_definitions import (
     ISOLATION,
@@ -241,12 +242,13 @@ def _transforms(
     named: ConnectorConfig, properties: Mapping[str, str], values: Mapping[str, object]
 ) -> tuple[TransformSpec, ...]:
     specs = []
+    settings, predicates = Prefixed(properties), frozenset(named.predicate_aliases)
     for alias in named.transform_aliases:
         prefix = f"transforms.{alias}."
-        own = with_prefix(properties, prefix)
+        own = settings.below(prefix)
         config = {name: value for name, value in own.items() if name not in OF_THE_WORKER.keys}
         spec = TransformSpec.of(values, prefix, alias=alias, config=config)
-        if spec.predicate is not None and spec.predicate not in named.predicate_aliases:
+        if spec.predicate is not None and spec.predicate not in predicates:
             raise ConfigException(
                 f"{prefix}predicate",
                 spec.predicate,
@@ -261,7 +263,8 @@ def _predicates(
     named: ConnectorConfig, properties: Mapping[str, str], values: Mapping[str, object]
 ) -> dict[str, PredicateSpec]:
     prefixes = {alias: f"predicates.{alias}." for alias in named.predicate_aliases}
+    settings = Prefixed(properties)
     return {
-        alias: PredicateSpec.of(values, prefix, alias=alias, config=with_prefix(properties, prefix))
+        alias: PredicateSpec.of(values, prefix, alias=alias, config=settings.below(prefix))
         for alias, prefix in prefixes.items()
     }

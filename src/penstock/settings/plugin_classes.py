@@ -13,8 +13,9 @@ from typing import Final, Protocol
 
 from penstock.config import ClassResolver, ConfigDef, import_class
 from penstock.config.parse import java_text
-from penstock.errors import ConfigException, ConnectException
+from penstock.errors import ConfigException, ConnectException, as_exception
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
+from penstock.plugins.kinds import PluginRefusedException
 
 #: The settings that name a connector's converters, with the kind of each.
 CONVERTERS: Final = {
@@ -41,7 +42,7 @@ class PluginClasses(Protocol):
 
 
 class InstalledPlugins:
-    """The classes of a worker's plugins, and any other Python class by its path."""
+    """The classes of a worker's plugins, and other Python classes of importable modules by their paths."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins = plugins
@@ -49,20 +50,30 @@ class InstalledPlugins:
     def find_class(self, kind: PluginKind | None, text: str) -> type:
         """See `PluginClasses.find_class`."""
         kinds = list(PluginKind)
+        refused: PluginRefusedException | None = None
         for candidate in kinds if kind is None else [kind, *(other for other in kinds if other is not kind)]:
             try:
-                return self._plugins.resolve(candidate, text)
+                found = self._plugins.find(candidate, text)
+            except PluginRefusedException as error:
+                refused = refused or error
             except PluginNotFoundException as error:
                 # With a cause the module is there and its import failed: the reason must not be lost.
                 if error.__cause__ is not None and candidate is kind:
                     raise
-        return self._base_of_both_forms(text) or import_class(text)
+            else:
+                if found is not None:
+                    return found
+        if refused is not None and kind is not None:
+            raise refused
+        return self._base_of_both_forms(text) or import_class(text, restricted=True)
 
     def _base_of_both_forms(self, text: str) -> type | None:
         """The base of ``text$Key`` and ``text$Value``: Java has it too, and it is refused with their names."""
         try:
-            key, value = (self._plugins.resolve(PluginKind.TRANSFORMATION, f"{text}${side}") for side in _FORMS)
+            key, value = (self._plugins.find(PluginKind.TRANSFORMATION, f"{text}${side}") for side in _FORMS)
         except PluginNotFoundException:
+            return None
+        if key is None or value is None:
             return None
         return next(one for one in key.__mro__ if issubclass(value, one))
 
@@ -115,9 +126,9 @@ def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
     ensure_concrete_subclass(kind.base(), cls)
     try:
         definition: object = cls().config()
-    except Exception as error:
+    except BaseException as error:
         raise ConfigException(
-            setting, java_text(cls), f"Error getting config definition from {kind.noun}: {error}"
+            setting, java_text(cls), f"Error getting config definition from {kind.noun}: {as_exception(error)}"
         ) from error
     if not isinstance(definition, ConfigDef):
         raise ConfigException(setting, java_text(cls), f"{java_text(cls)}.config() must return a ConfigDef")

@@ -18,6 +18,7 @@ from penstock.config import AbstractConfig, ConfigDef, ConfigType, Importance, L
 from penstock.config.java_pattern import JavaPattern
 from penstock.config.java_regex import compile_java
 from penstock.config.parse import invalid, java_text, parse_type
+from penstock.config.prefixes import Prefixed
 from penstock.errors import ConfigException
 
 _log = logging.getLogger(__name__)
@@ -93,13 +94,14 @@ def parse_topic_creation(properties: Mapping[str, object]) -> TopicCreation:
     """
     defaults = _parse_group(DEFAULT_GROUP_SETTINGS, properties, DEFAULT_GROUP)
     named = group_definition(defaults.partitions, defaults.replication_factor)
-    groups = [_group(name, _parse_group(named, properties, name), properties) for name in _listed_groups(properties)]
-    last = replace(_group(DEFAULT_GROUP, defaults, properties), include=(".*",), exclude=())
+    rules = Prefixed(properties)
+    groups = [_group(name, _parse_group(named, properties, name), rules) for name in _listed_groups(properties)]
+    last = replace(_group(DEFAULT_GROUP, defaults, rules), include=(".*",), exclude=())
     return TopicCreation((*groups, last))
 
 
-def _group(name: str, config: GroupConfig, properties: Mapping[str, object]) -> TopicCreationGroup:
-    others = _topic_configs(properties, name)
+def _group(name: str, config: GroupConfig, rules: Prefixed[object]) -> TopicCreationGroup:
+    others = _topic_configs(rules, name)
     return TopicCreationGroup(
         name, config.include, config.exclude, config.partitions, config.replication_factor, others
     )
@@ -253,14 +255,9 @@ def _listed_groups(properties: Mapping[str, object]) -> list[str]:
     return names
 
 
-def _topic_configs(properties: Mapping[str, object], group: str) -> dict[str, str]:
-    prefix = f"{PREFIX}{group}."
-    found = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
-    return {
-        name: java_text(value)
-        for name, value in found.items()
-        if name not in DEFAULT_GROUP_SETTINGS.keys and value is not None
-    }
+def _topic_configs(rules: Prefixed[object], group: str) -> dict[str, str]:
+    found = rules.below(f"{PREFIX}{group}.")
+    return {name: java_text(value) for name, value in found.items() if name not in DEFAULT_GROUP_SETTINGS.keys}
 
 
 def _any_match(patterns: Sequence[str], topic: str) -> bool:

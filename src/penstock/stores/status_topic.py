@@ -125,7 +125,7 @@ def _subject(key: str) -> str | ConnectorTaskId | TopicUse:
         return key.removeprefix(_CONNECTOR)
     if key.startswith(_TASK):
         connector, _, number = key.removeprefix(_TASK).rpartition("-")
-        if connector and number.isdecimal():
+        if connector and number.isdecimal() and len(number) < 10:
             return ConnectorTaskId(connector, int(number))
     if key.startswith(_TOPIC):
         topic, _, connector = key.removeprefix(_TOPIC).partition(_OF_CONNECTOR)

@@ -203,7 +203,7 @@ class LaxValidator:
 class Setup:
     """What a test gets."""
 
-    def __init__(self, connectors: ConnectorStore | None = None) -> None:
+    def __init__(self, connectors: ConnectorStore | None = None, plugins: Plugins | None = None) -> None:
         self.tasks: list[FakeTask] = []
         self.task_error: Exception | None = None
         self.stuck = ""
@@ -216,7 +216,7 @@ class Setup:
         self.store = MemoryOffsetStore()
         self.store.start()
         self.groups = FakeGroups()
-        plugins = Plugins(stock=())
+        plugins = plugins or Plugins(stock=())
         self.validator = LaxValidator(Plugins())
         parts = WorkerParts(
             worker_id="127.0.0.1:8083",
@@ -287,14 +287,15 @@ def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not
 
 
 @contextmanager
-def running(connectors: ConnectorStore | None = None) -> Iterator[Setup]:
+def running(connectors: ConnectorStore | None = None, plugins: Plugins | None = None) -> Iterator[Setup]:
     """A herder that serves, stopped at the end.
 
     Args:
         connectors: Where connectors outlive it.
+        plugins: The worker's; by default it has none, but finds classes by their paths.
     """
     BOARD.clear()
-    setup = Setup(connectors)
+    setup = Setup(connectors, plugins)
     setup.herder.start()
     setup.serve()
     # The herder's thread takes it in; whoever reads before that sees a worker that starts.

@@ -146,6 +146,6 @@ def _text(value: object, kind: ConfigType | None) -> str | None:
         return value
     try:
         return java_text(value) if kind is None else convert_to_string(value, kind)
-    except Exception:
+    except BaseException:
         # A connector's own validate may put any object here; the answer must not fail for it.
         return java_text(value)

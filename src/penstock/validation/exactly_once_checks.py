@@ -54,7 +54,7 @@ def check_exactly_once(
 def _add(value: ConfigValue, what: str, fault: Callable[[], str | None]) -> None:
     try:
         text = fault()
-    except Exception as error:
+    except BaseException as error:
         log.exception("A connector's %s could not be validated", what)
         said = str(error).strip()
         after = f": {said}" if said else "; please see the worker logs for more details."

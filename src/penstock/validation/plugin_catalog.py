@@ -44,7 +44,7 @@ class PluginCatalog:
             instance = cls()
             ask = getattr(instance, "config", None)
             own: object = ConfigDef() if ask is None else ask()
-        except Exception as error:
+        except BaseException as error:
             raise BadRequestException(f"{name} cannot tell its settings: {type(error).__name__}: {error}") from error
         if not isinstance(own, ConfigDef):
             raise BadRequestException(f"{name}.config() must return a ConfigDef, and has returned {type(own).__name__}")
@@ -62,7 +62,9 @@ class PluginCatalog:
     def _find(self, name: str) -> tuple[PluginKind, type]:
         for kind in PluginKind:
             try:
-                return kind, self._plugins.resolve(kind, name)
-            except PluginNotFoundException:
-                continue
+                found = self._plugins.discovered(kind, name)
+            except PluginNotFoundException as error:
+                raise BadRequestException(str(error)) from error
+            if found is not None:
+                return kind, found
         raise NotFoundException(f"Unknown plugin {name}.")

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef, ConfigValue
+from penstock.config.prefixes import NamesByPrefix, Prefixed
 from penstock.config.values import HIDDEN
-from penstock.errors import ConfigException
+from penstock.errors import ConfigException, as_exception
 from penstock.plugins import PluginKind
 from penstock.settings import PluginClasses, with_prefix
 from penstock.settings.enrichment import OF_THE_WORKER
@@ -57,7 +58,7 @@ def check_converters(
         own = {"converter.type": setting.removesuffix(".converter"), **with_prefix(config, f"{setting}.")}
         try:
             values = definition.validate(own)
-        except Exception as error:
+        except BaseException as error:
             named.add_error_message(f"Failed to perform config validation for {text}{_reason(error)}")
             continue
         definitions.append(definition)
@@ -72,16 +73,17 @@ def check_converters(
 def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: PluginClasses) -> ConfigDef | None:
     """The settings that a converter knows; None when it has none or cannot be used, which is noted then."""
     try:
-        instance: object = classes.find_class(kind, text)()
-    except Exception as error:
+        cls = classes.find_class(kind, text)
+        if not issubclass(cls, (Converter, HeaderConverter)):
+            named.add_error_message(f"Failed to load class {text}: it is no {kind.noun}")
+            return None
+        instance = cls()
+    except BaseException as error:
         named.add_error_message(f"Failed to load class {text}{_reason(error)}")
-        return None
-    if not isinstance(instance, (Converter, HeaderConverter)):
-        named.add_error_message(f"Failed to load class {text}: it is no {kind.noun}")
         return None
     try:
         definition: object = instance.config()
-    except Exception as error:
+    except BaseException as error:
         named.add_error_message(f"Failed to load ConfigDef from {text}{_reason(error)}")
         return None
     if not isinstance(definition, ConfigDef):
@@ -90,8 +92,9 @@ def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: Plugin
     return definition
 
 
-def _reason(error: Exception) -> str:
-    return f": {error}" if str(error) else f": {type(error).__name__}"
+def _reason(error: BaseException) -> str:
+    text = str(as_exception(error))
+    return f": {text}" if text else f": {type(error).__name__}"
 
 
 _OURS: Final = ("penstock.converters.", "penstock.transforms.")
@@ -116,8 +119,9 @@ def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], fi
         findings: The same with the settings of converters. A class whose settings have faults already is not tried.
     """
     by_name = {finding.name: finding for finding in findings}
+    ordered = NamesByPrefix(by_name)
     for trial in _trials(config, values):
-        names = [name for name in by_name if name == trial.setting or name.startswith(trial.prefix)]
+        names = [*ordered.below(trial.prefix), *([trial.setting] if trial.setting in by_name else ())]
         if any(by_name[name].value.error_messages for name in names) or trial.setting not in by_name:
             continue
         fault = _fault(trial)
@@ -126,10 +130,11 @@ def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], fi
 
 
 def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Iterator[_Trial]:
+    settings = Prefixed(config)
     for kind in ("transforms", "predicates"):
         for alias in _aliases(values.get(kind)):
             prefix = f"{kind}.{alias}."
-            own = {name: text for name, text in with_prefix(config, prefix).items() if name not in OF_THE_WORKER.keys}
+            own = {name: text for name, text in settings.below(prefix).items() if name not in OF_THE_WORKER.keys}
             yield from _trial(f"{prefix}type", prefix, values, partial(_configure, own))
     for setting in CONVERTERS:
         if config.get(setting) is None:
@@ -159,19 +164,19 @@ def _trial(
         yield _Trial(setting, prefix, cls, configure)
 
 
-def _fault(trial: _Trial) -> Exception | None:
+def _fault(trial: _Trial) -> BaseException | None:
     """What an instance says to its settings."""
     instance: Any = trial.cls()
     try:
         trial.configure(instance)
-    except Exception as error:
+    except BaseException as error:
         return error
     finally:
         instance.close()
     return None
 
 
-def _note(trial: _Trial, fault: Exception, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
+def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
     """Adds a fault to the setting that it is about; to that of the class where it is about several."""
     about = fault.name if isinstance(fault, ConfigException) else None
     finding = by_name.get(f"{trial.prefix}{about}") if about else None
@@ -180,5 +185,7 @@ def _note(trial: _Trial, fault: Exception, config: Mapping[str, str], by_name: M
         error = ConfigException(finding.name, shown, fault.reason)
     else:
         finding = by_name[trial.setting]
-        error = ConfigException(trial.setting, config.get(trial.setting), str(fault) or type(fault).__name__)
+        error = ConfigException(
+            trial.setting, config.get(trial.setting), str(as_exception(fault)) or type(fault).__name__
+        )
     finding.value.add_error_message(str(error))

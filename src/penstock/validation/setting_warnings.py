@@ -10,13 +10,15 @@ nearly the one of a setting is told; of those that come with Penstock every name
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Final
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigValue
+from penstock.config.prefixes import NamesByPrefix
 from penstock.config.providers import Unresolved
+from penstock.config.suggestions import candidates, nearest
 from penstock.kafka.client_table import ClientKind, java_name_of, setting_names
 from penstock.plugins import PluginKind, Plugins
 from penstock.settings import STANDALONE
@@ -52,20 +54,65 @@ def connector_warnings(
         findings: What validation found: the settings that somebody defines.
         values: The values of the framework's settings: its aliases and classes.
     """
-    known = {finding.name for finding in findings if finding.key is not None or ".override." not in finding.name}
+    known = _Known(findings, values)
+    undefined = [name for name in config if name not in known.names]
     found = []
-    for name in config:
-        if name in known:
-            continue
-        message = _fault_of(name, config, connector, known, values)
+    for name in undefined[:_MOST_LOOKED_AT]:
+        message = _fault_of(name, config, connector, known)
         if message is not None:
             found.append(SettingWarning(name, message))
+    if more := undefined[_MOST_LOOKED_AT:]:
+        message = f"Nothing defines it, nor {len(more) - 1} others behind it; they were not looked at any closer"
+        found.append(SettingWarning(more[0], message))
     return found
 
 
-def _fault_of(
-    name: str, config: Mapping[str, str], connector: type, known: Collection[str], values: Mapping[str, ConfigValue]
-) -> str | None:
+#: A configuration with more settings that nobody defines was not written by hand.
+_MOST_LOOKED_AT: Final = 1_000
+
+
+class _Known:
+    """The settings that somebody defines, for many questions.
+
+    Args:
+        findings: What validation found.
+        values: The values of the framework's settings.
+    """
+
+    def __init__(self, findings: Sequence[Finding], values: Mapping[str, ConfigValue]) -> None:
+        self.names = {one.name for one in findings if one.key is not None or ".override." not in one.name}
+        self.values = values
+        self.below = lru_cache(maxsize=None)(NamesByPrefix(self.names).below)
+        self.aliases = lru_cache(maxsize=None)(self._aliases)
+        self.lengths = lru_cache(maxsize=None)(self._lengths)
+
+    @cached_property
+    def own(self) -> list[str]:
+        """The settings of Connect and of the connector itself."""
+        others = ("transforms.", "predicates.", *CONVERTERS)
+        return [*sorted(name for name in self.names if not name.startswith(others)), *CONVERTERS]
+
+    def _aliases(self, setting: str) -> dict[str, None]:
+        """What a list of aliases holds, in its order."""
+        listed = self.values[setting].value if setting in self.values else None
+        return dict.fromkeys(map(str, listed)) if isinstance(listed, list) else {}
+
+    def alias_of(self, setting: str, below: str) -> str | None:
+        """The longest alias of a list with which a name begins; it may have dots.
+
+        Args:
+            setting: The list of aliases.
+            below: The name, behind the prefix that all aliases have.
+        """
+        aliases, lengths = self.aliases(setting), self.lengths(setting)
+        # Not at each of the name's dots: a name of dots only would be cut as often as it is long.
+        return next((below[:end] for end in lengths if below[end : end + 1] == "." and below[:end] in aliases), None)
+
+    def _lengths(self, setting: str) -> list[int]:
+        return sorted({len(alias) for alias in self.aliases(setting)}, reverse=True)
+
+
+def _fault_of(name: str, config: Mapping[str, str], connector: type, known: _Known) -> str | None:
     """What is wrong with a name that nobody defines; None where somebody may read it all the same."""
     for kind in ClientKind:
         prefix = f"{kind.value}.override."
@@ -75,17 +122,15 @@ def _fault_of(
         if name.startswith(f"{setting}."):
             if not config.get(setting):
                 return f"it changes nothing, because the connector has no {setting} of its own: the worker's is used"
-            return _plugin_fault(name, f"{setting}.", known, values.get(setting))
+            return _plugin_fault(name, f"{setting}.", known, known.values.get(setting))
     for aliases in ("transforms", "predicates"):
         if name.startswith(f"{aliases}."):
-            return _alias_fault(name, aliases, known, values)
+            return _alias_fault(name, aliases, known)
     if name.startswith("topic.creation."):
-        return _group_fault(name, values)
+        return _group_fault(name, known)
     if name in STANDALONE.keys:
         return "it is a setting of the worker and changes nothing here: it belongs into the worker's file"
-    own = sorted(one for one in known if not one.startswith(("transforms.", "predicates.", *CONVERTERS)))
-    own += [*CONVERTERS]
-    return _unknown(name, own, f"{connector.__name__} and Kafka Connect have", _is_ours(connector))
+    return _unknown(name, known.own, f"{connector.__name__} and Kafka Connect have", _is_ours(connector))
 
 
 def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
@@ -102,43 +147,41 @@ def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
     return _unknown(name, [prefix + one for one in names], f"Kafka's {kind.value} has", True, prefix)
 
 
-def _plugin_fault(name: str, prefix: str, known: Collection[str], value: ConfigValue | None) -> str | None:
+def _plugin_fault(name: str, prefix: str, known: _Known, value: ConfigValue | None) -> str | None:
     """What is wrong with a setting of a converter, transform or predicate."""
     cls = None if value is None else value.value
-    own = [one for one in known if one.startswith(prefix)]
     if value is None or value.error_messages or not isinstance(cls, type):
         return None
-    return _unknown(name, own, f"{cls.__name__} has", _is_ours(cls), prefix)
+    return _unknown(name, known.below(prefix), f"{cls.__name__} has", _is_ours(cls), prefix)
 
 
-def _alias_fault(name: str, setting: str, known: Collection[str], values: Mapping[str, ConfigValue]) -> str | None:
+def _alias_fault(name: str, setting: str, known: _Known) -> str | None:
     """What is wrong with a setting below ``transforms.`` or ``predicates.``."""
-    listed = values[setting].value if setting in values else None
-    if listed is None:
+    if setting not in known.values or known.values[setting].value is None:
         # The list itself cannot be read, which is told as its error.
         return None
-    aliases = [str(alias) for alias in listed] if isinstance(listed, list) else []
-    # An alias may have dots.
-    alias = max((one for one in aliases if name.startswith(f"{setting}.{one}.")), key=len, default=None)
+    alias = known.alias_of(setting, name.removeprefix(f"{setting}."))
     if alias is not None:
         prefix = f"{setting}.{alias}."
-        return _plugin_fault(name, prefix, known, values.get(f"{prefix}type"))
-    near = closest(name.split(".")[1], aliases)
+        return _plugin_fault(name, prefix, known, known.values.get(f"{prefix}type"))
+    given = name.split(".", 2)[1]
+    near = closest(given, known.aliases(setting))
     meant = f"; did you mean {near}?" if near else ""
-    return f"it changes nothing, because {setting} does not list {name.split('.')[1]}{meant}"
+    return f"it changes nothing, because {setting} does not list {given}{meant}"
 
 
-def _group_fault(name: str, values: Mapping[str, ConfigValue]) -> str | None:
+def _group_fault(name: str, known: _Known) -> str | None:
     """What is wrong with a rule for the creation of topics; a group takes any setting of a topic."""
-    listed = values["topic.creation.groups"].value if "topic.creation.groups" in values else None
-    if "topic.creation.groups" not in values:
+    setting = "topic.creation.groups"
+    if setting not in known.values:
         return "it changes nothing: topics are created for source connectors alone"
-    groups = ["default", *(str(group) for group in listed)] if isinstance(listed, list) else ["default"]
-    group = next((one for one in groups if name.startswith(f"topic.creation.{one}.")), None)
+    below = name.removeprefix("topic.creation.")
+    group = "default" if below.startswith("default.") else known.alias_of(setting, below)
     if group is None:
-        near = closest(name.split(".")[2], groups)
+        given = below.split(".", 1)[0]
+        near = closest(given, ["default", *known.aliases(setting)])
         meant = f"; did you mean {near}?" if near else ""
-        return f"it changes nothing, because topic.creation.groups does not list {name.split('.')[2]}{meant}"
+        return f"it changes nothing, because {setting} does not list {given}{meant}"
     prefix = f"topic.creation.{group}."
     rules = ["partitions", "replication.factor", *(["include", "exclude"] if group != "default" else [])]
     if name.removeprefix(prefix) in (*rules, *_TOPIC_SETTINGS):
@@ -187,7 +230,7 @@ def _converter_fault(name: str, setting: str, text: str | None, kind: PluginKind
         converter = plugins.new(kind, text or STANDALONE.keys[setting].default_text() or "")
         assert isinstance(converter, (Converter, HeaderConverter))
         names = [f"{setting}.{key}" for key in converter.config().keys]
-    except Exception:  # of a user's class, too
+    except BaseException:  # of a user's class, too
         return None
     if name in names:
         return None
@@ -204,7 +247,8 @@ def _unknown(name: str, known: Iterable[str], who: str, always: bool, prefix: st
     near = closest(name, names)
     if near is None and always:
         own = [one.removeprefix(prefix) for one in names]
-        near = next((prefix + one for one in get_close_matches(name.removeprefix(prefix), own, n=1, cutoff=0.75)), None)
+        like = nearest(name.removeprefix(prefix), own, 0.75)
+        near = None if like is None else prefix + like
     elif near is None:
         return None
     said = f"{who} no setting of this name" + ("; it changes nothing" if always else "")
@@ -221,7 +265,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     >>> closest("connection.url", ["connection.user"])
     """
     best: tuple[int, str] | None = None
-    for one in known:
+    for one in candidates(name, known):
         distance = _distance(name, one)
         if distance is not None and (best is None or distance < best[0]):
             best = distance, one
@@ -237,6 +281,8 @@ def _distance(name: str, other: str) -> int | None:
         return None
     total = 0
     for word, meant in zip(words, others, strict=True):
+        if abs(len(word) - len(meant)) > _MOST_EDITS:
+            return None
         wrong = _edits(word, meant)
         length = min(len(word), len(meant))
         if wrong > (2 if length > _SHORT else 1 if length > _ABBREVIATION else 0):
@@ -250,6 +296,7 @@ _ABBREVIATION: Final = 2
 _MOST_EDITS: Final = 2
 
 
+@lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
     return re.sub(r"[._\-\s]", "", name).lower()
 

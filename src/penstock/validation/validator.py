@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.api import Connector, SinkConnector, SourceConnector
 from penstock.config import Config, ConfigDef, ConfigValue
@@ -125,6 +125,8 @@ def invalid(errors: Sequence[str]) -> BadRequestException:
 
 _CLASS_NOT_FOUND = re.compile(r"Class (.*) could not be found\.$")
 NULL_VALUE = "Null value can not be supplied as the configuration value."
+#: Of so many classes that are not there a validation says which ones there are: to find the closest takes a while.
+_MOST_SUGGESTIONS: Final = 20
 
 
 class ConnectorValidator:
@@ -160,9 +162,11 @@ class ConnectorValidator:
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
         """See ``Validator``."""
         examined = self.examine(config, resolved)
-        errors = [f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None]
+        # Each message once, in order.
+        found = dict.fromkeys(f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None)
         for finding in examined.infos.findings:
-            errors += [message for message in finding.value.error_messages if message not in errors]
+            found |= dict.fromkeys(finding.value.error_messages)
+        errors = list(found)
         given = {name: value for name, value in resolved.items() if value is not None}
         errors += [message for message in self._faults_of_tasks(examined.type, given, errors) if message not in errors]
         if errors:
@@ -264,8 +268,10 @@ class ConnectorValidator:
             check_group(given, found, overrides, self._group_id)
         findings = [*_merged(definition, found, own_definition, own), *from_converters, *overrides]
         try_plugins(given, found, findings)
+        suggestions = 0
         for finding in findings:
-            self._say_what_there_is(finding)
+            if suggestions < _MOST_SUGGESTIONS:
+                suggestions += self._say_what_there_is(finding)
         groups = groups_of((definition, own_definition, *converter_definitions))
         warnings = connector_warnings(given, type(connector), findings, found)
         redaction = _redaction(config, resolved, findings)
@@ -277,14 +283,17 @@ class ConnectorValidator:
         )
         return Examined(connector_type, connector, infos, found)
 
-    def _say_what_there_is(self, finding: Finding) -> None:
-        """Adds to the error of a class that was not found which ones there are, and the closest."""
+    def _say_what_there_is(self, finding: Finding) -> int:
+        """Adds to the error of a class that was not found which ones there are, and the closest; how often it did."""
+        said = 0
         kind = kind_of_setting(finding.name)
         messages = finding.value.error_messages
         for row, message in enumerate(messages if kind is not None else ()):
             found = _CLASS_NOT_FOUND.search(message)
             if found is not None and kind is not None:
                 messages[row] = f"{message} {self._plugins.choice(kind, found[1])}"
+                said += 1
+        return said
 
     def connector_of(self, config: Mapping[str, str | None]) -> tuple[ConnectorType, Connector]:
         """The type of a connector and a fresh instance of its class.
@@ -303,7 +312,7 @@ class ConnectorValidator:
             raise BadRequestException(str(error)) from error
         try:
             instance = cls()
-        except Exception as error:
+        except BaseException as error:
             raise BadRequestException(
                 f"Connector class {text} cannot be made: its constructor raised {type(error).__name__}: {error}"
             ) from error
@@ -322,7 +331,7 @@ def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[Confi
     definition = _definition_of(connector, class_text)
     try:
         own: object = connector.validate(given)
-    except Exception as error:
+    except BaseException as error:
         raise _unusable(connector, class_text, f".validate() raised {type(error).__name__}: {error}") from error
     if not isinstance(own, Config):
         what = f".validate() must return a Config, and has returned {type(own).__name__}"
@@ -333,7 +342,7 @@ def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[Confi
 def _definition_of(connector: Connector, class_text: str) -> ConfigDef:
     try:
         definition: object = connector.config()
-    except Exception as error:
+    except BaseException as error:
         raise _unusable(connector, class_text, f".config() raised {type(error).__name__}: {error}") from error
     if not isinstance(definition, ConfigDef):
         what = f".config() must return a ConfigDef, and has returned {type(definition).__name__}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.api import Connector, ConnectorContext
-from penstock.errors import ConnectException, stack_trace
+from penstock.errors import ConnectException, as_exception, stack_trace
 from penstock.model.connector_life import (
     Asked,
     CallFailed,
@@ -346,4 +346,4 @@ def _succeed(future: Future[T] | None, value: T) -> None:
 def _fail(future: Future[TaskPlan] | Future[TargetState] | None, error: BaseException) -> None:
     with contextlib.suppress(InvalidStateError):
         if future is not None:
-            future.set_exception(error)
+            future.set_exception(as_exception(error))

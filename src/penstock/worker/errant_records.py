@@ -34,7 +34,7 @@ from penstock.api import (
 )
 from penstock.api.rows import row_numbers
 from penstock.data import Schema, value_text
-from penstock.errors import ConnectException, java_class_name
+from penstock.errors import ConnectException, as_exception, java_class_name
 from penstock.pipeline.batch.batches import RecordError
 from penstock.pipeline.batch.sink_frames import records_of_rows
 from penstock.telemetry.seldom_log import SeldomLog
@@ -83,8 +83,8 @@ class RecordEncoder:
         def converted(schema: Schema | None, value: object) -> bytes | None:
             try:
                 return convert(schema, value)
-            except Exception as failure:
-                self._note(record, what, failure)
+            except BaseException as failure:
+                self._note(record, what, as_exception(failure))
                 return _as_text(schema, value)
 
         return converted

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from penstock.errors import as_exception
 from penstock.pipeline.batch.batches import Submit
 from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.stage import SharedLoad
@@ -139,8 +140,8 @@ def begun(begin: Callable[[], Callable[[], T]]) -> Callable[[], T]:
     """Begins a batch. An error of that is raised when the batch is ended, so that batches before it end first."""
     try:
         return begin()
-    except Exception as error:
-        failed = error
+    except BaseException as error:
+        failed = as_exception(error)
 
         def finish() -> T:
             raise failed

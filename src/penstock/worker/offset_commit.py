@@ -129,7 +129,7 @@ class CommitHooks:
         """Call the task's ``commit``."""
         try:
             self._task.commit()
-        except Exception:
+        except BaseException:
             logger.exception("The task's commit() raised; the offsets are committed all the same")
 
     def _tell(self, told: _Told) -> bool:
@@ -147,14 +147,14 @@ class CommitHooks:
             try:
                 if self._wants_metadata and metadata is not None:
                     self._task.record_acknowledged(records[row], metadata)
-            except Exception:
+            except BaseException:
                 logger.exception("The task's record_acknowledged() raised; the record is acknowledged all the same")
             try:
                 if self._each_with_metadata:
                     self._commit_record(records[row], metadata)
                 elif self._each:
                     self._commit_record(records[row])
-            except Exception:
+            except BaseException:
                 logger.exception("The task's commit_record() raised; the record is done all the same")
         told.next_row = end
         return gap < 0
@@ -162,7 +162,7 @@ class CommitHooks:
     def _call_frame(self, frame: SourceFrame, acknowledged: int) -> None:
         try:
             self._task.commit_batch(frame, acknowledged)
-        except Exception:
+        except BaseException:
             logger.exception("The task's commit_batch() raised; the frame is done all the same")
 
 

@@ -135,7 +135,7 @@ class _Reading:
             return []
         try:
             value = _number(self._measure())
-        except Exception:
+        except BaseException:
             if not self._failing:
                 log.warning("%s cannot be measured and is not shown until it can be", self._what, exc_info=True)
             self._failing = True

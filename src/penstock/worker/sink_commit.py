@@ -203,7 +203,7 @@ class SinkCommitter:
             return True
         try:
             returned = self._pre_commit(asked, closing=False)
-        except Exception:
+        except BaseException:
             logger.exception("%s: pre_commit failed; rewinding to the last committed offsets", self._name)
             self.progress.end(sequence, failed=True)
             return False
@@ -248,7 +248,7 @@ class SinkCommitter:
         failed = not stored
         try:
             returned = self._pre_commit(asked, closing=True)
-        except Exception:
+        except BaseException:
             logger.warning("%s: pre_commit failed while closing; nothing is committed", self._name, exc_info=True)
             failed = True
         finally:

@@ -270,11 +270,11 @@ class SinkPut:
         self._session.begin_put()
         try:
             call.call()
-        except Exception as failure:
-            if _keeps(failure):
+        except BaseException as failure:
+            if isinstance(failure, Exception) and _keeps(failure):
                 call.ask_again(self._next_try("every", failure))
                 return
-            if self._session.lost_in_put(failure):
+            if isinstance(failure, Exception) and self._session.lost_in_put(failure):
                 self._count_loss("a call by the clock", failure)
                 call.ask_again(now + SESSION_ROUND_S)
                 return
@@ -313,11 +313,11 @@ class SinkPut:
                     del delivery.frames[0]
             elif isinstance(self._task, SinkTask):
                 self._task.put(list(delivery.records or ()))
-        except Exception as failure:
-            if _keeps(failure):
+        except BaseException as failure:
+            if isinstance(failure, Exception) and _keeps(failure):
                 self._keep_for_retry(failure)
                 return
-            if self._session.lost_in_put(failure):
+            if isinstance(failure, Exception) and self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
             of = f" in put of {place_of(delivery.table)}" if delivery.ends else ""

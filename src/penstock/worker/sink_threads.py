@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.api import TopicPartition
+from penstock.errors import as_exception
 from penstock.kafka.consumer import Placement
 from penstock.kafka.subscription import Subscription
 from penstock.pipeline.batch.batches import ConsumedBatch, RecordError, SinkBatch, Submit
@@ -147,8 +148,8 @@ class SinkFetcher:
                 self._serve_calls()
                 self._note_ends()
                 self._fetch_once()
-        except Exception as failure:
-            self._stages.post(StageFailed(failure))
+        except BaseException as failure:
+            self._stages.post(StageFailed(as_exception(failure)))
             # The task may still want to commit what it has delivered.
             while not self._stages.closed:
                 self._serve_calls()
@@ -281,8 +282,8 @@ class SinkConverter:
                     return
                 if not self._stages.offer_converted(converted):
                     return
-        except Exception as failure:
-            self._stages.post(StageFailed(failure))
+        except BaseException as failure:
+            self._stages.post(StageFailed(as_exception(failure)))
         finally:
             lookahead.close()
 
@@ -320,7 +321,7 @@ class SinkConverter:
 def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:
     try:
         result = action(argument)
-    except Exception as failure:
-        future.set_exception(failure)
+    except BaseException as failure:
+        future.set_exception(as_exception(failure))
     else:
         future.set_result(result)

@@ -126,7 +126,7 @@ def load_class(name: str) -> type:
         found: object = importlib.import_module(module)
         for part in inside.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except BaseException as error:
         raise ConnectException(f"the task class {name} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, type):
         raise ConnectException(f"the task class {name} is not a class")

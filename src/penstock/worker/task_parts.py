@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, as_exception
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.signatures import SignatureError, check_methods
@@ -206,7 +206,7 @@ def _bound(configure: Callable[[Mapping[str, object]], None], config: Mapping[st
 def _made(name: str, cls: type, base: type[T]) -> T:
     try:
         instance: object = cls()
-    except Exception as error:
+    except BaseException as error:
         raise ConnectException(f"{name}: {cls.__name__} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(instance, base):
         raise ConnectException(f"{name}: {cls.__module__}.{cls.__qualname__} does not extend {base.__name__}")
@@ -216,8 +216,8 @@ def _made(name: str, cls: type, base: type[T]) -> T:
 def _configure(name: str, configure: Callable[[], None]) -> None:
     try:
         configure()
-    except Exception as error:
-        raise ConnectException(f"{name} cannot be configured: {error}") from error
+    except BaseException as error:
+        raise ConnectException(f"{name} cannot be configured: {as_exception(error)}") from error
 
 
 def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str) -> None:
@@ -225,5 +225,5 @@ def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str)
         return
     try:
         plugin.with_plugin_metrics(metrics.plugin(**labels))
-    except Exception as error:
-        raise ConnectException(f"{name} cannot add its metrics: {error}") from error
+    except BaseException as error:
+        raise ConnectException(f"{name} cannot add its metrics: {as_exception(error)}") from error

@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, as_exception
+from penstock.worker.thread_end import WorkEnded, end_work
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -126,9 +127,15 @@ class OwnedThread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def end_work(self) -> None:
+        """Has what it does end soon, where that changes nothing; returns at once. Thread: any."""
+        end_work(self._thread)
+
     def _run(self) -> None:
         try:
             self._body()
+        except WorkEnded:
+            log.info("Thread %s was ended: nobody waits for it any more", self._thread.name)
         except BaseException:
             log.exception("Thread %s ended by an error", self._thread.name)
 
@@ -148,9 +155,19 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
     Raises:
         NoThreadException: the system refuses the thread; the call has not begun.
     """
+    return in_own_thread(name, call)[0]
+
+
+def in_own_thread(name: str, call: Callable[[], T]) -> tuple[Future[T], OwnedThread]:
+    """As ``in_thread``, with the thread.
+
+    Raises:
+        NoThreadException: the system refuses the thread; the call has not begun.
+    """
     future, body = as_future(call)
-    OwnedThread(name, body).start()
-    return future
+    thread = OwnedThread(name, body)
+    thread.start()
+    return future, thread
 
 
 def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
@@ -168,7 +185,8 @@ def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
         try:
             result = call()
         except BaseException as error:
-            future.set_exception(error)
+            # One that is no ``Exception`` would end whatever loop waits for it.
+            future.set_exception(as_exception(error))
         else:
             future.set_result(result)
 

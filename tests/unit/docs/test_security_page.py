@@ -13,6 +13,9 @@ _ACCESS: Final = "tests/unit/rest/test_access.py"
 _SECRETS: Final = "tests/real/worker/test_secrets.py"
 _PROVIDERS: Final = "tests/unit/config/test_config_providers.py"
 _READ_ONLY: Final = (_ACCESS, "test_a_user_who_may_only_read_changes_validates_and_previews_nothing")
+_REQUESTS: Final = "tests/unit/hostile/test_requests.py"
+_GROWTH: Final = "tests/unit/hostile/test_growth.py"
+_PLUGINS: Final = "tests/unit/hostile/test_plugins.py"
 _NO_SECRET: Final = (_SECRETS, "test_no_secret_is_seen_wherever_it_was_given_and_whatever_fails")
 _HOSTILE: Final = "tests/unit/hostile/test_client_settings.py"
 _HIDDEN: Final = "tests/unit/hostile/test_secrets.py"
@@ -112,6 +115,29 @@ CLAIMS: Final = {
         "test_the_worker_may_write_its_own_directories_alone_and_java_may_compile",
     ),
     "`connector.client.config.override.policy` says": _POLICIES,
+    "A change that a web page": (_REQUESTS, "test_a_page_of_another_site_changes_nothing"),
+    "Checking a configuration takes": (_GROWTH, "test_a_check_takes_time_in_step_with_the_configuration"),
+    "A pattern that has more": (
+        "tests/unit/config/test_java_regex.py",
+        "test_a_pattern_that_would_take_minutes_to_compile_is_refused_in_time",
+    ),
+    "The bodies of all requests": (_REQUESTS, "test_bodies_of_all_requests_under_way_count_together"),
+    "A body that comes in very many": (_REQUESTS, "test_many_tiny_chunks_are_refused_and_keep_nobody_waiting"),
+    "Users are asked for": (_REQUESTS, "test_an_unsigned_body_is_not_read"),
+    "A number that one member": (_REQUESTS, "test_looking_at_the_headers_uses_no_number_up"),
+    "When a question": (_GROWTH, "test_the_work_for_a_question_ends_with_its_answer"),
+    "No request is an error": (
+        "tests/unit/hostile/test_fuzz.py",
+        "test_no_request_is_an_error_of_the_worker_or_leaves_anything_behind",
+    ),
+    "Reading imports nothing": (_PLUGINS, "test_a_reader_has_nothing_imported"),
+    "Creating, validating and previewing": (_PLUGINS, "test_no_setting_of_a_connector_imports_it"),
+    "A setting of a connector that names": (_PLUGINS, "test_a_setting_that_names_a_class_imports_it_neither"),
+    "Code of a plugin that exits": (_PLUGINS, "test_what_exits_is_an_error_of_its_class"),
+    "Spark's Python workers are reached": (
+        "tests/unit/hostile/test_scratch.py",
+        "test_python_workers_listen_where_nobody_else_reaches",
+    ),
 }
 #: Advice, which nothing can hold.
 ADVICE: Final = (

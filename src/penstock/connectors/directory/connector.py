@@ -26,7 +26,7 @@ from penstock.connectors.directory.settings import (
     stall_fault,
 )
 from penstock.connectors.directory.task import DirectorySourceTask
-from penstock.errors import ConnectException
+from penstock.errors import BadRequestException
 
 
 class DirectorySourceConnector(SourceConnector):
@@ -111,7 +111,7 @@ class DirectorySourceConnector(SourceConnector):
         """Checks new offsets. Removing is always allowed, also of entries that make no sense.
 
         Raises:
-            ConnectException: an offset is not a position in a file.
+            BadRequestException: an offset is not a position in a file.
         """
         for partition, offset in offsets.items():
             if offset is not None:
@@ -121,15 +121,15 @@ class DirectorySourceConnector(SourceConnector):
 
 def _check_offset(partition: Mapping[str, object] | None, offset: Mapping[str, object]) -> None:
     if partition is None or not isinstance(partition.get(FILENAME_FIELD), str):
-        raise ConnectException(f"A source partition has to hold the path of a file as '{FILENAME_FIELD}'")
+        raise BadRequestException(f"A source partition has to hold the path of a file as '{FILENAME_FIELD}'")
     if not is_count(offset.get(POSITION_FIELD)):
-        raise ConnectException(
+        raise BadRequestException(
             f"The '{POSITION_FIELD}' in the offset of {partition[FILENAME_FIELD]} has to be a whole number of bytes, "
             f"0 or more, got {offset.get(POSITION_FIELD)!r}"
         )
     for name in (SIZE_FIELD, BYTES_FIELD):
         if name in offset and not is_count(offset[name]):
-            raise ConnectException(
+            raise BadRequestException(
                 f"The '{name}' in the offset of {partition[FILENAME_FIELD]} has to be a whole number of bytes, 0 or "
                 f"more, or to be left out, got {offset[name]!r}"
             )

@@ -24,7 +24,7 @@ from penstock.config import AbstractConfig, ConfigDef, Importance, NonEmptyStrin
 from penstock.connectors.file.reader import Chunk, LineReader, unreadable
 from penstock.connectors.file.watch import FileWatch, mark_of
 from penstock.data import STRING_SCHEMA
-from penstock.errors import ConnectException
+from penstock.errors import BadRequestException
 
 FILENAME_FIELD = "filename"
 POSITION_FIELD = "position"
@@ -103,10 +103,10 @@ class FileStreamSourceConnector(SourceConnector):
         """Checks new offsets.
 
         Raises:
-            ConnectException: standard input is read, or an offset is not a position in a file.
+            BadRequestException: standard input is read, or an offset is not a position in a file.
         """
         if not props.get("file"):
-            raise ConnectException(
+            raise BadRequestException(
                 "Offsets cannot be modified if the 'file' configuration is unspecified. This is because "
                 "stdin is used for input and offsets are not tracked."
             )
@@ -119,16 +119,18 @@ class FileStreamSourceConnector(SourceConnector):
 
 def _check_offset(partition: Mapping[str, object] | None, offset: Mapping[str, object]) -> None:
     if POSITION_FIELD not in offset:
-        raise ConnectException(f"Offset objects should either be null or contain the key '{POSITION_FIELD}'")
+        raise BadRequestException(f"Offset objects should either be null or contain the key '{POSITION_FIELD}'")
     position = offset[POSITION_FIELD]
     if not isinstance(position, int) or isinstance(position, bool):
-        raise ConnectException(f"The value for the '{POSITION_FIELD}' key in the offset is expected to be a Long value")
+        text = f"The value for the '{POSITION_FIELD}' key in the offset is expected to be a Long value"
+        raise BadRequestException(text)
     if position < 0:
-        raise ConnectException(f"The value for the '{POSITION_FIELD}' key in the offset should be a non-negative value")
+        text = f"The value for the '{POSITION_FIELD}' key in the offset should be a non-negative value"
+        raise BadRequestException(text)
     if partition is None:
-        raise ConnectException("Partition objects cannot be null")
+        raise BadRequestException("Partition objects cannot be null")
     if FILENAME_FIELD not in partition:
-        raise ConnectException(f"Partition objects should contain the key '{FILENAME_FIELD}'")
+        raise BadRequestException(f"Partition objects should contain the key '{FILENAME_FIELD}'")
 
 
 class FileStreamSourceTask(FrameSourceTask):
@@ -153,7 +155,7 @@ class FileStreamSourceTask(FrameSourceTask):
         """Finds the committed position.
 
         Raises:
-            ConnectException: the committed offset is not one of ours.
+            BadRequestException: the committed offset is not one of ours.
         """
         config = FileStreamSourceConfig.parse(props)
         path = config.file or None
@@ -173,7 +175,7 @@ class FileStreamSourceTask(FrameSourceTask):
             # Nothing was read yet, or a stream, which has no positions.
             return 0
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
-            raise ConnectException(
+            raise BadRequestException(
                 f"The committed offset of file {path} is {offset!r}, but '{POSITION_FIELD}' has to be a whole number "
                 "of bytes, 0 or more. Correct it with PATCH /connectors/<name>/offsets"
             )

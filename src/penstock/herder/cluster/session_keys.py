@@ -37,6 +37,8 @@ _WINDOW_MS: Final = 2 * 3600 * 1000
 #: Numbers that were used in that time: a group makes a few requests for each change of a connector.
 _REMEMBERED: Final = 100_000
 _DEFAULT_BITS: Final = 256
+#: More digits than any time has.
+_DIGITS: Final = 19
 
 
 def new_key(settings: KeySettings, now_ms: int, random_bytes: Callable[[int], bytes]) -> SessionKey:
@@ -119,7 +121,7 @@ class Verifier:
         method: str,
         path: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | None,
         *,
         body_alone: bool,
     ) -> None:
@@ -127,7 +129,8 @@ class Verifier:
 
         Args:
             key: The group's; None while this worker has read none.
-            method, path, headers, body: The request.
+            method, path, headers: The request.
+            body: Its bytes; None before they are read: then what the headers lack is told, and nothing counts.
             body_alone: Whether a signature of the body is enough: a worker of another kind is in the group.
 
         Raises:
@@ -148,25 +151,35 @@ class Verifier:
             raise NotReadyException(
                 "This worker is still starting up and has not been able to read a session key from the config topic yet"
             )
+        own = headers.get(OWN_SIGNATURE)
+        if own is None and not body_alone:
+            raise _wrong()
+        time, nonce = headers.get(TIME, ""), headers.get(NONCE, "")
+        if own is not None:
+            self._check_time(time)
+        if body is None:
+            return
         if not hmac.compare_digest(_decoded(signature), _mac(key.key, algorithm, body)):
             raise _wrong()
-        own = headers.get(OWN_SIGNATURE)
-        if own is None and body_alone:
+        if own is None:
             return
-        time, nonce = headers.get(TIME, ""), headers.get(NONCE, "")
         whole = _mac(key.key, algorithm, _whole(method, path, time, nonce, body))
-        if own is None or not hmac.compare_digest(_decoded(own), whole):
+        if not hmac.compare_digest(_decoded(own), whole):
             raise _wrong()
         self._use(nonce, time)
+
+    def _check_time(self, time: str) -> None:
+        now = self._now_ms()
+        # Python makes no number of thousands of digits.
+        if not time.isdecimal() or len(time) > _DIGITS or abs(now - int(time)) > _WINDOW_MS:
+            raise ForbiddenException(
+                f"The internal request is of another time ({time[:_DIGITS]} ms since 1970, here it is {now}): compare "
+                "the clocks of the workers"
+            )
 
     def _use(self, nonce: str, time: str) -> None:
         """Lets each number pass once."""
         now = self._now_ms()
-        if not time.isdecimal() or abs(now - int(time)) > _WINDOW_MS:
-            raise ForbiddenException(
-                f"The internal request is of another time ({time} ms since 1970, here it is {now}): compare the "
-                "clocks of the workers"
-            )
         with self._lock:
             while self._used and (len(self._used) >= _REMEMBERED or next(iter(self._used.values())) < now - _WINDOW_MS):
                 self._used.popitem(last=False)

@@ -102,7 +102,7 @@ class WorkerCluster:
         self._wait_for = wait_for
 
     # ------------------------------------------------------------------ for the others
-    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
+    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
         """See ``Cluster``."""
         protocol = self._group.place.protocol
         if protocol in (Subprotocol.EAGER, Subprotocol.COMPATIBLE):

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, SinkRecord
+from penstock.errors import as_exception
 from penstock.pipeline.batch.crossing import CrossedError, described
 from penstock.pipeline.batch.grouping import group_records
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_group, part_of_records
@@ -134,7 +135,7 @@ class StatelessWork:
         try:
             chain = self._chain()
             return pickle.dumps(applied(chain, pickle.loads(sent)), 5)
-        except Exception as error:
+        except BaseException as error:
             return pickle.dumps(Done(refused=f"{type(error).__name__}: {error}"), 5)
         finally:
             gc.enable()
@@ -183,8 +184,8 @@ def _through(
     for record, row in zip(live, rows, strict=True):
         try:
             result = apply(record)
-        except Exception as error:
-            done.errors.append((row, number, described(error)))
+        except BaseException as error:
+            done.errors.append((row, number, described(as_exception(error))))
             continue
         if result is not None:
             made.append(result)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord
+from penstock.errors import as_exception
 from penstock.pipeline.batch.assembly import LazyColumns
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.segments import Classic, Failures
@@ -131,8 +132,9 @@ def apply_classic(
     for index, record in enumerate(live):
         try:
             result = apply(record)
-        except Exception as error:
-            failures.raised(index if positions is None else positions[index], Stage.TRANSFORMATION, classic.name, error)
+        except BaseException as error:
+            row = index if positions is None else positions[index]
+            failures.raised(row, Stage.TRANSFORMATION, classic.name, as_exception(error))
             result = None
         if result is None:
             gone.append(index)

@@ -132,7 +132,7 @@ def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why 
             return Why.MIXED_VALUES if mixed else Why.NO_COLUMNS
         try:
             plan = staged.step.plan(shape)
-        except Exception:
+        except BaseException:
             return None  # each of these records fails here, whichever way it comes
         if isinstance(plan, Split):
             ways = [_behind(one.plan.shape, staged, one.plan.writes) for one in plan.branches]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, Converter, SinkRecord
 from penstock.data import Schema
 from penstock.data.text import to_java_text
-from penstock.errors import DataException
+from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.segments import Columns, Failures
 from penstock.pipeline.plan.step import SideName
@@ -77,8 +77,8 @@ def transformed(segment: Columns, rows: Rows, failures: Failures) -> Rows:
             else:
                 live.append(record)
                 kept.append(row)
-        except Exception as error:
-            failures.raised(row, Stage.TRANSFORMATION, at[1], error)
+        except BaseException as error:
+            failures.raised(row, Stage.TRANSFORMATION, at[1], as_exception(error))
     return live, kept
 
 
@@ -106,8 +106,8 @@ class OneSide:
             if failures.of_row(row) is None:
                 try:
                     one = self._bytes_of(record)
-                except Exception as error:
-                    failures.raised(row, self._stage, self._name, error)
+                except BaseException as error:
+                    failures.raised(row, self._stage, self._name, as_exception(error))
             data.append(one)
         return pa.array(data, pa.binary())
 
@@ -129,8 +129,8 @@ class OneSide:
             try:
                 schema, value = self._converter.to_connect_data(topic, one, None)
                 text = None if value is None else java_text_of(value, schema)
-            except Exception as error:
-                failures.raised(row, self._stage, self._name, error)
+            except BaseException as error:
+                failures.raised(row, self._stage, self._name, as_exception(error))
             found.append(text)
         return pa.array(found, pa.string())
 
@@ -138,8 +138,8 @@ class OneSide:
         """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""
         try:
             schema, value = self._converter.to_connect_data(record.topic, data, record.headers)
-        except Exception as error:
-            failures.raised(row, self._stage, self._name, error)
+        except BaseException as error:
+            failures.raised(row, self._stage, self._name, as_exception(error))
             return False
         if self._side == "key":
             record.key_schema, record.key = schema, value

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.errors import java_class_name
+from penstock.errors import as_exception, java_class_name
 from penstock.pipeline.plan.step import (
     BAG_COLUMNS,
     NOTHING,
@@ -212,9 +212,9 @@ def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
         assert staged.step.takes(path.shape), "such records go another way (roads.py)"
         try:
             plan = staged.step.plan(path.shape)
-        except Exception as error:
+        except BaseException as error:
             log.debug("%s cannot take records of this shape: %s", staged.executing_class, error)
-            _fail(path, staged, position, error)
+            _fail(path, staged, position, as_exception(error))
             return
         if isinstance(plan, Split):
             _branch(plan, steps[index + 1 :], (position, staged), path)
@@ -323,7 +323,7 @@ class Conditional(Step):
     def _inner(self, shape: Shape) -> StepPlan | Split:
         try:
             return self.step.plan(shape)
-        except Exception as error:
+        except BaseException as error:
             # It fails where the predicate holds; the other records never come to it.
             log.debug("%s cannot take records of this shape: %s", self.step, error)
             fault = Fault(None, str(error), java_class_name(error))

@@ -4,7 +4,8 @@ Start from:
 
 - ``SparkRuntime`` (``session``): starts the session, watches it, replaces it, and runs again what was under way.
 - ``DriverJvm`` (``driver_jvm``): the JVM as a process of its own, with ``memory_pool``;
-  ``RemoteSession`` (``remote_session``): a session on a Spark Connect server; ``class_archive``: quicker starts.
+  ``RemoteSession`` (``remote_session``): a session on a Spark Connect server; ``class_archive``: quicker starts;
+  ``scratch``: its temporary directory.
 - ``DriverPlan``, ``PreparedQuery`` (``driver_plan``): plans with fewer calls to the JVM than PySpark makes
   (``driver_calls``).
 - ``Gate`` (``gate``): lets tasks share a job. ``PythonWork`` (``python_work``): ends what Python workers do for one.

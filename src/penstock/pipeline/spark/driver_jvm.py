@@ -14,18 +14,17 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import SparkUnavailableException
 from penstock.pipeline.spark.class_archive import archive_option
 from penstock.pipeline.spark.executors import ExecutorWatch
 from penstock.pipeline.spark.memory_pool import HEAPS_VARIABLE, MOST_HEAPS
+from penstock.pipeline.spark.scratch import make_scratch, remove_scratch, remove_stale_scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,7 +177,8 @@ KEPT_NAMES: Final = (
 )
 ANSWER_WAIT_S = 1.0
 EXIT_GRACE_S = 2.0
-SCRATCH_PREFIX = "penstock-spark-"
+#: A path of a Unix socket may have 108 bytes; PySpark's names in its directory have 42.
+_LONGEST_SOCKET_DIR = 60
 #: What ``spark-submit`` itself needs to know.
 _LAUNCH = (
     *("spark.master", "spark.app.name", "spark.driver.", "spark.jars", "spark.files", "spark.archives"),
@@ -206,8 +206,9 @@ class DriverJvm:
         from pyspark.sql import SparkSession
 
         require_java()
-        _remove_stale_scratch()
-        self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
+        # JVMs of killed processes had no time to do it.
+        remove_stale_scratch()
+        self._scratch = make_scratch()
         self._heartbeat = Heartbeat(self._ask)
         #: Told the executors of the session with each heartbeat.
         self.watch: ExecutorWatch | None = None
@@ -231,7 +232,7 @@ class DriverJvm:
         except Exception as error:
             os.close(writer)
             self._log.join()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove_scratch(self._scratch)
             raise SparkUnavailableException(f"the Spark JVM did not start: {self._log.text() or error}") from error
         os.close(writer)
         self._process = gateway.proc
@@ -317,7 +318,7 @@ class DriverJvm:
         SparkSession._instantiatedSession = None
         SparkSession._activeSession = None
         self._log.join()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove_scratch(self._scratch)
 
 
 class _LogTail:
@@ -356,6 +357,11 @@ def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
     if conf.get("spark.master", settings["spark.master"]).partition("[")[0] == "local":
         # Nobody but the JVM itself speaks to its ports; without that every user of the machine could.
         settings["spark.authenticate"] = "true"
+        if len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
+            # PySpark's daemon begins a process for whoever connects to its port, before anything was said. A socket in
+            # a directory of the user's lets nobody else connect.
+            settings["spark.python.unix.domain.socket.enabled"] = "true"
+            settings["spark.python.unix.domain.socket.dir"] = scratch
     settings.update(conf)
     settings.update(REQUIRED_SETTINGS)
     executor_options = conf.get("spark.executor.extraJavaOptions", "")
@@ -391,14 +397,6 @@ def _ignore_sigterm(jvm: Any) -> None:
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
     except Exception as error:
         log.debug("The Spark JVM does not ignore SIGTERM: %s", brief(error))
-
-
-def _remove_stale_scratch() -> None:
-    """Removes what JVMs of killed processes left behind: they had no time to do it."""
-    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*-*"):
-        owner = path.name.removeprefix(SCRATCH_PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def require_java() -> None:

@@ -137,7 +137,7 @@ async def get_status(request: Request) -> Response:
 async def explain(request: Request) -> Response:
     """Settings with their origin, offsets, and what connector and tasks wait for."""
     s, name = services(request), request.path_params["name"]
-    found = await s.answer(s.herder.explain(name), name)
+    found = await s.answer(s.herder.explain(name), name, ends=True)
     return json_response(await with_other_workers(request, name, found))
 
 

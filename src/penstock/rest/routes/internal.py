@@ -5,14 +5,15 @@ Source: org.apache.kafka.connect.runtime.rest.resources.InternalClusterResource;
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import BadRequestException
-from penstock.rest.bodies import read_body
+from penstock.model.payloads import ConnectorView
+from penstock.rest.bodies import MAX_BODY_BYTES, parse_json, read_body
 from penstock.rest.errors import json_response
 from penstock.rest.other_workers import raw_path
 from penstock.rest.routing import Entry
@@ -22,7 +23,8 @@ from penstock.rest.services import services
 async def put_task_configs(request: Request) -> Response:
     """Stores the task configurations that a worker has got from a connector."""
     s, name = services(request), request.path_params["name"]
-    body = await read_body(request)
+    _check(request)
+    body = await read_body(request, _most(s.herder.connectors().get(name)))
     _check(request, body)
     await s.answer(s.herder.put_task_configs(name, _task_configs(body)), name)
     return Response(status_code=204)
@@ -31,7 +33,8 @@ async def put_task_configs(request: Request) -> Response:
 async def fence(request: Request) -> Response:
     """Ends the producers of all former tasks of a source connector."""
     s, name = services(request), request.path_params["name"]
-    _check(request, await read_body(request))
+    _check(request)
+    _check(request, await read_body(request, _LARGEST_TASK))
     await s.answer(s.herder.fence_zombies(name), name)
     return Response(status_code=204)
 
@@ -43,15 +46,29 @@ async def cluster(request: Request) -> Response:
     return json_response(found)
 
 
-def _check(request: Request, body: bytes) -> None:
+#: A task's configuration is one record of the config topic, which takes a mebibyte by default.
+_LARGEST_TASK: Final = 1 << 20
+
+
+def _most(view: ConnectorView | None) -> int:
+    """How many bytes the task configurations of a connector may have together."""
+    config: Mapping[str, str] = {} if view is None else view.config
+    text = config.get("tasks.max", "1").strip()
+    if config.get("tasks.max.enforce", "true").strip().lower() == "false" or not text.isdecimal() or len(text) > 1:
+        return MAX_BODY_BYTES
+    return min(MAX_BODY_BYTES, max(1, int(text)) * _LARGEST_TASK)
+
+
+def _check(request: Request, body: bytes | None = None) -> None:
+    """Lets a signed request pass; before its body is read (None), one whose headers are as they have to be."""
     services(request).herder.check_signature(request.method, raw_path(request.scope), request.headers, body)
 
 
 def _task_configs(body: bytes) -> list[dict[str, str]]:
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadRequestException(f"The task configurations are no JSON: {error}") from None
+        found = parse_json(body)
+    except BadRequestException as error:
+        raise BadRequestException(f"The task configurations are no JSON: {error.__cause__}") from None
     if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
         raise BadRequestException("Task configurations are a JSON list of objects")
     for one in found:

@@ -32,7 +32,7 @@ async def list_plugins(request: Request) -> Response:
 async def plugin_config(request: Request) -> Response:
     """The settings that a plugin knows."""
     s, name = services(request), request.path_params["plugin"]
-    return json_response(await s.on_thread("plugin-config", lambda: s.plugins.settings_of(name)))
+    return json_response(await s.on_thread("plugin-config", lambda: s.plugins.settings_of(name), ends=True))
 
 
 async def validate(request: Request) -> Response:
@@ -40,7 +40,7 @@ async def validate(request: Request) -> Response:
     s, plugin = services(request), request.path_params["plugin"]
     config = config_map(await read_json(request, as_written=True))
     _same_class(config, plugin)
-    infos = await s.answer(s.herder.validate_config(config), config.get("name") or "")
+    infos = await s.answer(s.herder.validate_config(config), config.get("name") or "", ends=True)
     return json_response(infos.to_json())
 
 
@@ -50,7 +50,7 @@ async def preview(request: Request) -> Response:
     wanted = preview_body(await read_json(request))
     _same_class(wanted.config, plugin)
     future = s.herder.preview(wanted.config, wanted.records, wanted.limits)
-    shown = await s.answer(future, wanted.config.get("name") or "")
+    shown = await s.answer(future, wanted.config.get("name") or "", ends=True)
     return json_response(shown)
 
 

@@ -1,0 +1,133 @@
+"""Which modules may be imported for a class name of a configuration: those of plugins, not the worker's own.
+
+Main function: `refusal`. Whoever sends a configuration chooses the text, and importing a module runs it. What is
+installed beside the worker for its plugins may be imported, and what lies in a directory of Python's search path:
+the current directory, `plugin.path`, `PYTHONPATH`. Python's standard library, the worker's own package outside of its
+plugins and the distributions that the worker itself needs have no plugin, but modules that start programs.
+
+Looks at files of installed distributions, at most once each; imports nothing. Any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sysconfig
+from collections.abc import Iterator
+from typing import Final
+
+_OWN: Final = __name__.partition(".")[0]
+#: The parts of the worker's own package that hold plugins; the last one has those of tests.
+_OWN_PLUGINS: Final = ("connectors", "converters", "transforms", "config.providers", "testing")
+_STANDARD: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
+_EXTRA: Final = re.compile(r"\bextra\s*==\s*[\"']([^\"']*)")
+_PROJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def refusal(module: str) -> str | None:
+    """The reason why a module may not be imported for a class name of a configuration.
+
+    Args:
+        module: Its dotted name.
+
+    Returns:
+        What it belongs to; None where it may be imported, or is not there.
+
+    >>> refusal("this"), refusal("penstock.cli.worker"), refusal("penstock.transforms.cast")
+    ('Python itself', 'the worker itself', None)
+    """
+    parts = module.split(".")
+    if "__main__" in parts:
+        return "a program, which importing it would start"
+    if parts[0] == _OWN:
+        return None if f"{module}.".startswith(_own_prefixes()) else "the worker itself"
+    spec = _found(parts[0])
+    if spec is None:
+        return None
+    if spec.origin in ("built-in", "frozen"):
+        return "Python itself"
+    if spec.origin is not None and spec.origin.startswith(_STANDARD) and not spec.origin.startswith(_INSTALLED):
+        return "Python itself"
+    needed = _of_dependencies()
+    # A namespace package has parts of several distributions.
+    owner = needed.get(parts[0]) if spec.origin is not None else needed.get(".".join(parts[:2]))
+    return None if owner is None else f"{owner}, which the worker itself uses"
+
+
+def class_refusal(text: str, cls: type) -> str | None:
+    """As `refusal`, for a class that was found in an importable module: it may come from another one.
+
+    >>> class_refusal("mine.Thread", __import__("threading").Thread)
+    'Class mine.Thread is a part of Python itself, which has no class for a configuration'
+    """
+    why = refusal(cls.__module__)
+    return None if why is None else said(text, why)
+
+
+def said(text: str, why: str) -> str:
+    """The words for a class name that is refused."""
+    return f"Class {text} is a part of {why}, which has no class for a configuration"
+
+
+@functools.cache
+def _own_prefixes() -> tuple[str, ...]:
+    return tuple(f"{_OWN}.{part}." for part in _OWN_PLUGINS)
+
+
+def _found(top: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(top)
+    except (ImportError, ValueError, AttributeError):
+        return None
+
+
+@functools.cache
+def _of_dependencies() -> dict[str, str]:
+    """The modules of the distributions that the worker needs, with their names; of packages the first two parts."""
+    found: dict[str, str] = {"pyspark": "pyspark", "py4j": "py4j"}
+    for distribution in _needed(_OWN):
+        for module in _modules(distribution):
+            found.setdefault(module, distribution.metadata["Name"])
+    return found
+
+
+def _needed(project: str) -> Iterator[importlib.metadata.Distribution]:
+    """The installed distributions that one needs, and those that they need."""
+    seen, waiting = {project}, [project]
+    while waiting:
+        try:
+            distribution = importlib.metadata.distribution(waiting.pop())
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if distribution.metadata["Name"] != project:
+            yield distribution
+        for text in distribution.requires or ():
+            extra = _EXTRA.search(text)
+            # Of an own extra the worker uses what is installed, but for what is there to develop it.
+            if extra is not None and (extra[1] == "dev" or distribution.metadata["Name"] != project):
+                continue
+            named = _PROJECT.match(text)
+            name = named[0].lower().replace("_", "-") if named else ""
+            if name and name not in seen:
+                seen.add(name)
+                waiting.append(name)
+
+
+def _modules(distribution: importlib.metadata.Distribution) -> set[str]:
+    found: set[str] = set()
+    # Read as text: to make an object of each file's path takes several times as long.
+    record = distribution.read_text("RECORD")
+    for line in (record or "").splitlines() if record else map(str, distribution.files or ()):
+        path = line.partition(",")[0]
+        if not path.endswith((".py", ".so", ".pyd")):
+            continue
+        *directories, file = path.split("/", 2)
+        names = [*directories, file.partition(".")[0]][:2]
+        if all(name.isidentifier() for name in names):
+            found |= {names[0], ".".join(names)}
+    return found
