@@ -34,6 +34,7 @@ from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener
 from penstock.kafka.subscription import Subscription
+from penstock.kafka.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import SinkBatch
 from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.stage import BatchLimits, SharedLoad, Stage
@@ -96,6 +97,7 @@ class FetchedBatch:
     table: pa.Table
     ends: Mapping[TopicPartition, int]
     epoch: int
+    unreadable: UnreadableRecords | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,11 @@ class SinkCounts:
     put_time_ms: float = 0.0
     put_time_max_ms: float = 0.0
     partitions: int = 0
+
+
+def _joins(first: FetchedChunk, _: FetchedChunk, chunk: FetchedChunk) -> bool:
+    """True if a chunk goes into the batch of the first: what cannot be read is a batch by itself."""
+    return chunk.epoch == first.epoch and chunk.unreadable is None and first.unreadable is None
 
 
 class SinkStages:
@@ -299,12 +306,12 @@ class SinkStages:
             if self._closed or unless():
                 return None
             self._was_full = self._room() == 0
-            chunks = self._chunks.pop_joined(self.limits, lambda first, _, chunk: chunk.epoch == first.epoch)
+            chunks = self._chunks.pop_joined(self.limits, _joins)
         ends: dict[TopicPartition, int] = {}
         for chunk in chunks:
             ends.update(chunk.ends)
         table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
-        return FetchedBatch(table, ends, chunks[0].epoch)
+        return FetchedBatch(table, ends, chunks[0].epoch, chunks[0].unreadable)
 
     def offer_converted(self, batch: ConvertedBatch) -> bool:
         """Hand a batch to the task as soon as there is room; False: the end has come. Thread: conversion."""
