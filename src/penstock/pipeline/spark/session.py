@@ -22,6 +22,8 @@ from weakref import WeakKeyDictionary
 
 from penstock.errors import SparkSessionLostException, SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
+from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
+from penstock.pipeline.spark.memory_budget import MemoryBudget
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.pipeline.spark.scarcity import Shortage, lacks_descriptor
 from penstock.telemetry import waiting_for
@@ -104,6 +106,12 @@ class SparkRuntime:
         self._thread: threading.Thread | None = None
         self._driver: DriverJvm | RemoteSession | None = None
         self._booting: subprocess.Popen[bytes] | None = None
+        # How sessions ended, by their generation, and whether for lack of memory.
+        self._ends: dict[int, tuple[str, bool]] = {}
+        #: Room for the rows of jobs in the session's memory.
+        self.memory = MemoryBudget()
+        #: For jobs that have cost a session; None on Spark Connect, where a session is not ours to end.
+        self.isolated = None if self._remote else IsolatedSession(self._conf)
 
     @property
     def generation(self) -> int:
@@ -155,6 +163,8 @@ class SparkRuntime:
             thread = self._thread
             if self._booting is not None:
                 self._booting.kill()
+        if self.isolated is not None:
+            self.isolated.close()
         if thread is not None:
             thread.join(30)
 
@@ -199,11 +209,14 @@ class SparkRuntime:
             raise _cannot_start(self._failure)
 
     @waiting_for("spark")
-    def run(self, job: Callable[[SparkSession], T]) -> T:
+    def run(
+        self, job: Callable[[SparkSession], T], instead: Callable[[Loss], Callable[[], T] | None] | None = None
+    ) -> T:
         """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
 
         Args:
             job: a pure function of its captured Arrow data; it may be run more than once.
+            instead: asked with each loss; what it gives is called in the place of running the job again.
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.
@@ -224,12 +237,18 @@ class SparkRuntime:
                 if not self.is_lost(generation, error):
                     raise
                 losses += 1
-                log.warning("The Spark session was lost during a job, which runs again on a new one: %s", brief(error))
                 self._report_lost(generation)
+                ended, out_of_memory = self._ends.get(generation, ("was lost", False))
+                loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}")
+                other = None if instead is None else instead(loss)
+                how = "which runs again on a new one" if other is None else "which is tried in a session of its own"
+                log.warning("The Spark session was lost during a job, %s: %s (%s)", how, loss.ended, brief(error))
+                if other is not None:
+                    return other()
                 if losses >= MAX_LOSSES_PER_JOB:
                     raise SparkUnavailableException(
-                        f"a batch was tried on {losses} Spark sessions and each was lost; "
-                        "raise spark.driver.memory or lower batch.max.bytes"
+                        f"a batch was tried on {losses} Spark sessions and each was lost, the last one because "
+                        f"{loss.ended}; raise spark.driver.memory or lower batch.max.bytes"
                     ) from error
 
     @waiting_for("spark")
@@ -291,9 +310,16 @@ class SparkRuntime:
 
     def _report_lost(self, generation: int) -> None:
         with self._changed:
+            self._note_end(generation)
             if self._lost_generation < generation:
                 self._lost_generation = generation
                 self._changed.notify_all()
+
+    def _note_end(self, generation: int) -> None:
+        """Notes how the session ended, while its JVM is at hand. The lock is held."""
+        driver = self._driver
+        if generation == self._generation and isinstance(driver, DriverJvm) and generation not in self._ends:
+            self._ends = {generation: (driver.how_ended(), driver.ran_out_of_memory)}
 
     # ------------------------------------------------------------------ the session thread
     def _live(self) -> None:
@@ -332,6 +358,8 @@ class SparkRuntime:
                 self._generation += 1
                 self._generations[self._root(session)] = self._generation
                 self._failure = None
+                assert self._driver is not None
+                self.memory.set_heap(self._driver.heap_bytes)
                 self._changed.notify_all()
             log.info("Spark session %d is up after %.1f s", self._generation, time.monotonic() - began)
             return True
@@ -374,13 +402,16 @@ class SparkRuntime:
         assert driver is not None
         while True:
             with self._changed:
-                if self._changed.wait_for(
+                gone = self._changed.wait_for(
                     lambda: self._stopping or self._lost_generation >= generation, HEARTBEAT_INTERVAL_S
-                ):
+                )
+                if self._stopping:
                     return
             end = driver.ended()
             if end is not None:
                 log.error("%s", end)
+                return
+            if gone:
                 return
             if silence.after(answered=driver.answers()) > self._heartbeat_timeout_s:
                 log.error("Spark has not answered for %.0f s; its session is replaced", self._heartbeat_timeout_s)
@@ -388,6 +419,7 @@ class SparkRuntime:
 
     def _tear_down(self) -> None:
         with self._changed:
+            self._note_end(self._generation)
             self._session = None
             self._lost_generation = self._generation
             driver, self._driver = self._driver, None
