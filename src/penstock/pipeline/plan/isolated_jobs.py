@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from penstock.errors import SparkUnavailableException
+from penstock.errors import ConnectException
 from penstock.pipeline.columns.sizes import nbytes_of
 from penstock.pipeline.spark.isolated_main import raise_lost
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, Order
@@ -53,7 +53,7 @@ def in_parts(
         A row for each row, in order.
 
     Raises:
-        SparkUnavailableException: More rows are lost than can be the rows' fault.
+        ConnectException: More rows are lost than can be the rows' fault.
     """
     waiting = deque([table])
     made: list[pa.Table] = []
@@ -70,7 +70,7 @@ def in_parts(
                 continue
             given_up += 1
             if given_up >= MAX_LOST_ROWS:
-                raise SparkUnavailableException(
+                raise ConnectException(
                     f"{given_up} of {table.num_rows} records ({nbytes_of(table):,} bytes in all) were tried in Spark "
                     f"sessions of their own, and each was lost: {error.loss.ended}. {_ADVICE}, or look at the "
                     "connector's transforms"

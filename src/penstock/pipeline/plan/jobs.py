@@ -82,6 +82,7 @@ MAX_SHARED_GROUPS: Final = 64
 SPLIT_ROWS: Final = 4_000
 #: Rows a partition has at most: bounds the memory of a task.
 MAX_PARTITION_ROWS: Final = 100_000
+_SUSPECTS: Final = ("TRANSFORMATION", "VALUE_CONVERTER")
 #: How long a task whose batch has cost a session keeps away from the worker's.
 ISOLATION_S: Final = 300.0
 
@@ -393,10 +394,7 @@ class SparkJobs:
             return with_error(run(without_content(row, (GROUP_COLUMN,), _nulls)), what_was_lost(row, loss))
 
         output = in_parts(table_of(plan), run, lost)
-        steps = order.groups[0][0]
-        stage, name = (steps[0].stage, steps[0].executing_class) if steps else ("", "")
-        place = FaultPlace(stage, name, ConnectException.java_name, 0)
-        return output, replace(plan, places={**plan.places, LOST_PLACE: place})
+        return output, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
 
     def _slots(self, groups: Sequence[Group]) -> list[int]:
         """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
@@ -539,6 +537,14 @@ def _holds_lists(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return any(_holds_lists(one.type) for one in kind)
     return bool(pa.types.is_nested(kind))
+
+
+def _suspect(order: PlanOrder) -> FaultPlace:
+    """The place of a record's error that may have arisen in any step: a transform, if there is one."""
+    steps = [staged for steps, _, _ in order.groups for staged in steps]
+    steps.sort(key=lambda staged: _SUSPECTS.index(staged.stage) if staged.stage in _SUSPECTS else len(_SUSPECTS))
+    stage, name = (steps[0].stage, steps[0].executing_class) if steps else (_SUSPECTS[-1], "")
+    return FaultPlace(stage, name, ConnectException.java_name, 0)
 
 
 def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:

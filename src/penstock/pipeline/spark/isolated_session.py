@@ -49,11 +49,13 @@ class Loss:
         count: How many so far.
         out_of_memory: True if the latest one ran out of memory.
         ended: How it ended, for people.
+        jobs: How many were under way on it, with this one.
     """
 
     count: int
     out_of_memory: bool
     ended: str
+    jobs: int = 2
 
 
 class IsolatedSessionLostException(ConnectException):
@@ -71,15 +73,15 @@ class IsolatedSessionLostException(ConnectException):
 def goes_alone(loss: Loss, nbytes: int) -> bool:
     """True if a batch is not to be tried on the worker's session again.
 
-    The first session may have been lost for anybody's sake, or have been killed from outside.
+    The first session may have been lost by any of the jobs that were on it, or have been killed from outside.
 
     >>> large = 20 * 1024 * 1024
     >>> goes_alone(Loss(1, True, ""), large), goes_alone(Loss(1, False, ""), large), goes_alone(Loss(1, True, ""), 1)
     (True, False, False)
-    >>> goes_alone(Loss(2, False, ""), 1)
-    True
+    >>> goes_alone(Loss(2, False, ""), 1), goes_alone(Loss(1, True, "", jobs=1), 1)
+    (True, True)
     """
-    return loss.count >= SUSPECT_LOSSES or (loss.out_of_memory and nbytes >= SUSPECT_BYTES)
+    return loss.count >= SUSPECT_LOSSES or (loss.out_of_memory and (nbytes >= SUSPECT_BYTES or loss.jobs == 1))
 
 
 @dataclass(frozen=True)

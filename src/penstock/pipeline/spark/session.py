@@ -16,6 +16,7 @@ import os
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -106,6 +107,8 @@ class SparkRuntime:
         self._thread: threading.Thread | None = None
         self._driver: DriverJvm | RemoteSession | None = None
         self._booting: subprocess.Popen[bytes] | None = None
+        # Jobs that are under way on the session of a generation, or were when it was lost.
+        self._jobs: Counter[int] = Counter()
         # How sessions ended, by their generation, and whether for lack of memory.
         self._ends: dict[int, tuple[str, bool]] = {}
         #: Room for the rows of jobs in the session's memory.
@@ -228,18 +231,21 @@ class SparkRuntime:
             found = self.current()
             assert found is not None, "it was waited for"
             session, generation = found
+            self._count(generation, 1)
             try:
-                return job(session)
+                result = job(session)
             except Exception as error:
                 if lacks_descriptor(error):
+                    self._count(generation, -1)
                     shortage.wait(error)
                     continue
                 if not self.is_lost(generation, error):
+                    self._count(generation, -1)
                     raise
                 losses += 1
                 self._report_lost(generation)
                 ended, out_of_memory = self._ends.get(generation, ("was lost", False))
-                loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}")
+                loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}", self._jobs[generation])
                 other = None if instead is None else instead(loss)
                 how = "which runs again on a new one" if other is None else "which is tried in a session of its own"
                 log.warning("The Spark session was lost during a job, %s: %s (%s)", how, loss.ended, brief(error))
@@ -250,6 +256,9 @@ class SparkRuntime:
                         f"a batch was tried on {losses} Spark sessions and each was lost, the last one because "
                         f"{loss.ended}; raise spark.driver.memory or lower batch.max.bytes"
                     ) from error
+            else:
+                self._count(generation, -1)
+                return result
 
     @waiting_for("spark")
     def run_on(self, session: SparkSession, job: Callable[[], T]) -> T:
@@ -314,6 +323,12 @@ class SparkRuntime:
             if self._lost_generation < generation:
                 self._lost_generation = generation
                 self._changed.notify_all()
+
+    def _count(self, generation: int, change: int) -> None:
+        with self._changed:
+            if generation not in self._jobs:
+                self._jobs.clear()
+            self._jobs[generation] += change
 
     def _note_end(self, generation: int) -> None:
         """Notes how the session ended, while its JVM is at hand. The lock is held."""
