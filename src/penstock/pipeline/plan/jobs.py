@@ -110,6 +110,23 @@ class Group:
         return batch_rows if self.rows is None else len(self.rows)
 
 
+def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> Outcome:
+    """What comes of a group without steps, for which no plan is needed.
+
+    Args:
+        group: The records.
+        shared: The other columns of the bag, for the whole batch.
+    """
+    carried = {name: shared[name] for name in group.carry}
+    if group.rows is not None:
+        carried = {name: column.take(pa.array(group.rows)) for name, column in carried.items()}
+    columns = {
+        name: column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        for name, column in {**group.columns, **carried}.items()
+    }
+    return Outcome(group.rows, group.shape, columns, None, None, {})
+
+
 @dataclass(frozen=True)
 class _Plan:
     """Everything a job needs but the data."""
