@@ -24,7 +24,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -320,11 +320,12 @@ class SparkJobs:
         One that is made when it is asked for is made, and the job run, again when the session is lost.
 
         Raises:
+            ConnectException: Its rows do not fit into the session's memory.
             SparkSessionLostException: The DataFrame was made before, on a session that is lost: it cannot run again.
         """
         if callable(data):
             make = data
-            return self._runtime.run(lambda session: job(make(session)))
+            return self._runtime.run(lambda session: job(make(session)), _refuse_large)
         frame = data
         return self._runtime.run_on(frame.sparkSession, lambda: job(frame))
 
@@ -554,6 +555,20 @@ def _holds_lists(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return any(_holds_lists(one.type) for one in kind)
     return bool(pa.types.is_nested(kind))
+
+
+def _refuse_large(loss: Loss) -> Callable[[], NoReturn] | None:
+    """For a query of a task: another session would be lost to it as well."""
+    if not loss.out_of_memory or (loss.jobs > 1 and loss.count == 1):
+        return None
+
+    def refuse() -> NoReturn:
+        raise ConnectException(
+            f"The rows of a SourceFrame's query do not fit into Spark's memory: {loss.ended}. Let the query give fewer "
+            "rows at once, and the next poll the rest, or raise spark.driver.memory of the worker"
+        )
+
+    return refuse
 
 
 def _suspect(order: PlanOrder) -> FaultPlace:
