@@ -183,7 +183,7 @@ def test_a_record_that_ends_any_session_is_a_dead_letter_and_others_lose_one_ses
     try:
         transform = {"transforms": "x", "transforms.x.type": "penstock.testing.exploding.ExplodingValue"}
         name = sink(worker, topic, file, **transform, **tolerant(letters))
-        worker.wait(lambda: "tried in a session of its own" in worker.text(), "the batch is tried apart", WAIT_S)
+        worker.wait(lambda: "A Spark session of its own starts" in worker.text(), "the batch is tried apart", WAIT_S)
         before = size(calm_file)
         worker.wait(lambda: size(calm_file) > before, "the other one goes on", 60)
         apart = size(file)

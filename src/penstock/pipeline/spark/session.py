@@ -247,7 +247,7 @@ class SparkRuntime:
                 ended, out_of_memory = self._ends.get(generation, ("was lost", False))
                 loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}", self._jobs[generation])
                 other = None if instead is None else instead(loss)
-                how = "which runs again on a new one" if other is None else "which is tried in a session of its own"
+                how = "which runs again on a new one" if other is None else "which keeps away from the new one"
                 log.warning("The Spark session was lost during a job, %s: %s (%s)", how, loss.ended, brief(error))
                 if other is not None:
                     return other()
