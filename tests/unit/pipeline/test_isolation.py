@@ -86,6 +86,16 @@ def test_a_batch_of_which_every_record_costs_a_session_fails_after_few() -> None
     assert session.lost <= 5 + MAX_LOST_ROWS
 
 
+def test_where_even_an_empty_record_costs_a_session_the_batch_fails_at_once() -> None:
+    session = Session([0])
+
+    def lost(row: pa.Table, loss: Loss) -> pa.Table:
+        raise IsolatedSessionLostException(loss)
+
+    with pytest.raises(ConnectException, match=r"^1 of 1 records .* look at the connector's transforms$"):
+        in_parts(rows(1), session.run, lost)
+
+
 def test_two_bad_records_are_two_errors() -> None:
     session = Session([3, 900])
     output = in_parts(rows(1_000), session.run, given_up)

@@ -69,14 +69,23 @@ def in_parts(
                 waiting.extendleft(part.slice(start, size) for start in reversed(range(0, rows, size)))
                 continue
             given_up += 1
-            if given_up >= MAX_LOST_ROWS:
+            stands = None if given_up >= MAX_LOST_ROWS else _or_none(lost, part, error.loss)
+            if stands is None:
                 raise ConnectException(
                     f"{given_up} of {table.num_rows} records ({nbytes_of(table):,} bytes in all) were tried in Spark "
                     f"sessions of their own, and each was lost: {error.loss.ended}. {_ADVICE}, or look at the "
                     "connector's transforms"
                 ) from error
-            made.append(lost(part, error.loss))
+            made.append(stands)
     return pa.concat_tables(made, promote_options="default")
+
+
+def _or_none(lost: Callable[[pa.Table, Loss], pa.Table], row: pa.Table, loss: Loss) -> pa.Table | None:
+    """What stands for a row; None if nothing of it is needed to cost a session."""
+    try:
+        return lost(row, loss)
+    except IsolatedSessionLostException:
+        return None
 
 
 def what_was_lost(row: pa.Table, loss: Loss) -> str:

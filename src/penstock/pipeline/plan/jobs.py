@@ -293,11 +293,13 @@ class SparkJobs:
         def job(session: SparkSession, sent: pa.Table) -> pa.Table:
             key = (self._runtime.generation, "mapped", digest)
             plan = self._kept(key, lambda: _Plan((), ("*",), (), True, mapped=mapped))
-            with self._own.under_way(session), self._runtime.memory.room_for(sent.nbytes):
+            with self._own.under_way(session):
                 return _executed(session, sent, plan, self._prepared)
 
         # Its rows are not those of another batch: it shares a permit, not a job.
-        output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
+        # Room comes before a permit, everywhere: jobs that hold one and wait for the other would wait for each other.
+        with self._runtime.memory.room_for(table.nbytes):
+            output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
         made: list[bytes] = output.column(0).to_pylist()
         return made
 
