@@ -283,12 +283,7 @@ class DriverJvm:
 
     def how_ended(self) -> str:
         """How the process ended, as the end of a sentence, and what to do about it."""
-        code = self.exit_code
-        if self.ran_out_of_memory:
-            return f"ran out of memory (spark.driver.memory is {self._memory})"
-        if code == -signal.SIGKILL:
-            return "was killed, as the system does when memory runs out"
-        return "does not answer" if code is None else f"ended with exit code {code}"
+        return how_ended(self.exit_code, self._memory)
 
     def _ask(self) -> None:
         self._gateway.jvm.System.currentTimeMillis()
@@ -330,6 +325,23 @@ class DriverJvm:
         SparkSession._activeSession = None
         self._log.join()
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def how_ended(code: int | None, memory: str) -> str:
+    """How a JVM ended, as the end of a sentence.
+
+    Args:
+        code: Its exit code, negative for a signal; None if it has not ended.
+        memory: What it was given, ``spark.driver.memory``.
+
+    >>> [how_ended(code, "700m") for code in (3, 1, None)]
+    ['ran out of memory (spark.driver.memory is 700m)', 'ended with exit code 1', 'does not answer']
+    """
+    if code in _OUT_OF_MEMORY:
+        return f"ran out of memory (spark.driver.memory is {memory})"
+    if code == -signal.SIGKILL:
+        return "was killed, as the system does when memory runs out"
+    return "does not answer" if code is None else f"ended with exit code {code}"
 
 
 class _LogTail:
