@@ -1,5 +1,7 @@
 """Rows that have cost a session, tried in one of their own, in ever smaller parts where that is lost too.
 
+Invariant 6: a part that is run again gives the same, and each row of the batch comes out once.
+
 What is left in the end are records that no session can take. Each becomes the error of that record, for the error
 policy to decide about; a batch with too many of them, or one that cannot be cut, fails its task.
 
