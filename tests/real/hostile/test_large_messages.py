@@ -181,6 +181,8 @@ def test_a_record_that_ends_any_session_is_a_dead_letter_and_others_lose_one_ses
     feeding = threading.Thread(target=feed)
     feeding.start()
     try:
+        # Its plan has worked then: it is not suspected of what the other one does.
+        worker.wait(lambda: size(calm_file) > 0, "the calm one works", 60)
         transform = {"transforms": "x", "transforms.x.type": "penstock.testing.exploding.ExplodingValue"}
         name = sink(worker, topic, file, **transform, **tolerant(letters))
         worker.wait(lambda: "A Spark session of its own starts" in worker.text(), "the batch is tried apart", WAIT_S)

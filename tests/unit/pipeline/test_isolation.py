@@ -125,18 +125,19 @@ def test_a_row_without_content_keeps_its_group_and_its_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "nbytes", "alone"),
+    ("loss", "nbytes", "passed", "alone"),
     [
-        (Loss(1, True, "", jobs=3), SUSPECT_BYTES, True),
-        (Loss(1, True, "", jobs=3), SUSPECT_BYTES - 1, False),
-        (Loss(1, True, "", jobs=1), 10, True),
-        (Loss(1, False, "", jobs=1), 100 * SUSPECT_BYTES, False),
-        (Loss(2, False, "", jobs=3), 10, True),
+        (Loss(1, True, "", jobs=3), SUSPECT_BYTES, SUSPECT_BYTES, True),
+        (Loss(1, True, "", jobs=3), SUSPECT_BYTES - 1, 10, False),
+        (Loss(1, True, "", jobs=3), 10, 0, True),
+        (Loss(1, True, "", jobs=1), 10, 10, True),
+        (Loss(1, False, "", jobs=1), 100 * SUSPECT_BYTES, 0, False),
+        (Loss(2, False, "", jobs=3), 10, 10, True),
     ],
-    ids=["large", "small among others", "small and by itself", "killed from outside", "for the second time"],
+    ids=["large", "small among others", "of a new plan", "by itself", "killed from outside", "for the second time"],
 )
-def test_which_batches_are_tried_in_a_session_of_their_own(loss: Loss, nbytes: int, alone: bool) -> None:
-    assert goes_alone(loss, nbytes) is alone
+def test_which_batches_are_tried_in_a_session_of_their_own(loss: Loss, nbytes: int, passed: int, alone: bool) -> None:
+    assert goes_alone(loss, nbytes, passed) is alone
 
 
 # ------------------------------------------------------------------------------------------------------------- memory

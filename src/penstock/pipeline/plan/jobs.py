@@ -142,6 +142,8 @@ class _Plan:
     mapped: Mapped | None = None
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
+    # The largest batch that it has taken, in bytes.
+    passed: list[int] = field(default_factory=lambda: [0])
 
     def projections(self) -> list[Sequence[Column | str]]:
         """What is selected, one after the other."""
@@ -359,17 +361,19 @@ class SparkJobs:
     def _run_order(
         self, order: PlanOrder, key: Hashable, table_of: Callable[[_Plan], pa.Table]
     ) -> tuple[pa.Table, _Plan]:
-        nbytes = 0
+        nbytes = passed = 0
 
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
-            nonlocal nbytes
+            nonlocal nbytes, passed
             plan = self._plan_of_order(order)
             table = table_of(plan)
-            nbytes = nbytes_of(table)
-            return self._execute(session, key, table, plan), plan
+            nbytes, passed = nbytes_of(table), plan.passed[0]
+            output = self._execute(session, key, table, plan)
+            plan.passed[0] = max(passed, nbytes, 1)
+            return output, plan
 
         def alone(loss: Loss) -> Callable[[], tuple[pa.Table, _Plan]] | None:
-            if not self._isolates(loss, nbytes):
+            if not self._isolates(loss, nbytes, passed):
                 return None
             self._isolate()
             return lambda: self._order_alone(order, table_of)
@@ -390,8 +394,8 @@ class SparkJobs:
             lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
         )
 
-    def _isolates(self, loss: Loss, nbytes: int) -> bool:
-        return self._runtime.isolated is not None and goes_alone(loss, nbytes)
+    def _isolates(self, loss: Loss, nbytes: int, passed: int = 0) -> bool:
+        return self._runtime.isolated is not None and goes_alone(loss, nbytes, passed)
 
     def _isolate(self) -> None:
         """From now on the task's batches go to a session of their own, for a while."""

@@ -70,18 +70,26 @@ class IsolatedSessionLostException(ConnectException):
         self.loss = loss
 
 
-def goes_alone(loss: Loss, nbytes: int) -> bool:
+def goes_alone(loss: Loss, nbytes: int, passed: int = 0) -> bool:
     """True if a batch is not to be tried on the worker's session again.
 
     The first session may have been lost by any of the jobs that were on it, or have been killed from outside.
 
+    Args:
+        loss: How the session was lost.
+        nbytes: The size of the batch.
+        passed: The size of the largest one that the same plan has taken on that session.
+
     >>> large = 20 * 1024 * 1024
     >>> goes_alone(Loss(1, True, ""), large), goes_alone(Loss(1, False, ""), large), goes_alone(Loss(1, True, ""), 1)
-    (True, False, False)
+    (True, False, True)
     >>> goes_alone(Loss(2, False, ""), 1), goes_alone(Loss(1, True, "", jobs=1), 1)
     (True, True)
+    >>> goes_alone(Loss(1, True, ""), 500, passed=400)
+    False
     """
-    return loss.count >= SUSPECT_LOSSES or (loss.out_of_memory and (nbytes >= SUSPECT_BYTES or loss.jobs == 1))
+    unknown = not passed or nbytes >= SUSPECT_BYTES or loss.jobs == 1
+    return loss.count >= SUSPECT_LOSSES or (loss.out_of_memory and unknown)
 
 
 @dataclass(frozen=True)
