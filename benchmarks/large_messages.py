@@ -128,6 +128,7 @@ class _Flow:
             for file in self._files:
                 delays += self._new_in(file)
             pause.wait(_LOOK_S)
+        self._producer.flush(10)
         assert len(delays) == written, f"{written - len(delays)} lines are missing"
         return delays
 

@@ -168,7 +168,8 @@ def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, firs
         if not name.startswith(("group.", "partition.assignment.")) and name not in ("on_commit", "error_cb")
     }
     own |= {
-        "group.id": f"{settings.get('group.id', 'penstock')}-probe",
+        # It does not join the group, but may have no right to any other.
+        "group.id": settings.get("group.id", "penstock"),
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         # A batch that cannot be read is reported once for each question; the client would pause after each.

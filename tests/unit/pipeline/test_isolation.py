@@ -180,12 +180,14 @@ def test_jobs_share_the_memory_in_the_order_of_coming_and_say_that_they_wait() -
     large = Job(budget, 50 * 2**20)
     told = "90 MB of batches are in the session, and 50 MB do not fit beside them (spark.driver.memory)"
     assert large.await_waiting() == told
+    behind = Job(budget, 5 * 2**20)
+    behind.await_waiting()
     small = Job(budget, 2**20)
-    small.await_waiting()
+    assert small.runs.wait(WAIT_S), "it is not held up"
     first.end()
     assert large.runs.wait(WAIT_S)
-    assert small.runs.wait(WAIT_S)
-    for job in (second, large, small):
+    assert behind.runs.wait(WAIT_S)
+    for job in (second, large, behind, small):
         job.end()
     assert budget.used == 0
 

@@ -3,6 +3,7 @@
 A batch lies in the JVM about ten times: as it comes, in the tasks that carry it, in Spark's rows, whose buffers grow by
 doubling, and as it goes. With many cores, tasks or partitions there is no bound on how many large batches meet. So a
 job waits until there is room for its rows, in the order of coming; one that is larger than all the room goes by itself.
+Small ones neither wait nor count.
 
 Main type: ``MemoryBudget``. Main function: ``shares``. Thread: any; one condition guards everything.
 """
@@ -20,6 +21,8 @@ from penstock.telemetry import waiting_for
 #: The rows of one job are at most this part of the JVM's heap, and those of all jobs together.
 JOB_PART: Final = 1 / 32
 ALL_PART: Final = 1 / 12
+#: What is small: less than this part of all the room.
+SMALL_PART: Final = 1 / 64
 _MB: Final = 1024 * 1024
 
 
@@ -63,6 +66,9 @@ class MemoryBudget:
     @contextmanager
     def room_for(self, nbytes: int) -> Iterator[None]:
         """Waits until there is room for so many bytes, and keeps it for as long as the context."""
+        if self._all_bytes is not None and nbytes < self._all_bytes * SMALL_PART:
+            yield
+            return
         mine = object()
         with self._changed:
             self._waiting.append(mine)
@@ -83,6 +89,6 @@ class MemoryBudget:
                 self._changed.notify_all()
 
     def _may_go(self, mine: object, nbytes: int) -> bool:
-        if self._all_bytes is None or not nbytes:
+        if self._all_bytes is None:
             return True
         return self._waiting[0] is mine and (not self.used or self.used + nbytes <= self._all_bytes)
