@@ -91,7 +91,8 @@ def write(broker: EmbeddedBroker, topic: str, codec: str, *batches: Sequence[byt
         {
             "bootstrap.servers": broker.bootstrap_servers,
             "compression.type": codec,
-            "linger.ms": 200,
+            # Until it is flushed, so that each is one batch.
+            "linger.ms": 60_000,
             "message.max.bytes": 300_000_000,
         }
     )
