@@ -3,8 +3,8 @@
 Records come in batches that are compressed and have a checksum as a whole. The client reports a batch that it cannot
 unpack, or whose checksum is wrong, reads it again, and reports it again, for ever; behind a wrong checksum it goes on
 in the middle of the batch and takes what it finds there for records. So a partition is sought to where it was, and when
-the same batch cannot be read a second time, to behind it. The client does not say where a batch ends. A second client
-without a group looks for that, by reading from offsets further on.
+the same batch cannot be read a second time, to behind it. The client does not say where a batch ends. Other clients,
+which do not join the group, look for that by reading from offsets further on.
 
 Main types: ``UnreadableRecords``, ``Troubles`` (which error is news and which is final, without I/O). Main functions:
 ``is_about_records``, and ``end_of_batch``, which asks Kafka.
@@ -42,7 +42,7 @@ _ABOUT_RECORDS: Final = frozenset(
 TRIES: Final = 2
 #: A batch has no more records than fit into 31 bits, so the search for its end doubles its steps at most as often.
 _MOST_STEPS: Final = 31
-_ANSWER_S: Final = 10.0
+_ANSWER_S: Final = 30.0
 _SLICE_S: Final = 0.2
 
 
@@ -152,7 +152,7 @@ def search_end(first: int, is_readable: Callable[[int], bool | None]) -> int | N
 
 
 def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, first: int) -> int | None:
-    """The offset behind the batch that cannot be read; asks Kafka, by reading with a client of its own.
+    """The offset behind the batch that cannot be read; asks Kafka, by reading from offsets behind the first.
 
     Args:
         settings: Of the consumer, librdkafka's.
@@ -172,15 +172,22 @@ def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, firs
         "group.id": settings.get("group.id", "penstock"),
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        # A batch that cannot be read is reported once for each question; the client would pause after each.
-        "fetch.error.backoff.ms": 0,
         # Offsets that a wrong checksum made up are not to lead anywhere.
         "auto.offset.reset": "error",
     }
-    client = ck.Consumer(own, logger=CLIENT_LOG)
     deadline = time.monotonic() + _ANSWER_S
+    return search_end(first, lambda offset: _is_readable(own, partition, first, offset, deadline))
 
-    def is_readable(offset: int) -> bool | None:
+
+def _is_readable(
+    settings: dict[str, object], partition: TopicPartition, first: int, offset: int, deadline: float
+) -> bool | None:
+    """True if something else than the batch at ``first`` is read from an offset; None if Kafka does not say in time.
+
+    Each question has a client of its own: what one makes up behind a wrong checksum is not the answer to another.
+    """
+    client = ck.Consumer(settings, logger=CLIENT_LOG)
+    try:
         client.assign([ck.TopicPartition(partition.topic, partition.partition, offset)])
         while time.monotonic() < deadline:
             message = client.poll(_SLICE_S)
@@ -196,8 +203,5 @@ def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, firs
                 # Another batch that cannot be read is told with its own first offset.
                 return told is not None and first < told <= offset
         return None
-
-    try:
-        return search_end(first, is_readable)
     finally:
         client.close()
