@@ -17,7 +17,7 @@ class NoCompilerError(RuntimeError):
 
 
 def compile_java(java: Path, source: Path, class_path: str, directory: Path) -> None:
-    """Compiles one file.
+    """Compiles one file, and those beside it that it uses.
 
     Args:
         java: The ``java`` command whose compiler is wanted.
@@ -32,7 +32,8 @@ def compile_java(java: Path, source: Path, class_path: str, directory: Path) -> 
     compiler = java.resolve().with_name("javac")
     if not compiler.exists():
         raise NoCompilerError(f"{java} is a runtime without a compiler (no {compiler.name} beside it): install a JDK")
-    command = [str(compiler), "-nowarn", "-cp", class_path, "-d", str(directory), str(source)]
+    command = [str(compiler), "-nowarn", "-cp", class_path, "-d", str(directory)]
+    command += ["-sourcepath", str(source.parent), str(source)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_TIMEOUT_S)
     if done.returncode:
         raise RuntimeError(f"{source.name} cannot be compiled:\n{done.stderr[-3000:]}")

@@ -3,24 +3,18 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.connect.connector.ConnectRecord;
-import org.apache.kafka.connect.data.ConnectSchema;
-import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaAndValue;
-import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.json.JsonConverter;
@@ -189,14 +183,14 @@ public final class Answers {
 
     // ------------------------------------------------------------------ records out of the notation of vectors
     private static ConnectRecord record(JsonNode given) {
-        Schema keySchema = schema(given.get("keySchema"));
-        Schema valueSchema = schema(given.get("valueSchema"));
-        Object key = value(keySchema, given.get("key"));
-        Object value = value(valueSchema, given.get("value"));
+        Schema keySchema = Notation.schema(given.get("keySchema"));
+        Schema valueSchema = Notation.schema(given.get("valueSchema"));
+        Object key = Notation.value(keySchema, given.get("key"));
+        Object value = Notation.value(valueSchema, given.get("value"));
         ConnectHeaders found = new ConnectHeaders();
         for (JsonNode one : given.get("headers")) {
-            Schema schema = schema(one.get("schema"));
-            found.add(one.get("key").asText(), new SchemaAndValue(schema, value(schema, one.get("value"))));
+            Schema schema = Notation.schema(one.get("schema"));
+            found.add(one.get("key").asText(), new SchemaAndValue(schema, Notation.value(schema, one.get("value"))));
         }
         String topic = given.get("topic").asText();
         int partition = given.get("partition").asInt();
@@ -207,120 +201,6 @@ public final class Answers {
         }
         return new SourceRecord(Map.of(), Map.of(), topic, partition, keySchema, key, valueSchema, value, timestamp,
             found);
-    }
-
-    private static Schema schema(JsonNode given) {
-        if (given == null || given.isNull()) {
-            return null;
-        }
-        Schema.Type type = Schema.Type.valueOf(given.get("type").asText().toUpperCase(Locale.ROOT));
-        String name = given.has("name") ? given.get("name").asText() : null;
-        Integer version = given.has("version") ? given.get("version").asInt() : null;
-        String doc = given.has("doc") ? given.get("doc").asText() : null;
-        Map<String, String> parameters = null;
-        if (given.has("parameters")) {
-            parameters = new LinkedHashMap<>();
-            for (Map.Entry<String, JsonNode> one : given.get("parameters").properties()) {
-                parameters.put(one.getKey(), one.getValue().asText());
-            }
-        }
-        List<Field> fields = null;
-        if (type == Schema.Type.STRUCT) {
-            fields = new ArrayList<>();
-            for (JsonNode one : given.get("fields")) {
-                fields.add(new Field(one.get("name").asText(), fields.size(), schema(one.get("schema"))));
-            }
-        }
-        Schema keys = schema(given.get("keys"));
-        Schema inside = schema(type == Schema.Type.ARRAY ? given.get("items") : given.get("values"));
-        boolean optional = given.path("optional").asBoolean(false);
-        Schema bare = new ConnectSchema(type, optional, null, name, version, doc, parameters, fields, keys, inside);
-        if (!given.hasNonNull("default")) {
-            return bare;
-        }
-        Object fallback = value(bare, given.get("default"));
-        return new ConnectSchema(type, optional, fallback, name, version, doc, parameters, fields, keys, inside);
-    }
-
-    private static Object value(Schema schema, JsonNode given) {
-        if (given == null || given.isNull()) {
-            return null;
-        }
-        Schema inside = schema != null && (schema.type() == Schema.Type.ARRAY || schema.type() == Schema.Type.MAP)
-            ? schema.valueSchema() : null;
-        if (given.isObject() && !given.isEmpty() && given.fieldNames().next().startsWith("$")) {
-            return tagged(schema, inside, given.fieldNames().next(), given);
-        }
-        if (given.isTextual()) {
-            return given.asText();
-        }
-        if (given.isBoolean()) {
-            return given.asBoolean();
-        }
-        if (given.isNumber()) {
-            return number(schema, given);
-        }
-        if (given.isArray()) {
-            List<Object> items = new ArrayList<>();
-            given.forEach(one -> items.add(value(inside, one)));
-            return items;
-        }
-        if (schema != null && schema.type() == Schema.Type.STRUCT) {
-            Struct struct = new Struct(schema);
-            for (Field field : schema.fields()) {
-                struct.put(field, value(field.schema(), given.get(field.name())));
-            }
-            return struct;
-        }
-        Map<Object, Object> found = new HashMap<>();
-        given.fields().forEachRemaining(one -> found.put(one.getKey(), value(inside, one.getValue())));
-        return found;
-    }
-
-    private static Object number(Schema schema, JsonNode given) {
-        if (schema == null) {
-            return given.isIntegralNumber() ? (Object) given.asLong() : (Object) given.asDouble();
-        }
-        switch (schema.type()) {
-            case INT8:
-                return (byte) given.asInt();
-            case INT16:
-                return (short) given.asInt();
-            case INT32:
-                return given.asInt();
-            case INT64:
-                return given.asLong();
-            case FLOAT32:
-                return (float) given.asDouble();
-            default:
-                return given.asDouble();
-        }
-    }
-
-    private static Object tagged(Schema schema, Schema inside, String tag, JsonNode given) {
-        JsonNode content = given.get(tag);
-        switch (tag) {
-            case "$int64":
-                return Long.parseLong(content.asText());
-            case "$float32":
-                return Float.parseFloat(content.asText());
-            case "$float64":
-                return Double.parseDouble(content.asText());
-            case "$bytes":
-                return Base64.getDecoder().decode(content.asText());
-            case "$decimal":
-                return new BigDecimal(content.asText()).setScale(given.get("$scale").asInt());
-            case "$date":
-            case "$time":
-            case "$timestamp":
-                return new java.util.Date(content.asLong());
-            case "$map":
-                Map<Object, Object> found = new HashMap<>();
-                content.forEach(one -> found.put(value(schema.keySchema(), one.get(0)), value(inside, one.get(1))));
-                return found;
-            default:
-                throw new IllegalArgumentException("unknown tag " + tag);
-        }
     }
 
     // ------------------------------------------------------------------ and back

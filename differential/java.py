@@ -21,19 +21,25 @@ _OPTIONS: Final = ["-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=
 _TIMEOUT_S: Final = 1_800
 
 
-def java_answers(cases: Sequence[Mapping[str, Any]], directory: Path, program: str = "Answers") -> list[dict[str, Any]]:
+def java_answers(
+    cases: Sequence[Mapping[str, Any]],
+    directory: Path,
+    program: str = "Answers",
+    jars: Sequence[Path] | None = None,
+) -> list[dict[str, Any]]:
     """What Java makes of each case.
 
     Args:
         cases: The cases, in the form that the program reads.
         directory: For the class files and the cases.
         program: The class to run; its source, named after what follows the last dot, is in this folder.
+        jars: What it needs; None = Kafka Connect.
 
     Raises:
         NoCompilerError: There is no ``javac``.
         RuntimeError: Java failed.
     """
-    class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
+    class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES) if jars is None else jars))
     java = find_java()
     source = Path(__file__).with_name(f"{program.rpartition('.')[2]}.java")
     compile_java(java, source, class_path, directory)

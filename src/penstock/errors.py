@@ -18,6 +18,7 @@ The reaction of the worker depends on the class, never on the text::
     |   `-- SparkUnavailableException  the Spark session is gone or cannot start: the batch is run again
     |       |-- SparkSessionLostException  what a task made on a session is gone with it: the task is started again
     |       `-- SparkStoppedException  the worker, or the task, is stopping: what was read is read again by the next one
+    |-- SparkOverdueException          a batch took longer on Spark than its transform may
     |-- DataException                  this record is bad: skipped when errors are tolerated, else fatal
     |   |-- PatternTimeoutException    a regular expression took too long for this record
     |   |-- SchemaBuilderException
@@ -67,6 +68,7 @@ __all__ = [
     "SchemaBuilderException",
     "SchemaProjectorException",
     "SerializationException",
+    "SparkOverdueException",
     "SparkSessionLostException",
     "SparkStoppedException",
     "SparkUnavailableException",
@@ -217,6 +219,13 @@ class RetriableException(ConnectException):
 
 class SparkUnavailableException(RetriableException):
     """The Spark session cannot start, or its JVM is gone. The batch in hand is run again on the next session."""
+
+
+class SparkOverdueException(ConnectException):
+    """A batch took longer on Spark than its transform may; the session was given up for it. It is not tried again.
+
+    Not retriable: the same rows would take the session from all others again.
+    """
 
 
 class SparkSessionLostException(SparkUnavailableException):

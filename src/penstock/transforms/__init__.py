@@ -12,7 +12,8 @@ values. The definition says what becomes of columns (``plan``) and of one record
   (``field_path``): paths to fields.
 - ``HasHeaderKey``, ``RecordIsTombstone``, ``TopicNameMatches`` (``predicates``).
 - ``Sql`` (``sql``): Spark SQL over whole frames; it makes a select out of what the user wrote. ``sql_text`` reads the
-  text, ``check_select`` (``sql_text``) tries it before there are records.
+  text, ``read`` (``sql_fence``) says what may stand in it, ``check_select`` (``sql_checks``) tries it before there are
+  records.
 
 What a step is, and how steps become one plan, is in ``penstock.pipeline.plan.step`` and
 ``penstock.pipeline.plan.chain``. Java's dates are in ``penstock.pipeline.columns.java_dates``, names and aliases in

@@ -59,18 +59,21 @@ from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.columns.types import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.plan.variant_building import get_field, null_variant
+from penstock.transforms.sql_checks import check_select, check_where
+from penstock.transforms.sql_fence import read, refuse_parsed
 from penstock.transforms.sql_text import (
-    check_select,
-    check_where,
     names_in,
     split_items,
     untyped_paths,
     with_variant_paths,
 )
+from penstock.transforms.sql_tokens import SqlRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+#: How long the expressions may take for one batch: a hundred times what the largest takes on a machine that is busy.
+LIMIT_S: Final = 60.0
 _KEPT: Final = "__record"
 _PARTS: Final = ("key", "topic", "partition", "timestamp", "headers", "value")
 _READ_ONLY: Final = ("offset",)
@@ -124,6 +127,8 @@ class Sql(FrameTransformation):
     """Spark SQL over the fields of the value and the parts of the record."""
 
     takes_tombstones: ClassVar[bool] = False
+    #: See ``penstock.pipeline.batch.framing.LimitedInTime``.
+    limit_s: float = LIMIT_S
     _select: str | None = None
     _where: str | None = None
     #: See ``penstock.pipeline.batch.framing.PartsByFields``.
@@ -174,6 +179,8 @@ class _Query:
         """
         try:
             selected = self._selected(self.frame.dataframe)
+        except SqlRefused as error:
+            raise DataException(f"It is no expression over the fields of one record: {error}") from error
         except AnalysisException as error:
             raise DataException(spark_text(error) + self._advice(error)) from error
         except Py4JJavaError as error:
@@ -203,7 +210,10 @@ class _Query:
 
     def _expression(self, text: str) -> Column:
         """The expression with Spark's syntax wherever a path leads into a VARIANT."""
-        return F.expr(with_variant_paths(text, self._variants()))
+        written = with_variant_paths(text, self._variants())
+        read(written)
+        refuse_parsed(self.frame.dataframe.sparkSession, written)
+        return F.expr(written)
 
     def _advice(self, error: AnalysisException) -> str:
         """Which types to write, where an operator or a function refuses a VARIANT."""
@@ -256,10 +266,30 @@ class _Query:
                 made = made.select(f"{_KEPT}.*") if self.items is None else made.select(_KEPT, *self._columns())
                 # A remote session analyses no sooner than this.
                 _ = made.schema
-                return made
+                if self._all_are_fields():
+                    return made
             except AnalysisException as error:
                 if not self._learns(error):
                     raise
+
+    def _all_are_fields(self) -> bool:
+        """True if all names are fields or aliases; what Spark has found elsewhere counts as a field from now on.
+
+        Raises:
+            SqlRefused: With a schema it is no field: a variable of the session, or the account of the worker.
+        """
+        texts = [*(item for item in self.items or () if self._plain(item) is None and item != "*"), self.where or ""]
+        readings = [read(text) for text in texts if text]
+        known = {*_SEEN_PARTS, "record", *self._fields(), *self._free_fields()}.union(
+            *(one.aliases for one in readings)
+        )
+        foreign = sorted(frozenset().union(*(one.columns for one in readings)) - known)
+        if not foreign:
+            return True
+        if self.schema is not None:
+            raise SqlRefused(f"{foreign[0]} is no field of these records, and nothing else may be named so")
+        self.named.update(foreign)
+        return False
 
     def _learns(self, error: AnalysisException) -> bool:
         """Notes a field of schemaless values that an expression names; True if it is new.

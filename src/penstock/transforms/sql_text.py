@@ -5,44 +5,20 @@ before Spark can be asked: where a list is parted, and which paths lead into a V
 path, ``user.id`` for structs and ``user:id`` for VARIANTs; who writes an expression need not know which a field is.
 Nor does it compare a VARIANT with anything: one that is compared with a literal gets the literal's type.
 
-Whether expressions can work at all is asked when a connector is configured, before there are records. Which fields
-there will be, and of what types, is not known then: Spark analyses the expressions over fields whose types are assumed,
-null first, which can be taken for any type, then others for what refuses a null. An error that does not hang on types,
-such as a function that is not there or an aggregate, is the user's; others are left to the records.
-
-Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``untyped_paths``; ``check_select``
-and ``check_where``, which wait for a session that is on its way. Thread: any; the first are pure.
+Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``untyped_paths``.
+Thread: any; they are pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import functions as F
+from penstock.transforms.sql_tokens import Token, meaningful, pieces
 
-from penstock.errors import ConfigException
-from penstock.pipeline.columns.expressions import spark_text
-from penstock.pipeline.spark.session import coming_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_TOKEN: Final = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
-    |(?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-    |(?P<quoted>`(?:[^`]|``)*`)
-    |(?P<number>\d[\w.]*)
-    |(?P<name>[^\W\d]\w*)
-    |(?P<sign>->|::|<=>|[<>=!]=|<>|.)""",
-    re.VERBOSE | re.DOTALL,
-)
 #: A text in a subscript whose quotes can be exchanged: Spark takes single ones only in the path of a VARIANT.
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"'\\]*\"|'[^\"'\\]*'")
 _NAMES: Final = ("name", "quoted")
@@ -58,20 +34,6 @@ _EXACT_DOUBLES: Final = 2**53
 
 
 @dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    start: int
-
-    @property
-    def name(self) -> str:
-        """What a name or a text is without its quotes."""
-        if self.kind == "quoted":
-            return self.text[1:-1].replace("``", "`")
-        return self.text[1:-1] if self.kind == "text" else self.text
-
-
-@dataclass(frozen=True)
 class Path:
     """A field of a field: ``user.addresses[0].city``.
 
@@ -84,8 +46,8 @@ class Path:
     """
 
     names: tuple[str, ...]
-    steps: tuple[_Token, ...]
-    separators: tuple[_Token, ...]
+    steps: tuple[Token, ...]
+    separators: tuple[Token, ...]
     start: int
     end: int
     cast_type: str | None
@@ -100,7 +62,7 @@ def split_items(text: str) -> list[str]:
     """
     items: list[str] = []
     depth = start = 0
-    for token in _tokens(text):
+    for token in pieces(text):
         if token.kind != "sign":
             continue
         depth += (token.text in "([{") - (token.text in ")]}")
@@ -116,7 +78,7 @@ def calls_of(text: str) -> list[str]:
     >>> calls_of("explode(split(`Upper`, ','))")
     ['explode', 'split']
     """
-    tokens = _meaningful(text)
+    tokens = meaningful(text)
     return [one.text.lower() for one, after in pairwise(tokens) if _is_call(one, after)]
 
 
@@ -126,7 +88,7 @@ def paths_of(text: str) -> list[Path]:
     >>> [path.names for path in paths_of("upper(user.name) = `a b`['c'] and exists(xs, x -> x.y)")]
     [('user', 'name'), ('a b', 'c'), ('and',), ('xs',)]
     """
-    tokens = _meaningful(text)
+    tokens = meaningful(text)
     lambdas = _lambda_names(tokens)
     found: list[Path] = []
     at = 0
@@ -202,20 +164,11 @@ def _variant_root(path: Path, variants: Collection[tuple[str | None, ...]]) -> i
     return next((size for size in range(1, len(path.names) + 1) if _matches(path.names[:size], variants)), None)
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    for found in _TOKEN.finditer(text):
-        yield _Token(found.lastgroup or "sign", found[0], found.start())
-
-
-def _meaningful(text: str) -> list[_Token]:
-    return [one for one in _tokens(text) if one.kind != "space"]
-
-
-def _is_call(token: _Token, after: _Token) -> bool:
+def _is_call(token: Token, after: Token) -> bool:
     return token.kind == "name" and after.text == "("
 
 
-def _path(tokens: list[_Token], at: int) -> tuple[Path, int]:
+def _path(tokens: list[Token], at: int) -> tuple[Path, int]:
     """The path that begins at a name, and the place behind it."""
     first = at
     steps, separators = [tokens[at]], []
@@ -238,7 +191,7 @@ def _path(tokens: list[_Token], at: int) -> tuple[Path, int]:
     return path, at
 
 
-def _compared_type(tokens: list[_Token], first: int, behind: int) -> str | None:
+def _compared_type(tokens: list[Token], first: int, behind: int) -> str | None:
     """The type of the literal that the operand from ``first`` to ``behind`` is compared with."""
     before, after = _word(tokens, first - 1), _word(tokens, behind)
     if before in _BEFORE_OPERAND:
@@ -261,7 +214,7 @@ def _compared_type(tokens: list[_Token], first: int, behind: int) -> str | None:
     return None
 
 
-def _literal_type(tokens: list[_Token], at: int) -> str | None:
+def _literal_type(tokens: list[Token], at: int) -> str | None:
     """The type that a VARIANT needs to be compared with the literal at a place; None where there is none."""
     word = _word(tokens, at)
     if word in ("-", "+"):
@@ -284,16 +237,16 @@ def _literal_type(tokens: list[_Token], at: int) -> str | None:
     return word if word in ("timestamp", "date") and behind else None
 
 
-def _word(tokens: list[_Token], at: int) -> str:
+def _word(tokens: list[Token], at: int) -> str:
     """A token in lower case; empty before the first and behind the last one."""
     return tokens[at].text.lower() if 0 <= at < len(tokens) else ""
 
 
-def _is_subscript(step: _Token) -> bool:
+def _is_subscript(step: Token) -> bool:
     return step.text.isdigit() or (step.kind == "text" and _PLAIN_TEXT.fullmatch(step.text) is not None)
 
 
-def _lambda_names(tokens: list[_Token]) -> frozenset[str]:
+def _lambda_names(tokens: list[Token]) -> frozenset[str]:
     """The variables in ``x -> ...`` and ``(x, y) -> ...``."""
     found: set[str] = set()
     for at, token in enumerate(tokens):
@@ -315,135 +268,3 @@ def _matches(names: tuple[str, ...], variants: Collection[tuple[str | None, ...]
         len(one) == len(names) and all(part in (None, name) for part, name in zip(one, names, strict=True))
         for one in variants
     )
-
-
-#: A session takes five to fifteen seconds to start; requests to the worker wait 90.
-SESSION_WAIT_S: Final = 60.0
-GENERATORS: Final = frozenset(
-    ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"]
-)
-_ASSUMED: Final = ("void", "variant", "array<string>", "map<string,string>")
-_ROW: Final = "__row"
-#: Errors of Spark that no field's type can be the cause of.
-_CERTAIN: Final = (
-    "UNRESOLVED_ROUTINE",
-    "WRONG_NUM_ARGS",
-    "UNSUPPORTED_GENERATOR",
-    "INVALID_WHERE_CONDITION",
-    "MISSING_GROUP_BY",
-    "MISSING_AGGREGATION",
-    "NESTED_AGGREGATE_FUNCTION",
-    "UNSUPPORTED_GROUPING_EXPRESSION",
-    "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE",
-    "TABLE_OR_VIEW_NOT_FOUND",
-)
-
-
-class _CannotTell(Exception):
-    """There is no session to ask."""
-
-
-def check_select(name: str, value: object) -> None:
-    """Checks a list of expressions.
-
-    Raises:
-        ConfigException: It cannot work; with Spark's message, which has the position in the expression.
-    """
-    if value is None:
-        return
-    items = split_items(str(value))
-    if not all(items):
-        raise ConfigException(name, value, "There is an expression missing")
-    generators = [call for item in items for call in calls_of(item) if call in GENERATORS]
-    if len(generators) > 1:
-        told = f"{' and '.join(generators)} both make several records of one: Spark allows one of these in a select"
-        raise ConfigException(name, value, told)
-    _check(name, str(value))
-
-
-def check_where(name: str, value: object) -> None:
-    """Checks a condition.
-
-    Raises:
-        ConfigException: It cannot work; with Spark's message, which has the position.
-    """
-    if value is None:
-        return
-    generators = [call for call in calls_of(str(value)) if call in GENERATORS]
-    if generators:
-        told = f"{generators[0]} makes several records of one: Spark allows that in select, not in where"
-        raise ConfigException(name, value, told)
-    _check(name, str(value))
-
-
-def _check(name: str, text: str) -> None:
-    try:
-        _ensure_works(name, text)
-    except _CannotTell:
-        # Without a session no record passes either; Spark says it of each of them, should one come up.
-        return
-
-
-@lru_cache(maxsize=256)
-def _ensure_works(name: str, text: str) -> None:
-    """Asks Spark. A configuration is checked several times on its way to a task; what works is remembered."""
-    session = coming_session(SESSION_WAIT_S)
-    if session is None:
-        raise _CannotTell
-    try:
-        if name == "where":
-            _Trial(session, text, filters=True).columns()
-            return
-        columns = _select_columns(session, [item for item in split_items(text) if item != "*"])
-    except ParseException as error:
-        raise ConfigException(name, text, f"Spark cannot parse it: {spark_text(error)}") from error
-    except AnalysisException as error:
-        raise ConfigException(name, text, f"Spark refuses it: {spark_text(error)}") from error
-    except (PySparkException, Py4JError) as error:
-        raise _CannotTell from error
-    twice = [column for column in dict.fromkeys(columns) if columns.count(column) > 1]
-    if twice:
-        raise ConfigException(name, text, f"It gives two columns one name: {', '.join(twice)}; rename one with AS")
-
-
-def _select_columns(session: SparkSession, items: Sequence[str]) -> list[str]:
-    """The names of the columns, as far as they are known without their types."""
-    return [column for item in items for column in _Trial(session, item, filters=False).columns()]
-
-
-class _Trial:
-    """One expression over fields of types that are assumed."""
-
-    def __init__(self, session: SparkSession, text: str, *, filters: bool) -> None:
-        self._session = session
-        self._text = text
-        self._filters = filters
-        self._names = sorted(names_in(text))
-
-    def columns(self) -> list[str]:
-        """The columns it makes; none where that hangs on types.
-
-        Raises:
-            AnalysisException: It cannot work, whatever the types.
-        """
-        for assumed in _ASSUMED if self._names else _ASSUMED[:1]:
-            try:
-                return self._analysed(assumed).columns[1:]
-            except AnalysisException as error:
-                certain = (error.getCondition() or "").split(".")[0] in _CERTAIN
-                if certain or not self._names or isinstance(error, ParseException):
-                    raise
-            except Py4JError:
-                # Spark's own bugs: analysis that ends in an assertion.
-                continue
-        return []
-
-    def _analysed(self, assumed: str) -> DataFrame:
-        fields = [F.lit(None).cast(assumed).alias(name) for name in self._names]
-        frame = self._session.range(0).select(F.col("id").alias(_ROW), *fields)
-        variants = [(name,) for name in self._names if assumed == "variant"]
-        expression = F.expr(with_variant_paths(self._text, variants))
-        made = frame.filter(expression).select(_ROW) if self._filters else frame.select(_ROW, expression)
-        # A remote session analyses no sooner than this.
-        _ = made.schema
-        return made

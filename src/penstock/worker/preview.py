@@ -1,8 +1,9 @@
 """What a connector's configuration would do to some records: each step of its chain, before and after.
 
 Main type: ``Previewer``. Records come from the caller, from the source (``preview_source``), or from the sink's topics.
-They go through the connector's own converters and transforms, record by record unless a transform needs frames; looking
-transforms between the steps note what passes. Nothing is committed, nothing is written.
+They go through the connector's own converters and transforms (``preview_chain``), record by record unless a transform
+needs frames: its plans are what a user wrote, and run in a process with a session of its own (``preview_process``).
+Nothing is committed, nothing is written.
 
 ``Pace`` says when previews may begin: together they use a small share of the machine's time. On a machine without an
 idle moment whatever a preview uses is taken from connectors that run. A low priority does not help, because half of the
@@ -13,44 +14,27 @@ Thread: ``preview`` blocks and is called on a thread of the caller's choice; a f
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
-import pyarrow as pa
-
-from penstock.api import ConnectRecord, SinkRecord, SourceRecord, Transformation
-from penstock.config import ConfigDef
+from penstock.api import SourceRecord
 from penstock.config.java_regex import compile_java
-from penstock.data import Struct
 from penstock.kafka.client_settings import consumer_settings
 from penstock.kafka.topic_sampler import SampledMessage, sample
 from penstock.model import ConnectorType
 from penstock.model.preview import GivenRecord, PreviewRequest
-from penstock.pipeline.batch.batches import (
-    CONSUMED_SCHEMA,
-    ConsumedBatch,
-    PipelineSpec,
-    RecordError,
-    SourceRecords,
-    TransformStage,
-)
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
-from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
-from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
+from penstock.settings import SinkSettings
 from penstock.settings.worker import WorkerSettings
+from penstock.worker.preview_chain import ChainView, has_frames
+from penstock.worker.preview_process import PreviewProcess
 from penstock.worker.preview_source import FirstRecords, SourceReaders
-from penstock.worker.task_parts import TaskParts, make_parts
 
 #: The share of all cores that previews may use.
 SHARE: Final = 0.015
@@ -100,11 +84,10 @@ class Pace:
             self._used_until += max(0.0, used_s - USUAL_S) / self._rate
 
 
-R = TypeVar("R", bound=ConnectRecord)
-
 #: Reading costs next to nothing, and a source that blocks holds up a place for all of its time.
 _AT_ONCE: Final = 4
-_SEQ: Final = "penstock.preview"
+#: What the plans of a preview may take beside what its reading may, in seconds.
+_PLANS_S: Final = 20.0
 
 
 class Previewer:
@@ -119,18 +102,16 @@ class Previewer:
     def __init__(self, settings: WorkerSettings, plugins: Plugins, runtime: SparkRuntime) -> None:
         self._settings = settings
         self._plugins = plugins
-        self._classes = InstalledPlugins(plugins)
-        self._runtime = runtime
-        # A gate of their own with room for one: previews wait for each other, and those of one plan share its job, but
-        # they never stand in line before the batches of tasks.
-        self._jobs = SparkJobs(runtime, Gate(1))
+        self._view = ChainView(settings, plugins, runtime)
+        self._session = PreviewProcess(settings)
         self._turn = threading.BoundedSemaphore(_AT_ONCE)
         self._pace = Pace(os.cpu_count() or 1)
         self._readers = SourceReaders()
 
     def close(self) -> None:
-        """Ends what reads sources."""
+        """Ends the processes that read sources, and that run the plans of previews."""
         self._readers.close()
+        self._session.close()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
         """Reads or takes records and shows what becomes of them.
@@ -156,31 +137,17 @@ class Previewer:
 
     # ------------------------------------------------------------------ sources
     def _source(self, request: PreviewRequest, made: ExitStack, used: list[float]) -> dict[str, object]:
-        settings = SourceSettings.parse(request.config, self._classes, topic_creation_enabled=False)
-        parts = make_parts(self._settings, settings, self._plugins, made)
+        parts = self._view.source_parts(request.config, made)
         if request.records is None:
             cls = self._plugins.resolve_connector(request.config["connector.class"])
             read = self._readers.first_records(cls, request.config, request.limits)
             used.append(read.cpu_s)
         else:
             read = FirstRecords([_source_record(one) for one in request.records[: request.limits.records]], "given")
-        numbered = [_numbered(record, seq) for seq, record in enumerate(read.records)]
-        looks, chain = _looking(parts)
-        spec = self._spec(parts, chain)
-        shown: list[dict[str, object]] = []
-        if numbered:
-            batch = build_source_pipeline(self._runtime, spec, self._jobs).run(SourceRecords(numbered))
-            keys, values = (batch.table.column(name).to_pylist() for name in ("key", "value"))
-            topics = batch.table.column("topic").to_pylist()
-            for seq, record in enumerate(read.records):
-                steps = _steps(parts, looks, seq, batch.errors.get(seq))
-                one: dict[str, object] = {"input": _record_json(record), "steps": steps}
-                if seq in batch.errors:
-                    one["error"] = _error_json(batch.errors[seq])
-                elif looks[-1].seen.get(seq) is not None and batch.origins is None:
-                    message = {"topic": topics[seq], "key": _bytes_json(keys[seq]), "value": _bytes_json(values[seq])}
-                    one["output"] = message
-                shown.append(one)
+        if has_frames(parts) and read.records:
+            shown = self._session.of_source(request.config, read.records, _evaluation_s(request))
+        else:
+            shown = self._view.of_source(parts, read.records)
         answer: dict[str, object] = {"type": "source", "ended_by": read.ended, "records": shown}
         if read.error is not None:
             answer["error"] = read.error
@@ -188,43 +155,21 @@ class Previewer:
 
     # ------------------------------------------------------------------ sinks
     def _sink(self, request: PreviewRequest, made: ExitStack) -> dict[str, object]:
-        settings = SinkSettings.parse(request.config, self._classes)
-        parts = make_parts(self._settings, settings, self._plugins, made)
+        settings = self._view.sink_settings(request.config)
+        parts = self._view.sink_parts(settings, made)
         if request.records is None:
             messages = self._sampled(request, settings)
         else:
             messages = [_message(one, seq) for seq, one in enumerate(request.records[: request.limits.records])]
-        looks, chain = _looking(parts)
-        spec = self._spec(parts, chain)
-        shown: list[dict[str, object]] = []
-        if messages:
-            seqs = {(one.topic, one.partition, one.offset): seq for seq, one in enumerate(messages)}
-            for look in looks:
-                look.number = lambda record: seqs[_origin(cast("SinkRecord", record))]
-            batch = build_sink_pipeline(self._runtime, spec, self._jobs).run(_consumed(messages))
-            for seq, message in enumerate(messages):
-                one: dict[str, object] = {
-                    "input": _message_json(message),
-                    "steps": _steps(parts, looks, seq, batch.errors.get(seq)),
-                }
-                if seq in batch.errors:
-                    one["error"] = _error_json(batch.errors[seq])
-                else:
-                    last = looks[-1].seen.get(seq)
-                    one["output"] = None if last is None else _record_json(last)
-                shown.append(one)
+        if has_frames(parts) and messages:
+            shown = self._session.of_sink(request.config, messages, _evaluation_s(request))
+        else:
+            shown = self._view.of_sink(parts, messages)
         return {
             "type": "sink",
             "ended_by": "given" if request.records is not None else "records" if messages else "end",
             "records": shown,
         }
-
-    # ------------------------------------------------------------------ both
-    def _spec(self, parts: TaskParts, chain: Sequence[TransformStage]) -> PipelineSpec:
-        converters = parts.key_converter, parts.value_converter, parts.header_converter
-        spec = PipelineSpec(*converters, chain, "preview", nothing_beside_spark=self._settings.all_through_spark)
-        # Ten records are not worth a plan for each step, and tasks need the cores.
-        return replace(spec, without_spark=not spec.nothing_beside_spark)
 
     def _sampled(self, request: PreviewRequest, settings: SinkSettings) -> list[SampledMessage]:
         client = consumer_settings(self._settings.raw, settings.raw, client_id="penstock-preview", group_id="preview")
@@ -235,47 +180,8 @@ class Previewer:
         )
 
 
-class _Look(Transformation):
-    """Notes every record that comes by, by its number, and lets it pass."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, ConnectRecord] = {}
-        self.number: Callable[[ConnectRecord], int] = _number_of_source
-
-    def config(self) -> ConfigDef:
-        return ConfigDef()
-
-    def apply(self, record: R) -> R | None:
-        self.seen[self.number(record)] = record
-        return record
-
-
-def _looking(parts: TaskParts) -> tuple[list[_Look], list[TransformStage]]:
-    """The chain with a look before the first step and after each."""
-    looks = [_Look()]
-    chain = [TransformStage("look-0", looks[0])]
-    for number, stage in enumerate(parts.transforms, start=1):
-        look = _Look()
-        looks.append(look)
-        chain += [stage, TransformStage(f"look-{number}", look)]
-    return looks, chain
-
-
-def _steps(parts: TaskParts, looks: Sequence[_Look], seq: int, error: RecordError | None) -> list[dict[str, object]]:
-    """What each transform made of one record, up to where it was dropped or failed."""
-    found = []
-    for stage, before, after in zip(parts.transforms, looks[:-1], looks[1:], strict=True):
-        if seq not in before.seen:
-            break
-        step: dict[str, object] = {"transform": stage.alias, "before": _record_json(before.seen[seq])}
-        if seq in after.seen:
-            step["after"] = _record_json(after.seen[seq])
-        elif error is not None:
-            step["error"] = _error_json(error)
-        else:
-            step["dropped"] = True
-        found.append(step)
-    return found
+def _evaluation_s(request: PreviewRequest) -> float:
+    return _PLANS_S + request.limits.seconds
 
 
 # ------------------------------------------------------------------ records in
@@ -299,113 +205,3 @@ def _given_bytes(value: object) -> bytes | None:
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
     return json.dumps(value).encode()
-
-
-def _numbered(record: SourceRecord, seq: int) -> SourceRecord:
-    return SourceRecord(
-        {},
-        {_SEQ: seq},
-        record.topic,
-        record.value,
-        value_schema=record.value_schema,
-        key=record.key,
-        key_schema=record.key_schema,
-        partition=record.kafka_partition,
-        timestamp=record.timestamp,
-        headers=record.raw_headers,
-    )
-
-
-def _number_of_source(record: ConnectRecord) -> int:
-    offset = cast("SourceRecord", record).source_offset
-    assert offset is not None
-    return cast("int", offset[_SEQ])
-
-
-def _origin(record: SinkRecord) -> tuple[str, int, int]:
-    return record.original_topic, record.original_kafka_partition or 0, record.original_kafka_offset
-
-
-def _consumed(messages: Sequence[SampledMessage]) -> ConsumedBatch:
-    columns: Mapping[str, list[Any]] = {
-        "topic": [one.topic for one in messages],
-        "partition": [one.partition for one in messages],
-        "offset": [one.offset for one in messages],
-        "timestamp": [one.timestamp for one in messages],
-        "timestamp_type": [one.timestamp_type for one in messages],
-        "key": [one.key for one in messages],
-        "value": [one.value for one in messages],
-        "headers": [[{"key": name, "value": data} for name, data in one.headers] or None for one in messages],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in CONSUMED_SCHEMA]
-    return ConsumedBatch(pa.table(arrays, schema=CONSUMED_SCHEMA))
-
-
-# ------------------------------------------------------------------ records out
-def _record_json(record: ConnectRecord) -> dict[str, object]:
-    found: dict[str, object] = {
-        "topic": record.topic,
-        "partition": record.kafka_partition,
-        "timestamp": record.timestamp,
-        "key": plain(record.key),
-        "value": plain(record.value),
-        "key_schema": None if record.key_schema is None else record.key_schema.type.value,
-        "value_schema": None if record.value_schema is None else record.value_schema.type.value,
-    }
-    if record.raw_headers is not None and not record.raw_headers.is_empty():
-        found["headers"] = [{"key": header.key, "value": plain(header.value)} for header in record.raw_headers]
-    return found
-
-
-def _message_json(message: SampledMessage) -> dict[str, object]:
-    return {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "timestamp": message.timestamp,
-        "key": _bytes_json(message.key),
-        "value": _bytes_json(message.value),
-        "headers": [{"key": name, "value": _bytes_json(data)} for name, data in message.headers],
-    }
-
-
-def _error_json(error: RecordError) -> dict[str, object]:
-    return {
-        "stage": error.stage,
-        "class": error.executing_class,
-        "exception": error.exception_class,
-        "message": error.message,
-    }
-
-
-def _bytes_json(data: bytes | None) -> object:
-    """Text where it is text, else base64."""
-    if data is None:
-        return None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
-def plain(value: object) -> object:
-    """Connect data as JSON can show it.
-
-    >>> plain({1: b"a", "b": [None, 2.5]})
-    {'1': {'base64': 'YQ=='}, 'b': [None, 2.5]}
-    """
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if value == value and abs(value) != float("inf") else str(value)
-        case bytes() | bytearray() | memoryview():
-            return {"base64": base64.b64encode(value).decode()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case Struct():
-            return {field.name: plain(value.get(field.name)) for field in value.schema.fields}
-        case Mapping():
-            return {key if isinstance(key, str) else str(key): plain(item) for key, item in value.items()}
-        case _:
-            return str(value)

@@ -94,6 +94,8 @@ EXPECTED: Final[dict[str, Expected]] = {
 #: Connectors that read lines of text; where each finds them, below a directory.
 SOURCES: Final = {"FileStreamSourceConnector": "file", "DirectorySourceConnector": "directories"}
 SINKS: Final = ("FileStreamSinkConnector",)
+#: Connectors of structs, and the tests that run them with converters that have schemas.
+ELSEWHERE: Final = {"JdbcSource": "jdbc", "JdbcSink": "jdbc"}
 
 
 def stock(kind: PluginKind) -> list[PluginDescriptor]:
@@ -101,8 +103,10 @@ def stock(kind: PluginKind) -> list[PluginDescriptor]:
 
 
 def test_every_stock_connector_and_converter_is_here() -> None:
-    assert set(SOURCES) == {simple_name(one.name) for one in stock(PluginKind.SOURCE)}
-    assert set(SINKS) == {simple_name(one.name) for one in stock(PluginKind.SINK)}
+    kinds = (PluginKind.SOURCE, PluginKind.SINK)
+    connectors = {simple_name(one.name) for kind in kinds for one in stock(kind)}
+    assert {*SOURCES, *SINKS, *ELSEWHERE} == connectors
+    assert all((Path(__file__).parent / tests).exists() for tests in ELSEWHERE.values())
     converters = {simple_name(one.name) for one in stock(PluginKind.CONVERTER)}
     assert {label.partition(" ")[0] for label in EXPECTED} == converters
 

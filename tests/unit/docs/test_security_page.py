@@ -21,6 +21,7 @@ _POLICIES: Final = (
     "tests/unit/validation/test_scenarios_validation.py",
     "test_scenario_34_policies_for_client_settings",
 )
+_FENCE: Final = "tests/real/hostile/test_sql.py"
 #: The beginning of each claim, and the test that holds it.
 CLAIMS: Final = {
     "Nobody is asked by default": (_ACCESS, "test_nobody_is_asked_by_default"),
@@ -72,6 +73,24 @@ CLAIMS: Final = {
         "tests/real/pipeline/test_topic_patterns.py",
         "test_a_pattern_that_would_hold_the_jvm_is_answered_at_once",
     ),
+    "What the expressions of `Sql` search for": (
+        _FENCE,
+        "test_a_batch_that_runs_over_its_time_fails_and_the_session_comes_back_for_others",
+    ),
+    "They are fields, constants, operators": (
+        "tests/unit/hostile/test_sql_fence.py",
+        "test_what_leads_out_of_one_record_or_grows_without_bound_is_refused",
+    ),
+    "A function that a release of Spark adds": (
+        _FENCE,
+        "test_every_function_of_the_installed_spark_is_allowed_or_refused_by_name",
+    ),
+    "They are the same on Spark Connect": (_FENCE, "test_the_fence_holds_on_spark_connect"),
+    "A preview runs them in a process": (
+        _FENCE,
+        "test_a_preview_that_takes_all_memory_leaves_the_worker_and_its_session_alone",
+    ),
+    "The session takes no file": (_FENCE, "test_a_file_is_no_table_in_the_session"),
     "The patterns of JSON Schemas": (
         "tests/unit/converters/registry/test_json_schema_converter.py",
         "test_a_pattern_of_a_schema_ends_and_so_does_the_check_of_its_values",
@@ -97,7 +116,6 @@ CLAIMS: Final = {
 #: Advice, which nothing can hold.
 ADVICE: Final = (
     "Give each group of connectors",
-    "What the expressions of `Sql` search for",
     "`allowed.paths` and `allowlist.pattern` limit",
 )
 

@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from penstock.converters.registry.avro_compatibility import cannot_read
 from penstock.converters.registry.avro_forms import AvroOptions
 from penstock.converters.registry.avro_reading import Convert, connect_schema, reader
 from penstock.converters.registry.avro_schema_writing import avro_text
@@ -22,6 +23,7 @@ from penstock.converters.registry.avro_types import WIDE, AvroType, plain, read_
 from penstock.converters.registry.avro_value_writing import writer
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
+from penstock.converters.registry.java_text import REPLACE, without_halves
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
@@ -54,7 +56,8 @@ class AvroCodec:
             fastavro.read.LOGICAL_READERS[f"{kind}-{WIDE}"] = _TELLING[kind]
         self._read_value: Any = fastavro.schemaless_reader
         self._write_value: Any = fastavro.schemaless_writer
-        self._schemas = [_compiled(one) for one in self._branches]
+        self._schemas = [_compiled(one, plain(one)) for one in self._branches]
+        self._read_schemas = [_compiled(one, plain(one, reading=True)) for one in self._branches]
         self._places = {one.branch_name: place for place, one in enumerate(self._branches)}
         self._reader: tuple[Schema | None, Convert | None] | None = None
         self._unreadable: str | None = None
@@ -98,13 +101,19 @@ class AvroCodec:
             return payload
         stream = io.BytesIO(payload)
         if self.found.kind != "union":
-            return self._read_value(stream, self._schemas[0], None, return_named_type=True)
+            return self._read_with(stream, 0)
         place: int = self._read_value(stream, "long", None)
         if not 0 <= place < len(self._branches):
             raise DataException(f"There is no type number {place} in a union of {len(self._branches)}")
-        value = self._read_value(stream, self._schemas[place], None, return_named_type=True)
+        value = self._read_with(stream, place)
         branch = self._branches[place]
-        return value if branch.name is None else (branch.branch_name, value)
+        name = branch.kind if branch.kind in self.found.wide_branches else branch.read_name
+        return value if name is None else (name, value)
+
+    def _read_with(self, stream: io.BytesIO, place: int) -> Any:
+        return self._read_value(
+            stream, self._read_schemas[place], None, return_named_type=True, handle_unicode_errors=REPLACE
+        )
 
     def encode(self, schema: Schema | None, value: object) -> bytes:
         """The payload of a value that is not None."""
@@ -114,26 +123,32 @@ class AvroCodec:
         found: Any = write(value)
         if self.found.kind == "bytes":
             return bytes(found)
-        stream = io.BytesIO()
         try:
-            if self.found.kind != "union":
-                self._write_value(stream, self._schemas[0], found)
-            else:
-                name, found = ("null", None) if found is None else found
-                place = self._places[name]
-                self._write_value(stream, "long", place)
-                self._write_value(stream, self._schemas[place], found)
+            try:
+                return self._encoded(found)
+            except UnicodeEncodeError:
+                return self._encoded(without_halves(found))
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
             raise DataException(f"A value cannot be written as Avro type {self.found.shown}: {error}") from error
+
+    def _encoded(self, found: Any) -> bytes:
+        stream = io.BytesIO()
+        if self.found.kind != "union":
+            self._write_value(stream, self._schemas[0], found)
+        else:
+            name, found = ("null", None) if found is None else found
+            place = self._places[name]
+            self._write_value(stream, "long", place)
+            self._write_value(stream, self._schemas[place], found)
         return stream.getvalue()
 
 
-def _compiled(found: AvroType) -> Any:
+def _compiled(found: AvroType, schema: Any) -> Any:
     from fastavro import parse_schema
     from fastavro.schema import SchemaParseException, UnknownType
 
     try:
-        return parse_schema(plain(found))
+        return parse_schema(schema)
     except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError) as error:
         raise DataException(f"The Avro schema {found.shown} cannot be used: {error}") from error
 
@@ -153,6 +168,10 @@ class AvroConverter(RegistryConverter[AvroCodec, AvroConverterConfig]):
     def describe(self, schema: Schema | None) -> SchemaText:
         """See ``RegistryConverter``."""
         return SchemaText(self.format, avro_text(schema, self.settings))
+
+    def cannot_read(self, reader: AvroCodec, writer: AvroCodec) -> str | None:
+        """See ``RegistryConverter``."""
+        return cannot_read(reader.found, writer.found)
 
     def parse(self, text: SchemaText, version: int | None) -> AvroCodec:
         """See ``RegistryConverter``."""

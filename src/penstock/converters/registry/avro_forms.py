@@ -12,12 +12,15 @@ Source: io.confluent.connect.avro.AvroData, AvroDataConfig.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from penstock.config import AbstractConfig, Importance, setting
 from penstock.converters.registry.avro_types import MISSING, AvroType
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, validate_value
+from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
+from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, round_to_float32, validate_value
 from penstock.errors import DataException
 
 NAMESPACE: Final = "io.confluent.connect.avro"
@@ -38,6 +41,9 @@ DECIMAL_PRECISION: Final = "connect.decimal.precision"
 DEFAULT_PRECISION: Final = 64
 
 RECORD_DOC: Final = f"{NAMESPACE}.record.doc"
+#: What these two are with ``discard.type.doc.default``.
+PLAIN_RECORD_DOC: Final = "connect.record.doc"
+PLAIN_ENUM_DOC: Final = "connect.enum.doc"
 FIELD_DOC: Final = f"{NAMESPACE}.field.doc."
 FIELD_DEFAULT: Final = f"{NAMESPACE}.field.default"
 ENUM_DOC: Final = f"{NAMESPACE}.enum.doc."
@@ -47,6 +53,8 @@ ENUM: Final = f"{NAMESPACE}.Enum"
 ANYTHING: Final = f"{NAMESPACE}.Anything"
 #: Parameters that begin so are properties of the Avro type, and the reverse.
 AVRO_PREFIX: Final = "avro"
+#: How unions are named with ``generalized.sum.type.support``.
+GENERAL_UNION_PREFIX: Final = "connect_union_"
 
 _ANYTHING_FIELDS: Final = ("boolean", "bytes", "double", "float", "int", "long", "string")
 
@@ -86,6 +94,100 @@ class AvroOptions(AbstractConfig):
         doc="Write null for an optional field that is null, and not its default.",
         group="Avro",
     )
+    scrub_names: bool = setting(
+        "scrub.invalid.names",
+        default=False,
+        doc="Replace what Avro does not take in names.",
+        group="Avro",
+    )
+    optional_map_keys: bool = setting(
+        "allow.optional.map.keys",
+        default=False,
+        importance=Importance.LOW,
+        doc="Whether maps with optional string keys are Avro maps, and not arrays of entries.",
+        group="Avro",
+    )
+    flatten_single_unions: bool = setting(
+        "flatten.singleton.unions",
+        default=True,
+        importance=Importance.LOW,
+        doc="Whether a union of one type is read as that type.",
+        group="Avro",
+    )
+    general_sums: bool = setting(
+        "generalized.sum.type.support",
+        default=False,
+        doc="Give enums and unions names that converters of all formats know.",
+        group="Avro",
+    )
+    field_docs_only: bool = setting(
+        "discard.type.doc.default",
+        default=False,
+        importance=Importance.LOW,
+        doc="Keep the documentation and default of fields, and not those of their types.",
+        group="Avro",
+    )
+
+    @property
+    def enum_parameter(self) -> str:
+        """The parameter that holds an enum's name; its symbols are below it."""
+        return GENERAL_ENUM if self.general_sums else ENUM
+
+    @property
+    def writes_enums(self) -> bool:
+        """Whether texts that were enums are written as enums."""
+        return self.enhanced or self.general_sums
+
+    @property
+    def record_doc(self) -> str:
+        """The parameter that holds the documentation of a record."""
+        return PLAIN_RECORD_DOC if self.field_docs_only else RECORD_DOC
+
+    def name(self, name: str) -> str:
+        """A name without dots as it stands in the Avro schema."""
+        return scrubbed(name) if self.scrub_names else name
+
+    def full_name(self, name: str) -> str:
+        """A full name as it stands in the Avro schema.
+
+        Raises:
+            DataException: It has no last part.
+        """
+        parts = name.split(".")
+        while parts and not parts[-1]:
+            parts.pop()
+        if not parts:
+            raise DataException(f"A schema has the name {name!r}, which says nothing; Avro wants one")
+        return ".".join(self.name(part) for part in parts)
+
+
+def is_name(name: str) -> bool:
+    """Whether a name without dots is one in Avro, as Java's library sees it: with the letters of all languages."""
+    return bool(name) and all(
+        char == "_" or (char < "\U00010000" and (char.isalpha() or (place > 0 and char.isdecimal())))
+        for place, char in enumerate(name)
+    )
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
+
+
+def scrubbed(name: str) -> str:
+    """A name that Avro takes.
+
+    >>> scrubbed("a-b c"), scrubbed("_id"), scrubbed("3d"), scrubbed("fine"), scrubbed("\u00e4")
+    ('a_b_c', '_id', 'x3d', 'fine', '_C3_A4')
+    """
+    if not name or _PLAIN.fullmatch(name):
+        return name
+    encoded = quote(name, safe="*", errors="replace").replace("~", "%7E").replace("%20", "+")
+    return _NOT_PLAIN.sub("_", f"x{encoded}" if encoded[0].isdigit() else encoded)
+
+
+def is_union(schema: Schema) -> bool:
+    """Whether a struct stands for one of several types: a field for each, of which one is set."""
+    return schema.type is Type.STRUCT and (schema.name == UNION or GENERAL_UNION in (schema.parameters or {}))
 
 
 def short_name(full: str) -> str:
@@ -125,14 +227,16 @@ def to_carried(schema: Schema) -> Any:
     return None if name is None else _TO_CARRIED[name]
 
 
-def has_text_keys(schema: Schema) -> bool:
+def has_text_keys(schema: Schema, options: AvroOptions) -> bool:
     """Whether a map is an Avro map; others are arrays of entries."""
     keys = schema.key_schema
-    return keys is not None and keys.type is Type.STRING and not keys.optional
+    return keys is not None and keys.type is Type.STRING and (options.optional_map_keys or not keys.optional)
 
 
-def union_field(branch: AvroType, options: AvroOptions) -> str:
-    """What the struct of a union calls one of its types."""
+def union_field(branch: AvroType, options: AvroOptions, place: int) -> str:
+    """What the struct of a union calls the type at a place of it."""
+    if options.general_sums:
+        return f"{GENERAL_UNION_PREFIX}field_{place}"
     if branch.name is None:
         return branch.kind
     return branch.name if options.enhanced else short_name(branch.name)
@@ -159,8 +263,8 @@ def entry_types(entry: AvroType) -> tuple[AvroType, AvroType]:
     return fields[KEY_FIELD], fields[VALUE_FIELD]
 
 
-#: In place of a value of a union's second type, which is no default in Avro.
-NO_JSON: Final = object()
+class Single(float):
+    """A default of 32 bits, which is shown with fewer digits."""
 
 
 def default_value(schema: Schema | None, found: AvroType, value: Any, options: AvroOptions) -> Any:
@@ -182,12 +286,13 @@ def default_value(schema: Schema | None, found: AvroType, value: Any, options: A
 
 def _union_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
     first = found.branches[0]
-    member = found.nullable if len(found.branches) > 1 else first
+    single = len(found.branches) == 1 and options.flatten_single_unions
+    member = first if single else found.nullable
     if member is not None:
         return default_value(schema, member, value, options)
     if first.kind == "null":
         return None
-    name = union_field(first, options)
+    name = union_field(first, options, 0)
     part = schema.field(name)
     assert part is not None, "the struct of a union has a field for each type"
     return Struct(schema).put(name, default_value(part.schema, first, value, options))
@@ -199,7 +304,7 @@ def _plain_default(schema: Schema, found: AvroType, value: Any, options: AvroOpt
             return value.encode("latin-1")
         if found.kind in ("float", "double"):
             # NaN and the infinities have no number in JSON.
-            return float(value)
+            return round_to_float32(float(value)) if found.kind == "float" else float(value)
         if found.kind == "array":
             return _array_default(schema, found, value, options)
         if found.kind == "map":
@@ -230,7 +335,7 @@ def _array_default(schema: Schema, found: AvroType, value: Any, options: AvroOpt
     }
 
 
-def default_json(schema: Schema | None, value: Any) -> Any:
+def default_json(schema: Schema | None, value: Any, options: AvroOptions) -> Any:
     """A default as it stands in a schema's JSON. NaN and the infinities stay floats, see ``spelt``.
 
     Raises:
@@ -246,39 +351,64 @@ def default_json(schema: Schema | None, value: Any) -> Any:
     if kind is Type.BYTES:
         return bytes(carried).decode("latin-1")
     if kind is Type.ARRAY:
-        return [default_json(schema.value_schema, one) for one in carried]
-    if kind is Type.MAP and has_text_keys(schema):
-        return {key: default_json(schema.value_schema, one) for key, one in carried.items()}
+        return [default_json(schema.value_schema, one, options) for one in carried]
+    if kind is Type.MAP and has_text_keys(schema, options):
+        return {key: default_json(schema.value_schema, one, options) for key, one in carried.items()}
     if kind is Type.MAP:
+        sides = (schema.key_schema, schema.value_schema)
         return [
-            {KEY_FIELD: default_json(schema.key_schema, key), VALUE_FIELD: default_json(schema.value_schema, one)}
-            for key, one in carried.items()
+            [default_json(side, one, options) for side, one in zip(sides, entry, strict=True)]
+            for entry in carried.items()
         ]
     if kind is Type.STRUCT:
         assert isinstance(carried, Struct), "builders check defaults"
-        if schema.name == UNION:
+        if is_union(schema):
             # The default of a union is one of its first type.
             first = schema.fields[0]
-            set_one = carried.get(first.name)
-            return NO_JSON if schema.optional or set_one is None else default_json(first.schema, set_one)
-        return {one.name: default_json(one.schema, carried.get(one.name)) for one in schema.fields}
+            return default_json(first.schema, carried.get(first.name), options)
+        return {
+            options.name(one.name): default_json(one.schema, carried.get(one.name), options) for one in schema.fields
+        }
     validate_value(Schema(kind), carried)
-    return carried
+    return Single(round_to_float32(carried)) if kind is Type.FLOAT32 else carried
 
 
-def has_no_json(node: Any) -> bool:
-    """Whether a default holds what the default of an Avro field cannot be."""
-    if node is NO_JSON:
-        return True
-    if isinstance(node, float):
-        return not math.isfinite(node)
+def doubled(node: Any) -> Any:
+    """The same with numbers of 32 bits as the numbers of 64 bits that they are in the default of a field."""
     if isinstance(node, dict):
-        return any(has_no_json(one) for one in node.values())
-    return isinstance(node, list) and any(has_no_json(one) for one in node)
+        return {name: doubled(one) for name, one in node.items()}
+    return (
+        [doubled(one) for one in node] if isinstance(node, list) else float(node) if isinstance(node, Single) else node
+    )
+
+
+def is_field_default(schema: Schema | None, value: Any, options: AvroOptions) -> bool:
+    """Whether a default can be that of an Avro field: in a union, at any depth, it is one of the first type."""
+    if schema is None:
+        return False
+    if is_union(schema):
+        set_one = None if value is None else value.get(schema.fields[0].name)
+        if schema.optional or set_one is None:
+            return schema.optional and set_one is None
+        return _is_plain_default(schema.fields[0].schema, set_one, options)
+    null_first = schema.optional and (schema.default is None or schema.type is Type.STRUCT)
+    return value is None if null_first else value is not None and _is_plain_default(schema, value, options)
+
+
+def _is_plain_default(schema: Schema, value: Any, options: AvroOptions) -> bool:
+    if schema.type is Type.ARRAY:
+        return all(is_field_default(schema.value_schema, one, options) for one in value)
+    if schema.type is Type.MAP and has_text_keys(schema, options):
+        return all(is_field_default(schema.value_schema, one, options) for one in value.values())
+    if schema.type is Type.MAP:
+        return not value
+    if schema.type is Type.STRUCT:
+        return all(is_field_default(one.schema, value.get(one.name), options) for one in schema.fields)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def spelt(node: Any) -> Any:
-    """The same with such numbers as text."""
+    """The same with numbers that are none in JSON as text."""
     if isinstance(node, float) and not math.isfinite(node):
         return "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
     if isinstance(node, dict):

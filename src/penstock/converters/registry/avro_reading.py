@@ -9,8 +9,10 @@ Source: io.confluent.connect.avro.AvroData.toConnectSchema, toConnectData.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from penstock.converters.registry.avro_forms import (
@@ -25,15 +27,17 @@ from penstock.converters.registry.avro_forms import (
     DECIMAL_PRECISION,
     DEFAULT_NAME,
     DEFAULT_PRECISION,
-    ENUM,
     ENUM_DEFAULT,
     ENUM_DOC,
     FIELD_DEFAULT,
     FIELD_DOC,
     FIXED_SIZE,
     FROM_CARRIED,
+    GENERAL_UNION_PREFIX,
     KEY_FIELD,
     NAMESPACE,
+    PLAIN_ENUM_DOC,
+    PLAIN_RECORD_DOC,
     RECORD_DOC,
     UNION,
     VALUE_FIELD,
@@ -45,9 +49,10 @@ from penstock.converters.registry.avro_forms import (
     short_name,
     union_field,
 )
-from penstock.converters.registry.avro_types import ALIKE, MISSING, AvroField, AvroType
-from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
+from penstock.converters.registry.avro_types import MISSING, AvroField, AvroType
+from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import STRING_SCHEMA as TEXT_KEYS
+from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key
 from penstock.errors import DataException
 
@@ -77,38 +82,43 @@ def connect_schema(found: AvroType, options: AvroOptions, version: int | None = 
     Raises:
         DataException: Connect has no such schema.
     """
-    return None if found.name == ANYTHING else _convert(found, options, version=version)
+    return None if found.name == ANYTHING else _convert(found, _Reading(options), version=version)
+
+
+@dataclass
+class _Reading:
+    """One schema while it is converted."""
+
+    options: AvroOptions
+    #: How many unions were found that need a name.
+    unions: int = 0
 
 
 def _convert(
     found: AvroType,
-    options: AvroOptions,
+    reading: _Reading,
     *,
     optional: bool = False,
     default: Any = MISSING,
     version: int | None = None,
+    field_doc: str | None = None,
 ) -> Schema:
-    if found.kind == "union":
-        if len(found.branches) == 1:
-            return _convert(found.branches[0], options, optional=optional, default=default, version=version)
-        member = found.nullable
-        if member is not None:
-            # As in Java the field's own default is not taken over here; connect.default is.
-            return _convert(member, options, optional=True)
-    builder = _builder(found, options)
+    member = _only(found, reading.options)
+    if member is not None:
+        # As in Java the field's own default is not taken over here; connect.default is.
+        return _convert(member, reading, optional=found.nullable is not None, field_doc=field_doc)
+    builder = _builder(found, reading)
     properties = found.properties
-    if options.metadata and isinstance(properties.get(CONNECT_DOC), str):
-        builder.doc(properties[CONNECT_DOC])
+    _set_doc(builder, found, reading.options, field_doc)
     _set_version(builder, properties.get(CONNECT_VERSION, version))
-    _add_parameters(builder, properties, options)
+    _add_parameters(builder, properties, reading.options)
     said = properties.get(CONNECT_DEFAULT)
-    field_default = default is not MISSING and default is not None
-    if field_default and said is None and options.metadata:
+    if default is not MISSING and said is None and reading.options.metadata and not reading.options.field_docs_only:
         builder.parameter(FIELD_DEFAULT, "true")
-    chosen = default if field_default else said
+    chosen = said if default is MISSING or default is None else default
     if chosen is not None:
         try:
-            value = default_value(builder.build(), found, chosen, options)
+            value = default_value(builder.build(), found, chosen, reading.options)
             if value is not None:
                 builder.default_value(value)
         except DataException as error:
@@ -120,7 +130,24 @@ def _convert(
     return builder.build()
 
 
-def _builder(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+def _only(found: AvroType, options: AvroOptions) -> AvroType | None:
+    """The one type of a union that is read as that type."""
+    single = found.kind == "union" and len(found.branches) == 1 and options.flatten_single_unions
+    return found.branches[0] if single else found.nullable
+
+
+def _set_doc(builder: SchemaBuilder, found: AvroType, options: AvroOptions, field_doc: str | None) -> None:
+    said = found.properties.get(CONNECT_DOC)
+    doc = said if isinstance(said, str) else None
+    if not options.field_docs_only:
+        builder.doc(doc if options.metadata else None)
+        return
+    builder.doc(next((one for one in (field_doc, found.doc) if one is not None), doc))
+    if options.metadata and found.doc is not None:
+        builder.parameter(PLAIN_RECORD_DOC, found.doc)
+
+
+def _builder(found: AvroType, reading: _Reading) -> SchemaBuilder:
     kind, logical = found.kind, found.properties.get("logicalType")
     if found.recursive:
         _refuse(f"the record {found.name} contains itself, and a schema of Connect cannot here")
@@ -139,16 +166,16 @@ def _builder(found: AvroType, options: AvroOptions) -> SchemaBuilder:
         builder = SchemaBuilder(_PLAIN[kind])
         return builder.parameter(FIXED_SIZE, str(found.size)) if kind == "fixed" else builder
     if kind == "enum":
-        return _enum(found, options)
+        return _enum(found, reading.options)
     if kind == "array":
-        return _array(found, options)
+        return _array(found, reading)
     if kind == "map":
         assert found.items is not None, "maps have values"
-        return SchemaBuilder.untyped_map(TEXT_KEYS, _inner(found.items, options))
+        return SchemaBuilder.untyped_map(TEXT_KEYS, _inner(found.items, reading))
     if kind == "record":
-        return _struct(found, options)
+        return _struct(found, reading)
     if kind == "union":
-        return _union(found, options)
+        return _union(found, reading)
     raise DataException("Standalone null schemas are not supported by this converter")
 
 
@@ -156,9 +183,9 @@ def _refuse(reason: str) -> NoReturn:
     raise DataException(f"An Avro schema has no Connect schema: {reason}")
 
 
-def _inner(found: AvroType, options: AvroOptions) -> Schema | None:
+def _inner(found: AvroType, reading: _Reading) -> Schema | None:
     """What elements are; None = schemaless."""
-    return None if found.name == ANYTHING else _convert(found, options)
+    return None if found.name == ANYTHING else _convert(found, reading)
 
 
 def _decimal(found: AvroType) -> SchemaBuilder:
@@ -179,56 +206,67 @@ def _enum(found: AvroType, options: AvroOptions) -> SchemaBuilder:
     builder = SchemaBuilder.string()
     short = short_name(found.name)
     if options.metadata and found.doc is not None:
-        builder.parameter(ENUM_DOC + short, found.doc)
-    if options.metadata and found.default_symbol is not None:
+        builder.parameter(PLAIN_ENUM_DOC if options.field_docs_only else ENUM_DOC + short, found.doc)
+    if options.metadata and found.default_symbol is not None and not options.field_docs_only:
         builder.parameter(ENUM_DEFAULT + short, found.default_symbol)
-    builder.parameter(ENUM, found.name)
-    return builder.parameters({f"{ENUM}.{symbol}": symbol for symbol in found.symbols})
-
-
-def _array(found: AvroType, options: AvroOptions) -> SchemaBuilder:
-    assert found.items is not None, "arrays have items"
-    if is_map_entry(found.items):
-        keys, values = entry_types(found.items)
-        return SchemaBuilder.untyped_map(_inner(keys, options), _inner(values, options))
-    return SchemaBuilder.untyped_array(_inner(found.items, options))
-
-
-def _struct(found: AvroType, options: AvroOptions) -> SchemaBuilder:
-    builder = SchemaBuilder.struct()
-    if options.metadata and found.doc is not None:
-        builder.parameter(RECORD_DOC, found.doc)
-    for one in found.fields:
-        if options.metadata and one.doc is not None:
-            builder.parameter(FIELD_DOC + one.name, one.doc)
-        builder.field(one.name, _field(one, found, options))
+    parameter = options.enum_parameter
+    builder.parameter(parameter, found.name)
+    for place, symbol in enumerate(found.symbols):
+        builder.parameter(f"{parameter}.{symbol}", str(place) if options.general_sums else symbol)
     return builder
 
 
-def _field(one: AvroField, record: AvroType, options: AvroOptions) -> Schema:
+def _array(found: AvroType, reading: _Reading) -> SchemaBuilder:
+    assert found.items is not None, "arrays have items"
+    if is_map_entry(found.items):
+        keys, values = entry_types(found.items)
+        return SchemaBuilder.untyped_map(_inner(keys, reading), _inner(values, reading))
+    return SchemaBuilder.untyped_array(_inner(found.items, reading))
+
+
+def _struct(found: AvroType, reading: _Reading) -> SchemaBuilder:
+    builder = SchemaBuilder.struct()
+    docs = reading.options.metadata and not reading.options.field_docs_only
+    if docs and found.doc is not None:
+        builder.parameter(RECORD_DOC, found.doc)
+    for one in found.fields:
+        if docs and one.doc is not None:
+            builder.parameter(FIELD_DOC + one.name, one.doc)
+        builder.field(one.name, _field(one, found, reading))
+    return builder
+
+
+def _field(one: AvroField, record: AvroType, reading: _Reading) -> Schema:
     if one.type.name == ANYTHING:
         _refuse(f"field {one.name} of {record.name} has no schema of its own")
-    return _convert(one.type, options, default=one.default)
+    return _convert(one.type, reading, default=one.default, field_doc=one.doc)
 
 
-def _union(found: AvroType, options: AvroOptions) -> SchemaBuilder:
+def _union(found: AvroType, reading: _Reading) -> SchemaBuilder:
     builder = SchemaBuilder.struct().name(UNION)
-    for one in found.branches:
+    if reading.options.general_sums:
+        name = f"{GENERAL_UNION_PREFIX}{reading.unions}"
+        reading.unions += 1
+        builder = SchemaBuilder.struct().name(name).parameter(GENERAL_UNION, name)
+    for place, one in enumerate(found.branches):
         if one.kind == "null":
             builder.optional()
             continue
-        name = union_field(one, options)
+        name = union_field(one, reading.options, place)
         if builder.has_field(name):
             raise DataException(f"Multiple union schemas map to the Connect union field name {name}")
-        builder.field(name, _convert(one, options, optional=True))
+        builder.field(name, _convert(one, reading, optional=True))
     return builder
 
 
 def _set_version(builder: SchemaBuilder, version: Any) -> None:
     if version is None:
         return
-    if not isinstance(version, int):
+    if isinstance(version, bool) or not isinstance(version, int | float):
         raise DataException(f"Invalid Connect version found: {version}")
+    version = int(version)
+    if version < 0:
+        return
     known = builder.build().version
     if known is not None and known != version:
         raise DataException(
@@ -249,7 +287,7 @@ def _add_parameters(builder: SchemaBuilder, properties: Mapping[str, Any], optio
             builder.parameter(name, value)
     for name, value in properties.items():
         if name.startswith(AVRO_PREFIX):
-            builder.parameter(name, value if isinstance(value, str) else str(value))
+            builder.parameter(name, value if isinstance(value, str) else json.dumps(value))
 
 
 def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
@@ -263,7 +301,7 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
     if (
         name is None
         or name.startswith(f"{NAMESPACE}.{DEFAULT_NAME}")
-        or (known in LOGICAL_NAMES and found.name == name)
+        or (known == Decimal.LOGICAL_NAME and found.kind == "fixed" and CONNECT_NAME not in found.properties)
     ):
         return
     if known is not None and known != name:
@@ -277,8 +315,10 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
 Convert = Callable[[Any], Any]
 
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16}
+#: Any other byte is false.
+_TRUE: Final = b"\1"
 _PYTHON_TYPES: Final[Mapping[str, type]] = {
-    "boolean": bool, "int": int, "long": int, "float": float, "double": float, "bytes": bytes, "string": str,
+    "int": int, "long": int, "float": float, "double": float, "bytes": bytes, "string": str,
     "array": list, "map": dict,
 }  # fmt: skip
 
@@ -302,6 +342,11 @@ def reader(found: AvroType, schema: Schema | None, options: AvroOptions) -> Conv
     if schema.type in _BITS:
         half = 1 << (_BITS[schema.type] - 1)
         return lambda value: (value + half) % (2 * half) - half
+    if found.kind == "boolean":
+        return _TRUE.__eq__
+    if found.kind == "enum" and found.wire_symbols != found.symbols:
+        symbols = dict(zip(found.wire_symbols, found.symbols, strict=True))
+        return lambda value: symbols[value]
     logical = FROM_CARRIED.get(logical_name(schema) or "")
     return None if logical is None else lambda value: logical(schema, value)
 
@@ -311,15 +356,20 @@ def _same(value: Any) -> Any:
 
 
 def _record_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert:
+    names = [one.name for one in found.fields]
     parts = [
-        (one.name, reader(one.type, schema.fields[place].schema, options)) for place, one in enumerate(found.fields)
+        (place, convert)
+        for place, one in enumerate(found.fields)
+        if (convert := reader(one.type, schema.fields[place].schema, options)) is not None
     ]
-    if all(convert is None for _, convert in parts):
-        names = [name for name, _ in parts]
-        return lambda value: Struct.unchecked(schema, [value[name] for name in names])
-    return lambda value: Struct.unchecked(
-        schema, [value[name] if convert is None else convert(value[name]) for name, convert in parts]
-    )
+
+    def read(value: Any) -> Any:
+        values = [value[name] for name in names]
+        for place, convert in parts:
+            values[place] = convert(values[place])
+        return Struct.unchecked(schema, values)
+
+    return read
 
 
 def _parts_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert | None:
@@ -346,22 +396,21 @@ def _entries_reader(entry: AvroType, schema: Schema, options: AvroOptions) -> Co
 
 
 def _union_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert | None:
-    member = found.branches[0] if len(found.branches) == 1 else found.nullable
+    member = _only(found, options)
     if member is not None:
         convert = reader(member, schema, options)
-        if member.name is not None:
+        if member.read_name is not None:
             inner = convert or _same
             return lambda value: None if value is None else inner(value[1])
         return None if convert is None else lambda value: None if value is None else convert(value)
     table: dict[object, tuple[int, Convert]] = {}
-    kinds = {one.kind for one in found.branches}
-    for branch in found.branches:
+    wide = found.wide_branches
+    for place, branch in enumerate(found.branches):
         if branch.kind == "null":
             continue
-        field = schema.field(union_field(branch, options))
+        field = schema.field(union_field(branch, options, place))
         assert field is not None, "the struct of a union has a field for each type"
-        wide = any(pair <= kinds and branch.kind in pair and branch.kind in ("long", "double") for pair in ALIKE)
-        key = branch.branch_name if branch.name is not None or wide else _PYTHON_TYPES[branch.kind]
+        key = branch.kind if branch.kind in wide else branch.read_name or _PYTHON_TYPES[branch.kind]
         table[key] = (field.index, reader(branch, field.schema, options) or _same)
     size = len(schema.fields)
 
@@ -388,5 +437,5 @@ def _read_anything(value: Any) -> Any:
             return [_read_anything(part) for part in one]
         if name == "map":
             return {_read_anything(part[KEY_FIELD]): _read_anything(part[VALUE_FIELD]) for part in one}
-        return one
+        return one[1] == _TRUE if name == "boolean" else one
     return None

@@ -13,7 +13,6 @@ Source: io.confluent.connect.avro.AvroData.fromConnectSchema, org.apache.avro.Sc
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,19 +38,24 @@ from penstock.converters.registry.avro_forms import (
     KEY_FIELD,
     MAP_ENTRY,
     NAMESPACE,
-    RECORD_DOC,
-    UNION,
+    PLAIN_ENUM_DOC,
     VALUE_FIELD,
     AvroOptions,
+    Single,
     anything,
     default_json,
-    has_no_json,
+    doubled,
     has_text_keys,
+    is_field_default,
+    is_name,
+    is_union,
     logical_name,
     short_name,
     spelt,
 )
-from penstock.data import Date, Decimal, Schema, Time, Timestamp, Type
+from penstock.converters.registry.settings import GENERAL_ENUM
+from penstock.converters.registry.shapes import shape
+from penstock.data import Date, Decimal, Schema, Time, Timestamp, Type, java_double, java_float
 from penstock.errors import DataException
 
 _KINDS: Final = {
@@ -71,7 +75,14 @@ _LOGICAL_TYPES: Final = {
     Timestamp.LOGICAL_NAME: "timestamp-millis",
     Date.LOGICAL_NAME: "date",
 }
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_ENUMS: Final = frozenset({ENUM, GENERAL_ENUM})
+#: What parameters begin with that make another type.
+_SHAPING: Final = (FIXED_SIZE, DECIMAL_PRECISION, *_ENUMS)
+
+
+_ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\"} | {place: f"\\u{place:04X}" for place in range(32)} | {
+    ord(char): f"\\{name}" for char, name in zip("\b\f\n\r\t", "bfnrt", strict=True)
+}  # fmt: skip
 
 
 def avro_text(schema: Schema | None, options: AvroOptions) -> str:
@@ -80,14 +91,25 @@ def avro_text(schema: Schema | None, options: AvroOptions) -> str:
     Raises:
         DataException: Avro has no such schema.
     """
-    node = anything() if schema is None else _Writer(options).type(schema, None)
-    # As Java prints it: no blanks, and text as it is.
-    return json.dumps(node, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _printed(anything() if schema is None else _Writer(options).part(schema, None))
 
 
-def is_enum(schema: Schema) -> bool:
-    """Whether a text came from an enum."""
-    return schema.type is Type.STRING and ENUM in (schema.parameters or {})
+def _printed(node: Any) -> str:
+    """JSON as Java's Avro prints it: without blanks, text as it is, numbers as Java shows them."""
+    if isinstance(node, dict):
+        return f"{{{','.join(f'{_printed(name)}:{_printed(one)}' for name, one in node.items())}}}"
+    if isinstance(node, list):
+        return f"[{','.join(map(_printed, node))}]"
+    if isinstance(node, str):
+        return f'"{node.translate(_ESCAPES)}"'
+    if isinstance(node, Single):
+        return java_float(node)
+    return java_double(node) if isinstance(node, float) else json.dumps(node)
+
+
+def is_enum(schema: Schema, options: AvroOptions) -> bool:
+    """True if a text is written as an enum."""
+    return options.writes_enums and schema.type is Type.STRING and not _ENUMS.isdisjoint(schema.parameters or {})
 
 
 def fixed_size(schema: Schema) -> str | None:
@@ -99,17 +121,21 @@ def fixed_size(schema: Schema) -> str | None:
 class _Writer:
     options: AvroOptions
     #: The full name of each named type that was written, by what it is; and the reverse.
-    names: dict[tuple[Schema, str], str] = field(default_factory=dict)
+    names: dict[object, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    #: How many types without a name there are.
+    unnamed: int = 0
 
-    def type(self, schema: Schema, space: str | None) -> Any:
-        """A schema as a part of one in namespace ``space``."""
-        if schema.type is Type.STRUCT and schema.name == UNION:
+    def part(self, schema: Schema, space: str | None, *, inside: bool = False) -> Any:
+        """A schema as a part of one in namespace ``space``; ``inside``: of an array or map."""
+        if is_union(schema):
             return self._union(schema, space)
-        base = self._base(schema, space)
         if not schema.optional:
-            return base
-        return [base, "null"] if schema.default is not None else ["null", base]
+            return self._base(schema, space)
+        # As in Java: a record comes second whatever its default is, unless arrays and maps find it defined before.
+        first = schema.default is not None and (schema.type is not Type.STRUCT or (inside and self._known(schema)))
+        base = self._base(schema, space)
+        return [base, "null"] if first else ["null", base]
 
     def _union(self, schema: Schema, space: str | None) -> list[Any]:
         branches: list[Any] = ["null"] if schema.optional else []
@@ -120,7 +146,7 @@ class _Writer:
         """What it is when it is not null."""
         if schema.type is Type.STRUCT:
             return self._record(schema, space)
-        if self.options.enhanced and is_enum(schema):
+        if is_enum(schema, self.options):
             return self._enum(schema, space)
         if fixed_size(schema) is not None and schema.name is not None:
             return self._fixed(schema, space)
@@ -137,7 +163,7 @@ class _Writer:
 
     def _inner(self, schema: Schema | None, space: str | None) -> Any:
         if schema is not None:
-            return self.type(schema, space)
+            return self.part(schema, space, inside=True)
         name = f"{NAMESPACE}.Anything"
         if name in self.taken:
             return _reference(name, space)
@@ -145,45 +171,61 @@ class _Writer:
         return anything()
 
     # ------------------------------------------------------------------ named types
+    def _known(self, schema: Schema) -> bool:
+        """True if a struct of this name and shape was defined before."""
+        return schema.name is not None and shape(schema, _SHAPING) in self.names
+
     def _record(self, schema: Schema, space: str | None) -> Any:
-        required = _required(schema)
-        full = schema.name or f"{NAMESPACE}.{DEFAULT_NAME}"
-        known = self.names.get((required, "record"))
+        # One name and one shape are one type, whatever else is said of it where it is used; the first use counts.
+        # Structs without a name are one type only if they are alike in everything.
+        kind: object = _required(schema) if schema.name is None else shape(schema, _SHAPING)
+        known = self.names.get(kind)
         if known is not None:
             return _reference(known, space)
-        name = self._take(full, required, "record")
+        name = self._take(self._full_name(schema.name), kind)
         parameters = schema.parameters or {}
-        node, inner = _head("record", name, space, parameters.get(RECORD_DOC))
+        node, inner = _head("record", name, space, parameters.get(self.options.record_doc))
+        docs = {} if self.options.field_docs_only else parameters
         node["fields"] = [
-            self._field(one.name, one.schema, inner, parameters.get(FIELD_DOC + one.name)) for one in schema.fields
+            self._field(one.name, one.schema, inner, docs.get(FIELD_DOC + one.name)) for one in schema.fields
         ]
         return node | self._properties(schema)
 
+    def _full_name(self, name: str | None) -> str:
+        if name is not None:
+            return self.options.full_name(name)
+        self.unnamed += 1
+        return f"{NAMESPACE}.{DEFAULT_NAME}{self.unnamed if self.unnamed > 1 else ''}"
+
     def _field(self, name: str, schema: Schema | None, space: str | None, doc: str | None = None) -> dict[str, Any]:
-        if _NAME.fullmatch(name) is None or "." in name:
+        written = self.options.name(name)
+        if not is_name(written):
             raise DataException(
                 f"Avro allows no field of the name {name!r}: letters, digits and _ only, no digit first. Rename it, "
-                "for example with the transform ReplaceField"
+                "for example with the transform ReplaceField, or set scrub.invalid.names=true"
             )
-        node: dict[str, Any] = {"name": name, "type": self._inner(schema, space)}
+        kind = self._inner(None, space) if schema is None else self.part(schema, space)
+        node: dict[str, Any] = {"name": written, "type": kind}
+        if self.options.field_docs_only:
+            doc = None if schema is None else schema.doc
         if doc is not None:
             node["doc"] = doc
         if schema is None:
             return node
         if schema.default is None:
             return {**node, "default": None} if schema.optional else node
-        default = default_json(schema, schema.default)
-        return node if has_no_json(default) else {**node, "default": default}
+        default = default_json(schema, schema.default, self.options)
+        fits = is_field_default(schema, schema.default, self.options)
+        return {**node, "default": doubled(default)} if fits else node
 
     def _map(self, schema: Schema, space: str | None) -> dict[str, Any]:
-        if has_text_keys(schema):
+        if has_text_keys(schema, self.options):
             return {"type": "map", "values": self._inner(schema.value_schema, space)}
         parts = Schema(Type.MAP, name=schema.name, key_schema=schema.key_schema, value_schema=schema.value_schema)
-        known = self.names.get((parts, "entry"))
+        known = self.names.get(parts)
         if known is not None:
             return {"type": "array", "items": _reference(known, space)}
-        full = schema.name or f"{NAMESPACE}.{MAP_ENTRY}"
-        name = self._take(full, parts, "entry")
+        name = self._take(f"{NAMESPACE}.{MAP_ENTRY}" if schema.name is None else self._full_name(schema.name), parts)
         node, inner = _head("record", name, space, None)
         node["fields"] = [
             self._field(KEY_FIELD, schema.key_schema, inner),
@@ -195,41 +237,51 @@ class _Writer:
 
     def _enum(self, schema: Schema, space: str | None) -> Any:
         parameters = schema.parameters or {}
-        full = parameters[ENUM]
-        known = self.names.get((_required(schema), "enum"))
+        full = parameters.get(self.options.enum_parameter)
+        if full is None:
+            raise DataException(f"An enum has no parameter {self.options.enum_parameter}, which is its name: {schema}")
+        # As in Java these two are kept under the short name of the schema.
+        short = short_name(self._full_name(schema.name))
+        prefix = f"{self.options.enum_parameter}."
+        symbols = [name.removeprefix(prefix) for name in parameters if name.startswith(prefix)]
+        for symbol in symbols:
+            if not is_name(symbol):
+                raise DataException(f"Avro allows no symbol {symbol!r} in the enum {full}: letters, digits and _ only")
+        known = self.names.get((full, *symbols))
         if known is not None:
             return _reference(known, space)
-        # As in Java these two are kept under the short name of the schema.
-        short = short_name(schema.name or DEFAULT_NAME)
-        node, _ = _head("enum", self._take(full, _required(schema), "enum"), space, parameters.get(ENUM_DOC + short))
-        node["symbols"] = [value for name, value in parameters.items() if name.startswith(f"{ENUM}.")]
-        if ENUM_DEFAULT + short in parameters:
+        doc = parameters.get(ENUM_DOC + short) if not self.options.field_docs_only else parameters.get(PLAIN_ENUM_DOC)
+        node, _ = _head("enum", self._take(full, (full, *symbols)), space, doc)
+        node["symbols"] = symbols
+        if not self.options.field_docs_only and ENUM_DEFAULT + short in parameters:
             node["default"] = parameters[ENUM_DEFAULT + short]
         return node | self._properties(schema)
 
     def _fixed(self, schema: Schema, space: str | None) -> Any:
-        assert schema.name is not None, "asked before"
-        known = self.names.get((_required(schema), "fixed"))
+        size = _whole(FIXED_SIZE, fixed_size(schema) or "")
+        full = self._full_name(schema.name)
+        known = self.names.get((full, size))
         if known is not None:
             return _reference(known, space)
-        node, _ = _head("fixed", self._take(schema.name, _required(schema), "fixed"), space, None)
-        node["size"] = _whole(FIXED_SIZE, fixed_size(schema) or "")
+        node, _ = _head("fixed", self._take(full, (full, size)), space, None)
+        node["size"] = size
         if logical_name(schema) == Decimal.LOGICAL_NAME:
             node |= _decimal(schema)
         return node | self._properties(schema)
 
-    def _take(self, full: str, schema: Schema, what: str) -> str:
+    def _take(self, full: str, kind: object) -> str:
         """A name that is free, and remembers what has it."""
-        if _NAME.fullmatch(full) is None:
+        if not is_name(short_name(full)):
             raise DataException(
-                f"Avro allows no schema of the name {full!r}: letters, digits and _ only, no digit first, with dots "
-                "between. Name it otherwise, for example with the transform SetSchemaMetadata"
+                f"Avro allows no schema of the name {full!r}: letters, digits and _ only in its last part, no digit "
+                "first. Name it otherwise, for example with the transform SetSchemaMetadata, or set "
+                "scrub.invalid.names=true"
             )
         name, number = full, 2
         while name in self.taken:
             name, number = f"{full}{number}", number + 1
         self.taken.add(name)
-        self.names[schema, what] = name
+        self.names[kind] = name
         return name
 
     # ------------------------------------------------------------------ properties
@@ -253,13 +305,12 @@ class _Writer:
             found[CONNECT_DOC] = schema.doc
         if schema.version is not None:
             found[CONNECT_VERSION] = schema.version
-        kept = {name: value for name, value in parameters.items() if name != FIELD_DEFAULT}
+        flagged = FIELD_DEFAULT in parameters and not self.options.field_docs_only
+        kept = {name: value for name, value in parameters.items() if name != FIELD_DEFAULT or not flagged}
         if kept:
             found[CONNECT_PARAMETERS] = kept
-        if schema.default is not None and FIELD_DEFAULT not in parameters:
-            default = spelt(default_json(schema, schema.default))
-            if not has_no_json(default):
-                found[CONNECT_DEFAULT] = default
+        if schema.default is not None and not flagged:
+            found[CONNECT_DEFAULT] = spelt(default_json(schema, schema.default, self.options))
         if schema.name is not None:
             found[CONNECT_NAME] = schema.name
         if schema.type in (Type.INT8, Type.INT16):

@@ -10,6 +10,7 @@ Source: the Avro specification, 1.12, "Schema Declaration" and "Names".
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,6 +31,8 @@ WIDE: Final = "penstock-wide"
 
 
 _NO_NAMESPACE: Final = "penstock.no.namespace"
+_BOOLEAN: Final = "penstock.boolean"
+_ASCII_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class NoDefault:
@@ -47,6 +50,7 @@ class AvroField:
     type: AvroType
     default: Any = MISSING
     doc: str | None = None
+    aliases: Sequence[str] = ()
 
 
 @dataclass(eq=False)
@@ -63,6 +67,7 @@ class AvroType:
         size: Of a fixed.
         branches: Of a union.
         doc: Of a record or enum.
+        aliases: Other names of a record, enum or fixed.
         properties: All else that was said of it.
         recursive: Whether a record contains itself, at some depth.
     """
@@ -76,6 +81,7 @@ class AvroType:
     size: int = 0
     branches: Sequence[AvroType] = ()
     doc: str | None = None
+    aliases: Sequence[str] = ()
     properties: Mapping[str, Any] = field(default_factory=dict)
     recursive: bool = False
 
@@ -83,6 +89,13 @@ class AvroType:
     def record_name(self) -> str | None:
         """The full name of a record, enum or fixed."""
         return self.name
+
+    @property
+    def wire_symbols(self) -> Sequence[str]:
+        """What fastavro calls the symbols of an enum: others where it does not take them, as with Java's letters."""
+        if all(_ASCII_NAME.fullmatch(one) for one in self.symbols):
+            return self.symbols
+        return tuple(f"s{place}" for place in range(len(self.symbols)))
 
     @property
     def shown(self) -> str:
@@ -96,6 +109,17 @@ class AvroType:
             return self.kind
         # In a namespace of somebody else a name without one would be taken for one of that namespace.
         return self.name if "." in self.name else f"{_NO_NAMESPACE}.{self.name}"
+
+    @property
+    def read_name(self) -> str | None:
+        """What fastavro calls it in a union when it reads; None for what it tells by the value."""
+        return _BOOLEAN if self.kind == "boolean" else None if self.name is None else self.branch_name
+
+    @property
+    def wide_branches(self) -> frozenset[str]:
+        """The kinds of a union's types that Python has no other class for than for a narrower one beside it."""
+        kinds = {one.kind for one in self.branches}
+        return frozenset(kind for pair in ALIKE if pair <= kinds for kind in pair & {"long", "double"})
 
     @property
     def nullable(self) -> AvroType | None:
@@ -172,10 +196,11 @@ class _Reader:
         self, node: Mapping[str, Any], kind: str, namespace: str | None, properties: Mapping[str, Any]
     ) -> AvroType:
         name = str(self._part(node, "name"))
-        space, _, short = name.rpartition(".")
-        space = space or node.get("namespace", namespace) or ""
+        space, dot, short = name.rpartition(".")
+        space = (space if dot else node.get("namespace", namespace)) or ""
         full = f"{space}.{short}" if space else short
         found = AvroType(kind, name=full, doc=node.get("doc"), properties=properties)
+        found.aliases = tuple(one if "." in one or not space else f"{space}.{one}" for one in node.get("aliases") or ())
         self._names[full] = found
         if kind == "enum":
             found.symbols = tuple(self._part(node, "symbols"))
@@ -188,7 +213,13 @@ class _Reader:
             for one in self._part(node, "fields"):
                 part = self._type(self._part(one, "type"), space)
                 found.fields.append(
-                    AvroField(str(self._part(one, "name")), part, one.get("default", MISSING), one.get("doc"))
+                    AvroField(
+                        str(self._part(one, "name")),
+                        part,
+                        one.get("default", MISSING),
+                        one.get("doc"),
+                        tuple(one.get("aliases") or ()),
+                    )
                 )
             self._open.pop()
         return found
@@ -199,25 +230,33 @@ class _Reader:
         return node[name]
 
 
-def plain(found: AvroType, known: set[int] | None = None) -> Any:
-    """A schema for fastavro: the same bytes, and values as they are on the wire."""
+def plain(found: AvroType, known: set[str] | None = None, *, reading: bool = False) -> Any:
+    """A schema for fastavro: the same bytes, and values as they are on the wire.
+
+    Args:
+        found: The type.
+        known: The names that are defined before.
+        reading: Whether booleans are their bytes, because fastavro takes other ones than 1 for true.
+    """
     known = set() if known is None else known
-    if found.name is not None:
-        if id(found) in known:
-            return found.branch_name
-        known.add(id(found))
+    name = found.read_name if reading else None if found.name is None else found.branch_name
+    if name is not None:
+        if name in known:
+            return name
+        known.add(name)
         if found.kind == "enum":
-            return {"type": "enum", "name": found.branch_name, "symbols": list(found.symbols)}
-        if found.kind == "fixed":
-            return {"type": "fixed", "name": found.branch_name, "size": found.size}
-        fields = [{"name": one.name, "type": plain(one.type, known)} for one in found.fields]
-        return {"type": "record", "name": found.branch_name, "fields": fields}
+            return {"type": "enum", "name": name, "symbols": list(found.wire_symbols)}
+        if found.kind in ("fixed", "boolean"):
+            return {"type": "fixed", "name": name, "size": found.size if found.kind == "fixed" else 1}
+        fields = [{"name": one.name, "type": plain(one.type, known, reading=reading)} for one in found.fields]
+        return {"type": "record", "name": name, "fields": fields}
     if found.items is not None:
-        return {"type": found.kind, "items" if found.kind == "array" else "values": plain(found.items, known)}
+        part = "items" if found.kind == "array" else "values"
+        return {"type": found.kind, part: plain(found.items, known, reading=reading)}
     if found.kind == "union":
-        kinds = {one.kind for one in found.branches}
-        wide = {kind for pair in ALIKE if pair <= kinds for kind in pair & {"long", "double"}}
+        wide = found.wide_branches
         return [
-            {"type": one.kind, "logicalType": WIDE} if one.kind in wide else plain(one, known) for one in found.branches
+            {"type": one.kind, "logicalType": WIDE} if one.kind in wide else plain(one, known, reading=reading)
+            for one in found.branches
         ]
     return found.kind

@@ -16,12 +16,12 @@ from typing import Any, Final
 from penstock.converters.registry.avro_forms import (
     ANYTHING,
     KEY_FIELD,
-    UNION,
     VALUE_FIELD,
     AvroOptions,
     entry_types,
     has_text_keys,
     is_map_entry,
+    is_union,
     logical_name,
     to_carried,
     union_field,
@@ -32,14 +32,14 @@ from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-#: The Avro types that values of a Connect type can be written as.
+#: The Avro types that values of a Connect type can be written as, the best one first.
 _KINDS: Final = {
-    Type.INT8: ("int", "long"),
-    Type.INT16: ("int", "long"),
-    Type.INT32: ("int", "long"),
-    Type.INT64: ("long", "int"),
+    Type.INT8: ("int", "long", "float", "double"),
+    Type.INT16: ("int", "long", "float", "double"),
+    Type.INT32: ("int", "long", "float", "double"),
+    Type.INT64: ("long", "int", "float", "double"),
     Type.FLOAT32: ("float", "double"),
-    Type.FLOAT64: ("double",),
+    Type.FLOAT64: ("double", "float"),
     Type.BOOLEAN: ("boolean",),
     Type.STRING: ("string", "enum"),
     Type.BYTES: ("bytes", "fixed"),
@@ -47,7 +47,8 @@ _KINDS: Final = {
     Type.MAP: ("map", "array"),
     Type.STRUCT: ("record",),
 }
-_MAX_FLOAT: Final = float.fromhex("0x1.fffffep+127")
+#: From here on a number has no closest float of 32 bits.
+_BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
 
 
 def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str = "the value") -> Convert:
@@ -64,7 +65,7 @@ def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: 
             its schema.
     """
     if found.kind == "union":
-        if schema is not None and schema.type is Type.STRUCT and schema.name == UNION:
+        if schema is not None and is_union(schema):
             return _union_writer(schema, found, options, place)
         return _branch_writer(schema, found, options, place)
     convert = _writer(schema, found, options, place)
@@ -82,7 +83,7 @@ def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: 
 def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
     """Values that may be null, or of a type that is one of several."""
     nullable = any(one.kind == "null" for one in found.branches)
-    branch = next((one for one in found.branches if _fits(schema, one)), None)
+    branch = _branch_for(schema, found.branches, options)
     if branch is None:
         raise _cannot(schema, found, place)
     name, convert = branch.branch_name, _writer(schema, branch, options, place)
@@ -97,11 +98,24 @@ def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions,
     return write
 
 
-def _fits(schema: Schema | None, found: AvroType) -> bool:
+def _branch_for(schema: Schema | None, branches: Sequence[AvroType], options: AvroOptions) -> AvroType | None:
+    """The type of a union that values of a schema are written as: the one of its name, or the closest one."""
+    fitting = [one for one in branches if _fits(schema, one, options)]
+    if schema is None or not fitting:
+        return fitting[0] if fitting else None
+    called = (schema.parameters or {}).get(options.enum_parameter, schema.name)
+    full = None if called is None else options.full_name(called)
+    kinds = _KINDS[schema.type]
+    return min(fitting, key=lambda one: (full is None or full not in (one.name, *one.aliases), kinds.index(one.kind)))
+
+
+def _fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
     if schema is None:
         return found.name == ANYTHING
     if schema.type is Type.MAP and found.kind == "array":
         return found.items is not None and is_map_entry(found.items)
+    if schema.type is Type.MAP and found.kind == "map":
+        return has_text_keys(schema, options)
     return found.kind in _KINDS[schema.type]
 
 
@@ -113,7 +127,7 @@ def _cannot(schema: Schema | None, found: AvroType, place: str) -> DataException
 
 def _writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
     """For values that are not null, and a type that is no union."""
-    if not _fits(schema, found):
+    if not _fits(schema, found, options):
         raise _cannot(schema, found, place)
     if schema is None:
         return lambda value: _write_anything(value, place)
@@ -144,11 +158,12 @@ def _wrong(schema: Schema, value: Any, place: str) -> DataException:
 def _check(schema: Schema, found: AvroType, place: str) -> Convert:
     """Lets a value pass that is one of its schema: fastavro writes others, too, as something else."""
     if schema.type in _BITS:
+        if found.kind in ("float", "double"):
+            return _float_check(lambda value: float(_whole_number(schema, value, place)))
         half = 1 << (min(_BITS[schema.type], 32 if found.kind == "int" else 64) - 1)
 
         def whole(value: Any) -> Any:
-            if type(value) is not int:
-                raise _wrong(schema, value, place)
+            _whole_number(schema, value, place)
             if not -half <= value < half:
                 raise DataException(f"{value} is out of range for {schema.type.name} ({place})")
             return value
@@ -168,11 +183,18 @@ def _check(schema: Schema, found: AvroType, place: str) -> Convert:
     return _float_check(checked) if found.kind == "float" else checked
 
 
+def _whole_number(schema: Schema, value: Any, place: str) -> Any:
+    """The value, which is one."""
+    if type(value) is not int:
+        raise _wrong(schema, value, place)
+    return value
+
+
 def _float_check(checked: Convert) -> Convert:
     def write(value: Any) -> Any:
         number = checked(value)
         # As in Java, where a number beyond the largest float is infinite.
-        return number if abs(number) <= _MAX_FLOAT or not math.isfinite(number) else math.copysign(math.inf, number)
+        return number if abs(number) < _BEYOND_FLOAT or not math.isfinite(number) else math.copysign(math.inf, number)
 
     return write
 
@@ -196,12 +218,13 @@ def _bytes_check(schema: Schema, found: AvroType, place: str) -> Convert:
 
 
 def _enum_check(schema: Schema, found: AvroType, place: str) -> Convert:
-    symbols = frozenset(found.symbols)
+    symbols = dict(zip(found.symbols, found.wire_symbols, strict=True))
 
     def write(value: Any) -> Any:
-        if value not in symbols:
+        symbol = symbols.get(value) if isinstance(value, str) else None
+        if symbol is None:
             raise DataException(f"{value!r} is none of the symbols of the enum {found.name} ({place})")
-        return value
+        return symbol
 
     return write
 
@@ -209,8 +232,10 @@ def _enum_check(schema: Schema, found: AvroType, place: str) -> Convert:
 def _record_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
     parts: list[tuple[str, int, Any, Convert]] = []
     constants: dict[str, Any] = {}
+    by_name = {options.name(field.name): field for field in schema.fields}
     for one in found.fields:
-        field = schema.field(one.name)
+        # An alias counts for a schema that somebody registered who renamed the field.
+        field = next((by_name[name] for name in (one.name, *one.aliases) if name in by_name), None)
         if field is None:
             if one.default is MISSING:
                 raise DataException(
@@ -263,8 +288,6 @@ def _map_writer(schema: Schema, found: AvroType, options: AvroOptions, place: st
             return [{KEY_FIELD: key_of(key), VALUE_FIELD: value_of(one)} for key, one in value.items()]
 
         return entries
-    if not has_text_keys(schema):
-        raise _cannot(schema, found, place)
     part = writer(schema.value_schema, found.items, options, f"a value of {place}")
 
     def write(value: Any) -> Any:
@@ -280,12 +303,15 @@ def _map_writer(schema: Schema, found: AvroType, options: AvroOptions, place: st
 
 def _union_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
     """The struct of a union: its first field that is not null."""
-    branches = {union_field(one, options): one for one in found.branches if one.kind != "null"}
+    named = {union_field(one, options, at): one for at, one in enumerate(found.branches) if one.kind != "null"}
     parts: list[tuple[str, Convert]] = []
     for field in schema.fields:
-        branch = branches.get(field.name)
+        # As in Java the type of the field counts where the name is another, as that of a struct without its namespace.
+        branch = named.get(field.name)
+        if branch is None or not _fits(field.schema, branch, options):
+            branch = _branch_for(field.schema, found.branches, options)
         if branch is None:
-            raise DataException(f"{place} has a field {field.name} that is no type of the union: {', '.join(branches)}")
+            raise DataException(f"{place} has a field {field.name} that is no type of the union: {', '.join(named)}")
         parts.append((branch.branch_name, _writer(field.schema, branch, options, f"field {field.name} of {place}")))
     nullable = any(one.kind == "null" for one in found.branches)
 

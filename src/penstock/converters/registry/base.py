@@ -72,6 +72,8 @@ class RegistryConverter(Converter, Generic[C, S]):
     needs: ClassVar[str | None] = None
     #: Whether values without a schema have a schema in this format.
     takes_schemaless: ClassVar[bool] = False
+    #: Whether a null is a tombstone also where its schema is not optional.
+    null_is_tombstone: ClassVar[bool] = False
 
     def __init__(self, kind: type[S]) -> None:
         self._kind = kind
@@ -98,6 +100,23 @@ class RegistryConverter(Converter, Generic[C, S]):
             text: The schema, with what it refers to.
             version: Its version in the subject that messages of this topic have; None = not known.
         """
+
+    def cannot_read(self, reader: C, writer: C) -> str | None:
+        """Why values that are written with one schema cannot be read with another one; None where they can, or where
+        the format has no rules for it."""
+        return None
+
+    def written_with(self, latest: C, own: C) -> C:
+        """What writes values with the latest schema of their subject, and not their own."""
+        return latest
+
+    def name_written(self, codec: C, schema: Any) -> str | None:
+        """The full name of the record that values of a schema are written as; None where they are none."""
+        return codec.record_name
+
+    def name_read(self, codec: C, payload: bytes, where: str) -> str | None:
+        """The full name of the record that a payload is of; None where it is none."""
+        return codec.record_name
 
     # ------------------------------------------------------------------ Converter
     def config(self) -> ConfigDef:
@@ -137,9 +156,9 @@ class RegistryConverter(Converter, Generic[C, S]):
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        """See ``Converter``. An optional null is a tombstone, without a schema."""
+        """See ``Converter``. A null is a tombstone, without a schema, where the format allows it."""
         if value is None:
-            if schema is None or schema.optional:
+            if self.null_is_tombstone or schema is None or schema.optional:
                 return None
             raise DataException(f"The {self._side} for topic {topic} is null, and its schema {schema} is not optional")
         if schema is None and not self.takes_schemaless:
@@ -156,11 +175,11 @@ class RegistryConverter(Converter, Generic[C, S]):
             return SchemaAndValue(None, None)
         where = f"the {self._side} of topic {topic}"
         schema_id, payload = unframe(data, where)
-        codec = self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, where))
+        codec = self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, payload, where))
         return codec.decode(payload, where)
 
     # ------------------------------------------------------------------ once for each schema
-    def _reader(self, topic: str, schema_id: int, where: str) -> C:
+    def _reader(self, topic: str, schema_id: int, payload: bytes, where: str) -> C:
         client, settings = self._configured()
         text = client.by_id(schema_id, where)
         if text.format != self.format:
@@ -168,7 +187,8 @@ class RegistryConverter(Converter, Generic[C, S]):
                 f"Schema {schema_id} of {where} is a schema of format {text.format}, not {self.format}: set "
                 f"{self._side}.converter to the converter for {text.format}"
             )
-        name = None if settings.strategy(self._is_key) == TOPIC_NAME else self.parse(text, None).record_name
+        by_topic = settings.strategy(self._is_key) == TOPIC_NAME
+        name = None if by_topic else self.name_read(self.parse(text, None), payload, where)
         return self.parse(text, client.version_of(self._subject(topic, name), schema_id, where))
 
     def _writer(self, topic: str, schema: Schema | None) -> _Writer[C]:
@@ -180,31 +200,30 @@ class RegistryConverter(Converter, Generic[C, S]):
                 raise ConfigException("use.schema.id", settings.use_id, f"It is a schema of format {text.format}")
             return _Writer(settings.use_id, self.parse(text, None))
         own, codec = self._own.get(schema, lambda: self._described(schema))
-        subject = self._subject(topic, codec.record_name)
+        subject = self._subject(topic, self.name_written(codec, schema))
         if settings.auto_register_schemas:
             return _Writer(client.register(subject, own, where), codec)
         if not settings.use_latest:
             return _Writer(client.look_up(subject, own, where), codec)
-        return self._latest_writer(subject, own, where)
+        return self._latest_writer(subject, own, codec, where)
 
     def _described(self, schema: Schema | None) -> tuple[SchemaText, C]:
         text = self.describe(schema)
         return text, self.parse(text, None)
 
-    def _latest_writer(self, subject: str, own: SchemaText, where: str) -> _Writer[C]:
+    def _latest_writer(self, subject: str, own: SchemaText, own_codec: C, where: str) -> _Writer[C]:
         client, settings = self._configured()
         latest = client.latest(subject, where)
-        if (
-            settings.latest_compatibility_strict
-            and latest.schema != own
-            and not client.is_compatible(subject, own, where)
-        ):
-            raise DataException(
-                f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
-                f"{latest.version}. Register a newer one, or set {self._side}.converter.latest.compatibility.strict="
-                "false to write with the latest one all the same"
-            )
-        return _Writer(latest.id, self.parse(latest.schema, None))
+        codec = self.parse(latest.schema, None)
+        if settings.latest_compatibility_strict and latest.schema != own:
+            why = self.cannot_read(codec, own_codec)
+            if why is not None:
+                raise DataException(
+                    f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
+                    f"{latest.version}: {why}. Register a newer one, or set {self._side}.converter."
+                    "latest.compatibility.strict=false to write with the latest one all the same"
+                )
+        return _Writer(latest.id, self.written_with(codec, own_codec))
 
     def _subject(self, topic: str, record_name: str | None) -> str:
         settings = self.settings

@@ -280,12 +280,6 @@ class RegistryClient:
         found = self._fetched(what, lambda client, form: client.get_version(subject, "latest", fmt=form))
         return Registered(int(found.schema_id), self._resolved(found.schema, what), found.version)
 
-    def is_compatible(self, subject: str, schema: SchemaText, where: str) -> bool:
-        """Whether the registry finds a schema compatible with the latest one of a subject."""
-        wire = _to_wire(schema)
-        what = f"whether the schema of {where} fits subject {subject}"
-        return bool(self._ask(what, lambda client: client.test_compatibility(subject, wire)))
-
     # ------------------------------------------------------------------ references
     def _resolved(self, found: WireSchema, what: str, depth: int = 0) -> SchemaText:
         if depth > _MAX_DEPTH:

@@ -15,7 +15,7 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.json_schema_writing import JsonSchemaOptions, json_schema_text
 from penstock.converters.registry.settings import RegistryConfig
-from penstock.data import Schema
+from penstock.data import ConnectHeaders, Schema
 
 if TYPE_CHECKING:
     from penstock.converters.registry.json_schema_codec import JsonSchemaCodec
@@ -32,6 +32,7 @@ class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec", JsonSchemaConvert
     format: ClassVar[str] = "JSON"
 
     needs: ClassVar[str] = "penstock.converters.registry.json_schema_codec"
+    null_is_tombstone: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(JsonSchemaConverterConfig)
@@ -39,6 +40,20 @@ class JsonSchemaConverter(RegistryConverter["JsonSchemaCodec", JsonSchemaConvert
     def describe(self, schema: Schema) -> SchemaText:
         """See ``RegistryConverter``."""
         return SchemaText(self.format, json_schema_text(schema, self.settings))
+
+    def cannot_read(self, reader: JsonSchemaCodec, writer: JsonSchemaCodec) -> str | None:
+        """See ``RegistryConverter``."""
+        from penstock.converters.registry.json_schema_compatibility import cannot_read
+
+        return cannot_read(reader.parsed, writer.parsed)
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        """See ``Converter``. A null is written as the default of its schema."""
+        if value is None and schema is not None and not self.settings.ignore_defaults:
+            value = schema.default
+        return super().from_connect_data(topic, schema, value, headers)
 
     def parse(self, text: SchemaText, version: int | None) -> JsonSchemaCodec:
         """See ``RegistryConverter``."""

@@ -121,6 +121,8 @@ class JsonSchemaCodec:
     ) -> None:
         self._options = options
         root = parsed_schema(text, "the schema")
+        #: The schema, with the texts of what it refers to.
+        self.parsed = (root, references)
         title = root.get("title") if isinstance(root, dict) else None
         self._title = title if isinstance(title, str) else None
         self._validator = _validator(root, references, text) if strict else None

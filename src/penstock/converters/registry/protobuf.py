@@ -17,7 +17,7 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText, TextForm
 from penstock.converters.registry.protobuf_names import ProtobufOptions
 from penstock.converters.registry.settings import RegistryConfig
-from penstock.data import Schema
+from penstock.data import Schema, Type
 
 if TYPE_CHECKING:
     from penstock.converters.registry.protobuf_codec import ProtobufCodec
@@ -40,19 +40,43 @@ class ProtobufConverter(RegistryConverter["ProtobufCodec", ProtobufConverterConf
     )
 
     needs: ClassVar[str] = "penstock.converters.registry.protobuf_codec"
+    null_is_tombstone: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(ProtobufConverterConfig)
 
     def describe(self, schema: Schema) -> SchemaText:
         """See ``RegistryConverter``."""
-        from penstock.converters.registry.protobuf_describing import describe_file
+        from penstock.converters.registry.protobuf_describing import as_java_writes, describe_file
         from penstock.converters.registry.protobuf_files import file_text
 
-        return SchemaText(self.format, file_text(describe_file(schema, self.settings)))
+        return SchemaText(self.format, file_text(as_java_writes(describe_file(schema, self.settings))))
 
     def parse(self, text: SchemaText, version: int | None) -> ProtobufCodec:
         """See ``RegistryConverter``."""
         from penstock.converters.registry.protobuf_codec import ProtobufCodec
 
         return ProtobufCodec(text.text, text.texts(), self.settings, version)
+
+    def cannot_read(self, reader: ProtobufCodec, writer: ProtobufCodec) -> str | None:
+        """See ``RegistryConverter``."""
+        from penstock.converters.registry.protobuf_compatibility import cannot_read
+
+        return cannot_read(reader.file, writer.file)
+
+    def written_with(self, latest: ProtobufCodec, own: ProtobufCodec) -> ProtobufCodec:
+        """See ``RegistryConverter``. The bytes of the own schema where they mean the same, as in Java: what the latest
+        one has no field for is kept."""
+        from penstock.converters.registry.protobuf_compatibility import numbered_alike
+
+        return latest.with_bytes_of(own) if numbered_alike(latest.file, own.file) else latest
+
+    def name_written(self, codec: ProtobufCodec, schema: Schema) -> str | None:
+        """See ``RegistryConverter``. That of the wrapper message for plain values."""
+        from penstock.converters.registry.protobuf_describing import root_name
+
+        return codec.record_name if schema.type is Type.STRUCT else root_name(schema, self.settings)
+
+    def name_read(self, codec: ProtobufCodec, payload: bytes, where: str) -> str | None:
+        """See ``RegistryConverter``. That of the message type that the payload says it is of."""
+        return codec.name_of(payload, where)

@@ -16,9 +16,11 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, EncodeError
 
+from penstock.converters.registry.java_text import without_halves
 from penstock.converters.registry.protobuf_describing import root_name
 from penstock.converters.registry.protobuf_files import message_at, place_of, read_file
 from penstock.converters.registry.protobuf_names import ProtobufOptions
+from penstock.converters.registry.protobuf_packages import real_name
 from penstock.converters.registry.protobuf_reading import Read, connect_schema, value_reader
 from penstock.converters.registry.protobuf_writing import Write, message_writer
 from penstock.converters.registry.wire import read_indexes, write_indexes
@@ -46,6 +48,12 @@ class _Writer:
     write: Write
     head: bytes
 
+    def written(self, value: object) -> bytes:
+        """The message of a value."""
+        message = self.make()
+        self.write(message, value)
+        return self.head + bytes(message.SerializeToString())
+
 
 class ProtobufCodec:
     """A Protobuf file, compiled.
@@ -61,18 +69,27 @@ class ProtobufCodec:
     """
 
     def __init__(self, text: str, references: Mapping[str, str], options: ProtobufOptions, version: int | None) -> None:
-        self._file = read_file(text, references)
+        self.file = read_file(text, references)
         self._options = options
         self._version = version
         self._readers: dict[tuple[int, ...], _Reader | DataException] = {}
         self._writers: dict[Schema, _Writer] = {}
+        self._own: ProtobufCodec | None = None
 
     @property
     def record_name(self) -> str | None:
         """The full name of the file's first message type; None for plain values, whose file has a type for each."""
-        if self._file.package == "google.protobuf":
+        if self.file.package == "google.protobuf":
             return None
-        return next((one.full_name for one in self._file.message_types_by_name.values()), None)
+        return next((real_name(one.full_name) for one in self.file.message_types_by_name.values()), None)
+
+    def name_of(self, payload: bytes, where: str) -> str:
+        """The full name of the message type that a payload says it is of.
+
+        Raises:
+            DataException: It says of none, or of one that is not there.
+        """
+        return real_name(message_at(self.file, read_indexes(payload, where)[0], where).full_name)
 
     # ------------------------------------------------------------------ writing
     def encode(self, schema: Schema, value: object) -> bytes:
@@ -86,25 +103,37 @@ class ProtobufCodec:
             if len(self._writers) >= _MAX_WRITERS:
                 self._writers.clear()
             writer = self._writers[schema] = self._writer(schema)
-        message = writer.make()
         try:
-            writer.write(message, value)
-            return writer.head + bytes(message.SerializeToString())
+            try:
+                return writer.written(value)
+            except UnicodeEncodeError:
+                return writer.written(without_halves(value))
         except (TypeError, ValueError, EncodeError) as error:
             raise DataException(f"The value has no Protobuf form: {error}") from error
 
+    def with_bytes_of(self, own: ProtobufCodec) -> ProtobufCodec:
+        """The same with messages that another file makes."""
+        self._own = own
+        return self
+
     def _writer(self, schema: Schema) -> _Writer:
+        chosen = self._chosen(schema)
+        head = write_indexes(place_of(chosen))
+        if self._own is not None:
+            own = self._own._writer(schema)
+            return _Writer(own.make, own.write, head)
+        return _Writer(message_factory.GetMessageClass(chosen), message_writer(schema, chosen, self._options), head)
+
+    def _chosen(self, schema: Schema) -> Descriptor:
         wanted = root_name(schema, self._options)
-        types = list(self._file.message_types_by_name.values())
+        types = list(self.file.message_types_by_name.values())
         if not types:
             raise DataException("The Protobuf schema to write with has no message types")
         # Of a schema that others registered: the type of the same name, else the first.
         last = wanted.rpartition(".")[2]
-        chosen = next((one for one in types if one.full_name == wanted), None) or next(
+        return next((one for one in types if real_name(one.full_name) == wanted), None) or next(
             (one for one in types if one.name == last), types[0]
         )
-        write = message_writer(schema, chosen, self._options)
-        return _Writer(message_factory.GetMessageClass(chosen), write, write_indexes(place_of(chosen)))
 
     # ------------------------------------------------------------------ reading
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
@@ -117,7 +146,7 @@ class ProtobufCodec:
         place = tuple(indexes)
         reader = self._readers.get(place)
         if reader is None:
-            reader = self._readers[place] = self._reader(message_at(self._file, place, where))
+            reader = self._readers[place] = self._reader(message_at(self.file, place, where))
         if isinstance(reader, DataException):
             raise DataException(f"Cannot read {where}: {reader}")
         try:

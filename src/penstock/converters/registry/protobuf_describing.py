@@ -8,7 +8,7 @@ decimals. Defaults are not written, proto3 has none: a null is written as its de
 A field keeps the number that it had in Protobuf (the parameter ``Tag``); others take numbers that are free, in order.
 So a transform may add a field to a message that was read from Protobuf.
 
-Main functions: ``describe_file``; ``enum_symbols``, which values need too. Thread: pure functions.
+Main functions: ``describe_file``, ``as_java_writes``; ``enum_symbols``, which values need too. Thread: pure functions.
 Source: io.confluent.connect.protobuf.ProtobufData.fromConnectSchema.
 """
 
@@ -33,6 +33,7 @@ from penstock.converters.registry.protobuf_names import (
     DATE,
     DECIMAL,
     DEFAULT_NAME,
+    ENUM,
     KEY,
     TAG,
     TIME,
@@ -40,6 +41,8 @@ from penstock.converters.registry.protobuf_names import (
     TYPE,
     UNION,
     VALUE,
+    WRAPPED,
+    WRAPPER,
     WRAPPERS,
     ProtobufOptions,
     is_enum,
@@ -47,9 +50,12 @@ from penstock.converters.registry.protobuf_names import (
     map_entry_name,
 )
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
+from penstock.converters.registry.shapes import shape
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
+#: What parameters begin with that make another type.
+_SHAPING: Final = (TYPE, WRAPPER, CONNECT_PRECISION, ENUM, GENERAL_ENUM, GENERAL_UNION)
 _PROTO: Final = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final[Mapping[Type, int]] = {
     Type.INT8: _PROTO.TYPE_INT32,
@@ -63,7 +69,7 @@ _SCALARS: Final[Mapping[Type, int]] = {
     Type.BYTES: _PROTO.TYPE_BYTES,
 }
 _INTEGER_TYPES: Final[Mapping[Type, frozenset[str]]] = {
-    Type.INT32: frozenset({"int32", "sint32", "sfixed32"}),
+    Type.INT32: frozenset({"int32", "sint32", "sfixed32", "uint32", "fixed32"}),
     Type.INT64: frozenset({"int64", "sint64", "sfixed64", "uint64", "fixed64", "uint32", "fixed32"}),
 }
 
@@ -156,6 +162,24 @@ def describe_file(schema: Schema, options: ProtobufOptions) -> FileProto:
     )
 
 
+def as_java_writes(proto: FileProto) -> FileProto:
+    """A described file as Confluent's converter registers it: with the short names of its own types, and without the
+    import of the file with the options, so that a registry makes the same text of both."""
+    made = FileProto.FromString(proto.SerializeToString())
+    if META_FILE in made.dependency:
+        made.dependency.remove(META_FILE)
+    known = {f".{name}" for name, _ in _LOGICAL.values()} | {f".{name}" for name in WRAPPED}
+    messages = list(made.message_type)
+    while messages:
+        message = messages.pop()
+        messages.extend(message.nested_type)
+        for field in message.field:
+            full = field.type_name
+            if full:
+                field.type_name = full[1:] if full in known else full.rpartition(".")[2]
+    return made
+
+
 def root_name(schema: Schema, options: ProtobufOptions) -> str:
     """The full name of the message type of values of a schema."""
     if schema.type is not Type.STRUCT:
@@ -179,7 +203,7 @@ class _File:
         proto = FileProto(syntax="proto3", package=package)
         message = proto.message_type.add()
         self._message(message, schema, name, f".{package}.{name}" if package else f".{name}")
-        proto.dependency.extend(sorted(self._imports))
+        proto.dependency.extend(self._imports)
         return proto
 
     # ------------------------------------------------------------------ messages
@@ -190,6 +214,8 @@ class _File:
         single = []
         for field in schema.fields:
             if is_union(field.schema):
+                # As in Java it takes a number, which only its members use.
+                next(numbers)
                 message.oneof_decl.add(name=self._union_name(field.schema))
                 for member in field.schema.fields:
                     number = next(numbers) if field_number(member.schema) is None else field_number(member.schema)
@@ -237,14 +263,12 @@ class _File:
                     raise DataException("a oneof has no arrays and maps")
             if schema.type is Type.ARRAY:
                 schema = element_schema(schema)
-            self._type(field, message, full, nested, schema, member)
+            self._type(field, message, full, nested, schema)
         except DataException as error:
             raise DataException(f"field {name}: {error}") from error
         return field
 
-    def _type(
-        self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema, member: bool
-    ) -> None:
+    def _type(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
         logical = _LOGICAL.get(schema.name)
         if logical is not None:
             self._of_message(field, *logical)
@@ -255,7 +279,7 @@ class _File:
             field.type_name = f"{full}.{self._enum(message, schema)}"
         elif schema.type is Type.STRUCT or schema.type is Type.MAP:
             self._nested(field, message, full, nested, schema)
-        elif self._options.wraps(schema, member=member):
+        elif self._options.wraps(schema):
             self._of_message(field, self._wrapper(schema), _WRAPPERS_FILE)
             self._options_of_width(field, schema)
         else:
@@ -275,7 +299,8 @@ class _File:
             # A message type and a field of one name would be one symbol.
             name = f"{name}Message"
         plain, place = name, 2
-        while nested.get(name, schema) != schema:
+        # One name and one shape are one type, whatever else is said of it where it is used; the first use counts.
+        while name in nested and shape(nested[name], _SHAPING) != shape(schema, _SHAPING):
             name, place = f"{plain}_{place}", place + 1
         field.type = _PROTO.TYPE_MESSAGE
         field.type_name = f"{full}.{name}"

@@ -58,6 +58,7 @@ from google.type import (
 )
 
 from penstock.converters.registry.protobuf_names import KEY, VALUE, ProtobufOptions, is_entry_name
+from penstock.converters.registry.protobuf_packages import spelt_package, spelt_symbols, spelt_text, told_apart
 from penstock.errors import DataException
 
 if TYPE_CHECKING:
@@ -175,9 +176,12 @@ def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> Descript
     """
     pool = DescriptorPool()
     done: set[str] = set()
+    packages = {proto.package for proto in files.values()}
     for proto in _in_order(files, wanted, done, ()):
         try:
             _soften(proto)
+            spelt_package(proto, packages)
+            spelt_symbols(proto)
             pool.AddSerializedFile(proto.SerializeToString())
         except (TypeError, ValueError) as error:  # names that are no UTF-8 are bytes
             hint = (
@@ -273,10 +277,15 @@ def says_optional(field: FieldDescriptor, *, proto2: bool) -> bool:
     of_message = proto_of(field.containing_type).field[field.index]
     if of_message.proto3_optional:
         return True
-    file = descriptor_pb2.FileDescriptorProto()
-    field.file.CopyToProto(file)
     optional = of_message.label == descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-    return proto2 and file.syntax in ("", "proto2") and optional and field.containing_oneof is None
+    return proto2 and file_syntax(field.file) == "proto2" and optional and field.containing_oneof is None
+
+
+def file_syntax(file: FileDescriptor) -> str:
+    """``proto2``, ``proto3`` or ``editions``."""
+    found = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(found)
+    return str(found.syntax or "proto2")
 
 
 def union_field(oneof: OneofDescriptor, options: ProtobufOptions) -> str:
@@ -340,10 +349,24 @@ def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dic
     Raises:
         DataException: They do not compile; or protoc is not there.
     """
-    known = descriptor_pb2.FileDescriptorSet(file=[*known_files().values(), *files.values()])
+    try:
+        return _by_protoc(sources, files)
+    except DataException as error:
+        # In Java symbols are names within their enum, for protoc within what the enum is in.
+        if "is already defined in" not in str(error):
+            raise
+        return _by_protoc({name: told_apart(text) for name, text in sources.items()}, files)
+
+
+def _by_protoc(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dict[str, FileProto]:
+    given_files = [FileProto.FromString(proto.SerializeToString()) for proto in files.values()]
+    for proto in given_files:
+        spelt_package(proto, [one.package for one in files.values()])
+        spelt_symbols(proto)
+    known = descriptor_pb2.FileDescriptorSet(file=[*known_files().values(), *given_files])
     with tempfile.TemporaryDirectory(prefix="penstock-protoc-") as folder:
         root = Path(folder, "src")
-        for name, text in sources.items():
+        for name, text in spelt_text(sources).items():
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
                 raise DataException(f"The name of a referenced Protobuf schema is no name of a file: {name!r}")
             path = root / name

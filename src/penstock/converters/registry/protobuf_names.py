@@ -26,7 +26,7 @@ UNION: Final = "io.confluent.connect.protobuf.Union"
 TAG: Final = "io.confluent.connect.protobuf.Tag"
 #: Parameter: the integer type it had in Protobuf.
 TYPE: Final = "io.confluent.connect.protobuf.Type"
-#: Parameter: the member of a oneof was a wrapper message.
+#: Parameter: whether the member of a oneof is a wrapper message with ``wrapper.for.nullables``; else they all are.
 WRAPPER: Final = "io.confluent.connect.protobuf.Wrapper"
 #: Parameter of a Decimal's schema; in Protobuf ``precision``.
 CONNECT_PRECISION: Final = "connect.decimal.precision"
@@ -113,11 +113,11 @@ class ProtobufOptions(AbstractConfig):
         """A name as it stands in the Protobuf schema."""
         return scrubbed(name) if self.scrub_names else name
 
-    def wraps(self, schema: Schema, *, member: bool) -> bool:
-        """Whether a field is a wrapper message; a member of a oneof is one only if it was."""
+    def wraps(self, schema: Schema) -> bool:
+        """Whether a field is a wrapper message; a member of a oneof that was none stays none."""
         if not self.wrapper_for_nullables or not schema.optional:
             return False
-        return not member or (schema.parameters or {}).get(WRAPPER, "").lower() == "true"
+        return (schema.parameters or {}).get(WRAPPER, "").lower() != "false"
 
 
 def is_union(schema: Schema) -> bool:

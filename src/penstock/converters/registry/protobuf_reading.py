@@ -17,8 +17,10 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
+from penstock.converters.registry.java_text import REPLACE
 from penstock.converters.registry.protobuf_files import (
     field_meta,
+    file_syntax,
     is_built_in_map,
     is_map,
     real_oneofs,
@@ -41,6 +43,7 @@ from penstock.converters.registry.protobuf_names import (
     ProtobufOptions,
     map_name,
 )
+from penstock.converters.registry.protobuf_packages import real_name, real_symbol
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key
@@ -88,6 +91,8 @@ class _Schemas:
     def __init__(self, options: ProtobufOptions) -> None:
         self._options = options
         self._open: list[str] = []
+        #: The number of the field that a message type was first used for; None in an array.
+        self._first_tags: dict[str, int | None] = {}
 
     def of_message(self, message: Descriptor) -> SchemaBuilder:
         """A builder of a message type's schema."""
@@ -113,7 +118,7 @@ class _Schemas:
         return builder
 
     def _name(self, thing: Descriptor | OneofDescriptor) -> str:
-        return str(thing.full_name if self._options.full_names else thing.name)
+        return real_name(thing.full_name) if self._options.full_names else str(thing.name)
 
     def _of_oneof(self, oneof: OneofDescriptor) -> Schema:
         builder = SchemaBuilder.struct().optional()
@@ -128,18 +133,35 @@ class _Schemas:
     def _of_field(self, field: FieldDescriptor, *, member: bool = False) -> Schema:
         options = self._options
         builder = self._plain(field)
-        if field.is_repeated and not is_map(field):
+        array = field.is_repeated and not is_map(field)
+        if array:
+            tag = self._first_tag(field, builder, array=True)
+            if tag is not None:
+                builder.parameter(TAG, str(tag))
             builder = SchemaBuilder.array(builder.optional().build()).optional()
+        else:
+            self._first_tag(field, builder, array=False)
         if member:
             builder.optional()
-            if options.wrapper_for_nullables and field.message_type and field.message_type.full_name in WRAPPED:
-                builder.parameter(WRAPPER, "true")
+            if options.wrapper_for_nullables and field.message_type is None and field.enum_type is None:
+                # Else it would be written as a wrapper, because it is optional.
+                builder.parameter(WRAPPER, "false")
         elif options.optional_for_nullables:
             if says_optional(field, proto2=True):
                 builder.optional()
         elif not options.wrapper_for_nullables:
             builder.optional()
         return builder.parameter(TAG, str(field.number)).build()
+
+    def _first_tag(self, field: FieldDescriptor, builder: SchemaBuilder, *, array: bool) -> int | None:
+        """As in Java, where a message type that is used again in an array keeps the number of its first field."""
+        if field.message_type is None or is_map(field) or builder.build().name != self._name(field.message_type):
+            return None
+        name = field.message_type.full_name
+        if name in self._first_tags:
+            return self._first_tags[name]
+        self._first_tags[name] = None if array else field.number
+        return None
 
     def _plain(self, field: FieldDescriptor) -> SchemaBuilder:
         if field.enum_type is not None:
@@ -160,7 +182,7 @@ class _Schemas:
         parameter = self._options.enum_parameter
         builder.name(self._name(enum)).parameter(parameter, enum.name).optional()
         for value in enum.values:
-            builder.parameter(f"{parameter}.{value.name}", str(value.number))
+            builder.parameter(f"{parameter}.{real_symbol(value.name)}", str(value.number))
         return builder
 
     def _of_message_field(self, field: FieldDescriptor) -> SchemaBuilder:
@@ -169,9 +191,9 @@ class _Schemas:
             return _decimal(field)
         if message.full_name in _LOGICAL:
             return _LOGICAL[message.full_name]()
-        if self._options.wrapper_for_nullables and message.full_name in WRAPPED:
-            kind = _NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), WRAPPED[message.full_name])
-            return SchemaBuilder.type(kind)
+        unwraps = self._options.wrapper_for_nullables or self._options.wrapper_for_primitives
+        if unwraps and message.full_name in WRAPPED:
+            return SchemaBuilder.type(_NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), WRAPPED[message.full_name]))
         if is_map(field):
             key, value = (self._of_field(one) for one in message.fields)
             return SchemaBuilder.map(key, value).name(map_name(self._name(message)))
@@ -325,7 +347,14 @@ def _one_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions
         if schema.type is not Type.STRUCT and name in WRAPPED:
             return _unwrapper(field.message_type)
         return value_reader(schema, field.message_type, options)
+    if field.type == FieldDescriptor.TYPE_STRING and file_syntax(field.file) == "proto2":
+        return _text
     return _signed if field.type in _UNSIGNED_64 else _as_it_is
+
+
+def _text(value: Any) -> Any:
+    """A text of proto2, which may be no UTF-8 and is bytes then."""
+    return value.decode("utf-8", REPLACE) if isinstance(value, bytes) else value
 
 
 def _as_it_is(value: Any) -> Any:
@@ -343,7 +372,7 @@ def _unwrapper(message: Descriptor) -> Read:
 
 
 def _enum_reader(enum: EnumDescriptor) -> Read:
-    names = {number: value.name for number, value in enum.values_by_number.items()}
+    names = {number: real_symbol(value.name) for number, value in enum.values_by_number.items()}
     name = enum.name
 
     def read(number: int) -> str:

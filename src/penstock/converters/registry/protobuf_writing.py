@@ -28,6 +28,7 @@ from penstock.converters.registry.protobuf_names import (
     is_enum,
     is_union,
 )
+from penstock.converters.registry.protobuf_packages import real_symbol
 from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 
@@ -80,6 +81,8 @@ def _struct_writer(schema: Schema, message: Descriptor, options: ProtobufOptions
                 continue
             try:
                 write(target, chosen)
+            except UnicodeEncodeError:
+                raise
             except (DataException, ValueError, TypeError) as error:
                 raise DataException(f"field {name}: {error}") from error
 
@@ -263,7 +266,7 @@ def _scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) ->
 
 def _enum_scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
     """Symbols as numbers: those of the schema's parameters, else those of the message type."""
-    numbers = {one.name: one.number for one in field.enum_type.values}
+    numbers = {real_symbol(one.name): one.number for one in field.enum_type.values}
     if is_enum(schema):
         numbers |= enum_symbols(schema, options)
 

@@ -115,7 +115,7 @@ class RegistryConfig(ConverterConfig):
     )
     latest_compatibility_strict: bool = _setting(
         default=True,
-        doc="With use.latest.version: refuse data whose schema the registry finds incompatible with the latest one.",
+        doc="With use.latest.version: refuse data that cannot be read with the latest schema.",
     )
     normalize_schemas: bool = _setting(
         default=False, doc="Have the registry normalize schemas that are registered or looked up."

@@ -1,7 +1,8 @@
 """Transforms that work on whole frames: a Spark plan of their own, whose rows need not be as many as its records.
 
 Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (the ``Frame`` that
-it is given), ``PartsByFields`` (a transform that has to know of fields of schemaless values).
+it is given), ``PartsByFields`` (a transform that has to know of fields of schemaless values), ``LimitedInTime`` (one
+that may take so long).
 
 A row keeps the number of its record in ``seq``. A record without a row is dropped. Where records became several rows,
 the batch has other rows from there on, and ``Failures.origins`` says which record each is of.
@@ -28,7 +29,7 @@ from pyspark.sql import types as T
 
 from penstock.api import UNCHANGED, ConnectRecord, Frame
 from penstock.data import Schema
-from penstock.errors import ConnectException, DataException, SparkUnavailableException
+from penstock.errors import ConnectException, DataException, SparkOverdueException, SparkUnavailableException
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.grouping import RecordGroup, group_records
 from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_rows, sorted_rows
@@ -60,6 +61,17 @@ class PartsByFields(Protocol):
     """
 
     parting_fields: frozenset[str]
+
+
+@runtime_checkable
+class LimitedInTime(Protocol):
+    """A frame transform whose plan is a user's text, and may take so long for one batch.
+
+    Attributes:
+        limit_s: How long, in seconds.
+    """
+
+    limit_s: float
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,13 @@ class FrameRunner:
         except Exception as error:
             if isinstance(error, SparkUnavailableException):
                 raise
+            if isinstance(error, SparkOverdueException):
+                # Which of the records it was costs everybody a session for each try.
+                raise SparkOverdueException(
+                    f"The transform {name} was ended with a batch of {table.num_rows} records: {error}. Look for "
+                    "expressions that make very much of a value, or for patterns that try very many ways; a preview "
+                    "shows them. Lower batch.max.records if the batch is only large"
+                ) from error
             # What is wrong with the plan is wrong with every record.
             whole = not isinstance(error, PySparkException) or isinstance(error, AnalysisException)
             if whole or table.num_rows == 1:
@@ -167,7 +186,9 @@ class FrameRunner:
         return [one for part in parts for one in self._halved(plan, part, failures)]
 
     def _run_once(self, plan: _Plan, table: pa.Table, failures: Failures) -> Outcome:
-        output, made = self._jobs.collect(table, plan)
+        transformation = plan.segment.transformation
+        limit_s = transformation.limit_s if isinstance(transformation, LimitedInTime) else None
+        output, made = self._jobs.collect(table, plan, limit_s)
         rows = output.column("seq").to_numpy()
         dropped = pc.fill_null(output.column("dropped"), False)
         error = output.column("error")

@@ -159,7 +159,7 @@ def frame_output(runtime: SparkRuntime, plan: bytes, data: bytes) -> tuple[bytes
     """Does what ``frame_order`` asks for. Runs in the other process."""
     from penstock.pipeline.plan.jobs import SparkJobs
 
-    output, made = SparkJobs(runtime).collect(received(data), cloudpickle.loads(plan), raise_lost)
+    output, made = SparkJobs(runtime).collect(received(data), cloudpickle.loads(plan), instead=raise_lost)
     return _sent(output), made
 
 

@@ -228,6 +228,7 @@ class SparkJobs:
         self,
         table: pa.Table,
         plan: Callable[[DataFrame], tuple[DataFrame, Shape]],
+        limit_s: float | None = None,
         instead: Callable[[Loss], None] | None = None,
     ) -> tuple[pa.Table, Shape]:
         """Sends a table through a plan that is made for it; returns the rows and what the plan says of them.
@@ -235,14 +236,20 @@ class SparkJobs:
         Args:
             table: The rows.
             plan: Makes the output of the input; runs no job.
+            limit_s: How long making the plan, and running it, may take; None for no limit.
             instead: See ``SparkRuntime.run``; None: it is tried in a session of its own.
+
+        Raises:
+            SparkOverdueException: It took longer.
         """
 
         def job(session: SparkSession) -> tuple[pa.Table, Shape]:
             given = session.createDataFrame(self._partitioned(table))
-            frame, shape = plan(given)
+            with self._runtime.within(limit_s):
+                frame, shape = plan(given)
             try:
-                with self._runtime.memory.room_for(nbytes):
+                # Waiting for room is no time of the plan's.
+                with self._runtime.memory.room_for(nbytes), self._runtime.within(limit_s):
                     return arrow_of(frame), shape
             finally:
                 release([given, frame])

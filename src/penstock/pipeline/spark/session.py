@@ -17,11 +17,17 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from penstock.errors import SparkSessionLostException, SparkStoppedException, SparkUnavailableException
+from penstock.errors import (
+    SparkOverdueException,
+    SparkSessionLostException,
+    SparkStoppedException,
+    SparkUnavailableException,
+)
 from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
 from penstock.pipeline.spark.memory_budget import MemoryBudget
@@ -79,6 +85,7 @@ class SparkRuntime:
         heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
         on_failure: called from the session thread with the cause when no session can be started. Who waits for one is
             told by an exception; this is for those who wait for data and would find out with their next batch.
+        most_losses: a job fails that has lost so many sessions.
 
     Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.
     """
@@ -89,11 +96,13 @@ class SparkRuntime:
         *,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
         on_failure: Callable[[SparkUnavailableException], None] = lambda _: None,
+        most_losses: int = MAX_LOSSES_PER_JOB,
     ) -> None:
         self._conf = {key: value for key, value in conf.items() if key.startswith("spark.")}
         self._remote = self._conf.get("spark.remote")
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._on_failure = on_failure
+        self._most_losses = most_losses
         self._changed = threading.Condition()
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
@@ -223,6 +232,7 @@ class SparkRuntime:
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.
+            SparkOverdueException: what the job does under ``within`` took too long.
             ConnectException: the worker has had no file descriptor for the job for a minute.
             Exception: what the job raised on a healthy session.
         """
@@ -234,6 +244,9 @@ class SparkRuntime:
             self._count(generation, 1)
             try:
                 result = job(session)
+            except SparkOverdueException:
+                self._count(generation, -1)
+                raise
             except Exception as error:
                 if lacks_descriptor(error):
                     self._count(generation, -1)
@@ -246,12 +259,12 @@ class SparkRuntime:
                 self._report_lost(generation)
                 ended, out_of_memory = self._ends.get(generation, ("was lost", False))
                 loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}", self._jobs[generation])
-                other = None if instead is None else instead(loss)
+                other = instead(loss) if instead is not None and losses < self._most_losses else None
                 how = "which runs again on a new one" if other is None else "which keeps away from the new one"
                 log.warning("The Spark session was lost during a job, %s: %s (%s)", how, loss.ended, brief(error))
                 if other is not None:
                     return other()
-                if losses >= MAX_LOSSES_PER_JOB:
+                if losses >= self._most_losses:
                     raise SparkUnavailableException(
                         f"a batch was tried on {losses} Spark sessions and each was lost, the last one because "
                         f"{loss.ended}; raise spark.driver.memory or lower batch.max.bytes"
@@ -285,6 +298,40 @@ class SparkRuntime:
                 raise
             self._report_lost(generation)
             raise SparkSessionLostException(_LOST) from error
+
+    @contextmanager
+    def within(self, limit_s: float | None) -> Iterator[None]:
+        """Gives up the session when what is done on it inside takes longer. Part of a job of ``run``.
+
+        Nothing less helps: a pattern that Java looks for, or a plan that Spark makes, cannot be interrupted.
+
+        Args:
+            limit_s: how long; None for no limit.
+
+        Raises:
+            SparkOverdueException: it took longer.
+        """
+        if limit_s is None:
+            yield
+            return
+        generation, overdue = self._generation, threading.Event()
+
+        def give_up() -> None:
+            overdue.set()
+            log.error("A batch has been on Spark for %.0f s, longer than it may; the session is replaced", limit_s)
+            self._report_lost(generation)
+
+        timer = threading.Timer(limit_s, give_up)
+        timer.name, timer.daemon = "spark-limit", True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if overdue.is_set():
+                raise SparkOverdueException(f"it took longer than {limit_s:.0f} s") from error
+            raise
+        finally:
+            timer.cancel()
 
     def is_lost(self, generation: int, error: BaseException) -> bool:
         """Whether the session of that generation is gone, as opposed to something that failed on a healthy one.

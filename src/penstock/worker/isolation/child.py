@@ -42,7 +42,7 @@ def main() -> None:
     """Serves until the worker closes the socket."""
     connection, life = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(connection.fileno(), False)
-    _end_with_worker(life)
+    end_with_worker(life)
     host = TaskHost()
     ended = threading.Event()
     channel = Channel(connection, host.handle, side="c", lane_threads=True)
@@ -58,7 +58,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _end_with_worker(life: int) -> None:
+def end_with_worker(life: int) -> None:
     """Has the kernel kill this process and all of its group when the other end of a pipe is closed."""
     os.set_inheritable(life, False)
     fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())

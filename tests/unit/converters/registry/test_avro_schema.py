@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.converters.registry.avro_forms import AvroOptions
-from penstock.converters.registry.avro_reading import connect_schema
+from penstock.converters.registry.avro_reading import connect_schema, reader
 from penstock.converters.registry.avro_schema_writing import avro_text
 from penstock.converters.registry.avro_types import read_avro
+from penstock.converters.registry.avro_value_writing import writer
 from penstock.converters.registry.client import Reference, SchemaText
 from penstock.data import (
     BYTES_SCHEMA,
@@ -32,6 +33,7 @@ from penstock.data import (
     Struct,
     Time,
     Timestamp,
+    Type,
 )
 from penstock.errors import DataException
 
@@ -312,5 +314,102 @@ def test_what_has_no_connect_schema_says_why(node: Any, message: str) -> None:
 def test_what_has_no_avro_schema_says_why_and_what_to_do() -> None:
     with pytest.raises(DataException, match=r"no field of the name 'a-b'.*ReplaceField"):
         written(SchemaBuilder.struct().field("a-b", INT32_SCHEMA).build())
-    with pytest.raises(DataException, match=r"no schema of the name 'my-app.R'.*SetSchemaMetadata"):
-        written(SchemaBuilder.struct().name("my-app.R").field("a", INT32_SCHEMA).build())
+    with pytest.raises(DataException, match=r"no schema of the name 'app.my-R'.*SetSchemaMetadata"):
+        written(SchemaBuilder.struct().name("app.my-R").field("a", INT32_SCHEMA).build())
+
+
+def test_names_that_java_takes_are_written_and_others_are_scrubbed_if_wished() -> None:
+    schema = SchemaBuilder.struct().name("server-1.gr\u00fcn.R\u00e4").field("\u00e4_1", INT32_SCHEMA).build()
+    scrub = AvroOptions.parse({"scrub.invalid.names": "true"})
+
+    assert written(schema) == {
+        "type": "record",
+        "name": "R\u00e4",
+        "namespace": "server-1.gr\u00fcn",
+        "fields": [{"name": "\u00e4_1", "type": "int"}],
+        "connect.name": "server-1.gr\u00fcn.R\u00e4",
+    }
+    scrubbed = json.loads(avro_text(schema, scrub))
+    assert (scrubbed["namespace"], scrubbed["name"]) == ("server_1.gr_C3_BCn", "R_C3_A4")
+    assert scrubbed["fields"] == [{"name": "_C3_A4_1", "type": "int"}]
+    assert scrubbed["connect.name"] == "server-1.gr\u00fcn.R\u00e4"
+
+
+def test_a_default_of_32_bits_has_few_digits_beside_the_type_and_all_beside_the_field() -> None:
+    schema = SchemaBuilder.float32().default_value(0.1).build()
+    text = avro_text(SchemaBuilder.struct().name("R").field("a", schema).build(), PLAIN)
+
+    assert '"connect.default":0.1},"default":0.10000000149011612}' in text
+    assert '{"type":"double","connect.default":1.0E7}' in avro_text(
+        SchemaBuilder.float64().default_value(1e7).build(), PLAIN
+    )
+
+
+def test_one_struct_is_one_type_however_it_is_used() -> None:
+    def inner() -> SchemaBuilder:
+        return SchemaBuilder.struct().name("a.In").field("x", INT32_SCHEMA)
+
+    schema = (
+        SchemaBuilder.struct()
+        .name("a.R")
+        .field("first", inner().build())
+        .field("second", inner().optional().build())
+        .field("third", inner().doc("other").version(3).build())
+        .field("all", SchemaBuilder.array(inner().optional().parameter("p", "q").build()).build())
+        .field("else", SchemaBuilder.struct().name("a.In").field("y", INT32_SCHEMA).build())
+    )
+    fields = {one["name"]: one["type"] for one in written(schema.build())["fields"]}
+
+    assert fields["first"]["name"] == "In"
+    assert fields["second"] == ["null", "In"]
+    assert fields["third"] == "In"
+    assert fields["all"] == {"type": "array", "items": ["null", "In"]}
+    assert fields["else"]["name"] == "In2"
+
+
+@pytest.mark.parametrize(("allowed", "kind"), [("true", "map"), ("false", "array")])
+def test_maps_with_optional_text_keys_are_avro_maps_if_allowed(allowed: str, kind: str) -> None:
+    schema = SchemaBuilder.map(Schema(Type.STRING, optional=True), INT32_SCHEMA).build()
+    options = AvroOptions.parse({"allow.optional.map.keys": allowed})
+
+    text = avro_text(schema, options)
+
+    assert json.loads(text)["type"] == kind
+    found = read_avro(SchemaText("AVRO", text))
+    assert writer(schema, found, options)({"a": 1}) == ({"a": 1} if kind == "map" else [
+        {"key": ("string", "a"), "value": 1}
+    ])  # fmt: skip
+
+
+def test_unions_of_one_type_are_that_type_unless_told_otherwise() -> None:
+    structs = AvroOptions.parse({"flatten.singleton.unions": "false"})
+
+    assert connect_schema(read_avro(SchemaText("AVRO", '["string"]')), AvroOptions.parse({})) == Schema(Type.STRING)
+    found = connect_schema(read_avro(SchemaText("AVRO", '["string"]')), structs)
+    assert found is not None
+    assert (found.name, [one.name for one in found.fields]) == ("io.confluent.connect.avro.Union", ["string"])
+
+
+def test_enums_and_unions_have_general_names_if_wished() -> None:
+    options = AvroOptions.parse({"generalized.sum.type.support": "true"})
+    enum = {"type": "enum", "name": "a.E", "symbols": ["X", "Y"]}
+    node = {"type": "record", "name": "a.R", "fields": [
+        {"name": "u", "type": ["null", "int", enum]},
+        {"name": "v", "type": ["int", "string"]},
+    ]}  # fmt: skip
+    found = read_avro(SchemaText("AVRO", json.dumps(node)))
+
+    schema = connect_schema(found, options)
+
+    assert schema is not None
+    assert [one.schema.name for one in schema.fields] == ["connect_union_0", "connect_union_1"]
+    fields = schema.fields[0].schema.fields
+    assert [one.name for one in fields] == ["connect_union_field_1", "connect_union_field_2"]
+    general = "org.apache.kafka.connect.data.Enum"
+    assert fields[1].schema.parameters == {general: "a.E", f"{general}.X": "0", f"{general}.Y": "1"}
+    value = {"u": ("a.E", "Y"), "v": "text"}
+    read = reader(found, schema, options)
+    assert read is not None
+    assert writer(schema, found, options)(read(value)) == {"u": ("a.E", "Y"), "v": ("string", "text")}
+    again = json.loads(avro_text(schema, options))["fields"]
+    assert [one["type"] if isinstance(one, dict) else one for one in again[0]["type"]] == ["null", "int", "enum"]

@@ -151,9 +151,12 @@ def test_old_and_new_messages_are_read_by_old_and_new_readers(client: SchemaRegi
 
 def test_with_the_latest_version_values_are_written_under_its_id(client: SchemaRegistryClient, converter: Make) -> None:
     client.register_schema("t-value", WireSchema(json.dumps(ORDER), "JSON"))
-    latest = converter({"auto.register.schemas": "false", "use.latest.version": "true"})
+    settings = {"auto.register.schemas": "false", "use.latest.version": "true"}
+    latest = converter({**settings, "latest.compatibility.strict": "false"})
     schema = SchemaBuilder.struct().name("app.Order").field("id", INT32_SCHEMA).build()
 
+    with pytest.raises(DataException, match="field id of the value is required there"):
+        converter(settings).from_connect_data("t", schema, Struct(schema).put("id", 3))
     data = latest.from_connect_data("t", schema, Struct(schema).put("id", 3))
 
     assert data == b'\0\0\0\0\1{"id":3}'
@@ -264,3 +267,13 @@ def test_a_null_is_a_tombstone(converter: Make) -> None:
     assert made.from_connect_data("t", None, None) is None
     assert made.from_connect_data("t", OPTIONAL_STRING_SCHEMA, None) is None
     assert made.to_connect_data("t", None) == (None, None)
+
+
+def test_a_null_is_its_default_or_a_tombstone(converter: Make) -> None:
+    made = converter()
+    text = SchemaBuilder.string().default_value("d").build()
+
+    assert made.from_connect_data("t", STRING_SCHEMA, None) is None
+    assert made.from_connect_data("t", None, None) is None
+    assert made.from_connect_data("t", text, None) == b'\0\0\0\0\1"d"'
+    assert converter({"ignore.default.for.nullables": "true"}).from_connect_data("t", text, None) is None

@@ -24,8 +24,10 @@ from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
     STRING_SCHEMA,
+    Schema,
     SchemaBuilder,
     Struct,
+    Type,
 )
 from penstock.errors import DataException
 from penstock.testing.schema_registry import RegistryStandIn
@@ -227,12 +229,15 @@ def test_with_the_latest_version_values_fill_the_fields_of_the_same_names(
     client: SchemaRegistryClient, converter: Make
 ) -> None:
     client.register_schema("t-value", WireSchema(descriptor_of(ORDER), "PROTOBUF"))
-    latest = converter({"auto.register.schemas": "false", "use.latest.version": "true"})
+    settings = {"auto.register.schemas": "false", "use.latest.version": "true"}
+    latest = converter({**settings, "latest.compatibility.strict": "false"})
     schema = SchemaBuilder.struct().name("Order").field("id", INT32_SCHEMA).field("state", STRING_SCHEMA).build()
 
     data = latest.from_connect_data("t", schema, Struct(schema).put("id", 3).put("state", "DONE"))
 
     assert data == b"\0\0\0\0\1\x02\x02\x08\x03\x18\x01"
+    with pytest.raises(DataException, match=r"the field state of app\.Order is of another kind there"):
+        converter(settings).from_connect_data("t", schema, Struct(schema).put("id", 3).put("state", "DONE"))
     wrong = SchemaBuilder.struct().name("Order").field("colour", INT32_SCHEMA).build()
     with pytest.raises(DataException, match=r"Cannot find field with name colour in the message type app\.Order"):
         latest.from_connect_data("t", wrong, Struct(wrong).put("colour", 3))
@@ -245,9 +250,24 @@ def test_keys_and_values_without_parts_are_wrappers(client: SchemaRegistryClient
     assert converter().to_connect_data("t", data).value == 300
     text = client.get_version("t-value", "latest").schema.schema_str
     assert FileProto.FromString(base64.b64decode(text or "")).name == "google/protobuf/wrappers.proto"
-    strategy = {"value.subject.name.strategy": "RecordNameStrategy"}
-    with pytest.raises(DataException, match="needs a record with a name"):
-        converter(strategy).from_connect_data("t", INT32_SCHEMA, 300)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        ("RecordNameStrategy", "google.protobuf.Int32Value"),
+        ("TopicRecordNameStrategy", "t-google.protobuf.Int32Value"),
+    ],
+)
+def test_a_plain_value_has_the_name_of_its_wrapper(
+    client: SchemaRegistryClient, converter: Make, strategy: str, subject: str
+) -> None:
+    made = converter({"value.subject.name.strategy": strategy})
+
+    data = made.from_connect_data("t", INT32_SCHEMA, 300)
+
+    assert client.get_subjects() == [subject]
+    assert made.to_connect_data("t", data) == (Schema(Type.INT32, version=1), 300)
 
 
 def test_bad_messages_are_errors_of_their_own_and_the_next_one_passes(converter: Make) -> None:
@@ -276,4 +296,5 @@ def test_a_null_is_a_tombstone(converter: Make) -> None:
 
     assert made.from_connect_data("t", None, None) is None
     assert made.from_connect_data("t", OPTIONAL_STRING_SCHEMA, None) is None
+    assert made.from_connect_data("t", EVERYTHING, None) is None
     assert made.to_connect_data("t", None) == (None, None)

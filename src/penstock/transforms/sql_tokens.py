@@ -1,0 +1,103 @@
+"""The tokens of Spark SQL, cut where Spark's own lexer cuts them.
+
+What parts a text here and is one piece for Spark would let an expression be another one than it looks: bracketed
+comments nest, a backslash carries a line comment on to the next line, and a doubled quote ends no text for good.
+
+Main functions: ``pieces`` and ``meaningful``; ``SqlRefused`` is what readers of them raise. Thread: any; they are pure.
+
+Source: ``SqlBaseLexer`` of Spark 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|--(?:\\\n|[^\r\n])*|/\*)
+    |(?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    |(?P<quoted>`(?:[^`]|``)*`)
+    |(?P<number>\d[\w.]*)
+    |(?P<name>[^\W\d]\w*)
+    |(?P<sign>->|=>|::|<=>|\|\||\|>|<<|>>>|>>|[<>=!]=|<>|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of an expression.
+
+    Attributes:
+        kind: space (comments too), text, quoted, number, name or sign; a comment that does not end is a sign.
+        text: As it is written.
+        start: Where it begins in the expression.
+    """
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def name(self) -> str:
+        """The name or text without its quotes."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace("``", "`")
+        return self.text[1:-1] if self.kind == "text" else self.text
+
+    @property
+    def word(self) -> str:
+        """A name without quotes, or a sign, in lower case; empty for anything else."""
+        return self.text.lower() if self.kind in ("name", "sign") else ""
+
+
+def pieces(text: str) -> Iterator[Token]:
+    """All tokens in order; together they are the text."""
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        assert found is not None, "any character is a sign"
+        kind, end = found.lastgroup or "sign", found.end()
+        if found[0] == "/*":
+            kind, end = _comment(text, at)
+        yield Token(kind, text[at:end], at)
+        at = end
+
+
+def meaningful(text: str) -> list[Token]:
+    """The tokens without space and comments."""
+    return [one for one in pieces(text) if one.kind != "space"]
+
+
+def _comment(text: str, start: int) -> tuple[str, int]:
+    """Kind and end of what begins like a bracketed comment; a hint is a sign, as is what does not end."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            is_hint = text.startswith("/*+", start)
+            return ("sign" if is_hint else "space"), edge.end()
+    return "sign", len(text)
+
+
+class SqlRefused(ValueError):
+    """An expression that is not let through; the message says where, what, why and what to do.
+
+    Args:
+        told: The message.
+        function: The function that it is about; None if it is about something else.
+        is_syntax: True if it is about words in an order that no expression has.
+    """
+
+    def __init__(self, told: str, function: str | None = None, *, is_syntax: bool = False) -> None:
+        super().__init__(told)
+        self.function = function
+        self.is_syntax = is_syntax
+
+
+def refused(at: int, told: str, function: str | None = None) -> SqlRefused:
+    """The error for a place in an expression."""
+    return SqlRefused(f"character {at + 1}: {told}", function)
