@@ -19,6 +19,7 @@ Everything else:
 
 - ``RecordConsumer`` (``consumer``): messages of a sink task as columns; ``Subscription`` (``subscription``): of which
   topics; ``StartOffsets``, ``ConsumerCommits`` (``consumer_offsets``): from where on, and how far.
+  ``UnreadableRecords`` (``unreadable``): what the client cannot read, and where reading goes on behind.
 - ``TopicAdmin`` (``admin``): topics and groups.
 - ``LetterProducer`` (``letters``): single records, such as dead letters; ``producer_records`` makes columns of them.
 - ``TopicLog`` (``topic_log``): an internal topic that is read to its end and written to, by ``log_writer``, or by the

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -35,8 +36,9 @@ from penstock.kafka.consumer_offsets import (
     for_client,
     is_usual,
 )
-from penstock.kafka.messages import to_arrow
+from penstock.kafka.messages import placeholder, to_arrow
 from penstock.kafka.subscription import Subscription
+from penstock.kafka.unreadable import Troubles, UnreadableRecords, batch_start, end_of_batch, is_about_records
 from penstock.telemetry.seldom_log import SeldomLog
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 #: Messages taken from the client at once: so many objects stay in a core's cache until they are columns. Fifty
 #: thousand take twice the time, and memory that is never used again.
 CHUNK_RECORDS: Final = 2_000
+#: The most that the client takes at once, of an answer or of a batch that it unpacks: the most it can be told.
+MOST_BYTES: Final = 2_147_483_647
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
 #: How long the answer to a join is waited for before the client is ended without having left: the time that groups
@@ -62,11 +66,13 @@ class FetchedChunk:
         table: Columns of ``ConsumedBatch.table``; offsets ascend within each partition.
         ends: The offset behind the last message of each partition.
         epoch: Grows with every assignment and every seek: tells messages from before and after one apart.
+        unreadable: Why its only row, which has no key and value, stands for records that the client could not read.
     """
 
     table: pa.Table
     ends: Mapping[TopicPartition, int]
     epoch: int
+    unreadable: UnreadableRecords | None = None
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,16 @@ class RecordConsumer:
         # False while no broker answers: then the group has not heard of this member, and will not.
         self._reachable = True
         self._static = bool(settings.get("group.instance.id"))
+        self._settings = self.client_settings(settings)
         told = {"on_commit": self._on_commit, "error_cb": self._on_error}
-        self._consumer = ck.Consumer({**self.client_settings(settings), **told}, logger=CLIENT_LOG)
+        self._consumer = ck.Consumer({**self._settings, **told}, logger=CLIENT_LOG)
+        # Where reading of each partition goes on, and what could not be read.
+        self._positions: dict[TopicPartition, int] = {}
+        self._troubles = Troubles()
+        # Partitions that were sought after a wrong checksum. The client may have gone to an offset that it made up, and
+        # from there to the beginning, as the user says for offsets that are not there.
+        self._shaken: set[TopicPartition] = set()
+        self._unreadable: deque[FetchedChunk] = deque()
         self._commits = ConsumerCommits(self._consumer, name, self._interrupted)
         self._start_offsets = StartOffsets(
             self._consumer,
@@ -159,6 +173,10 @@ class RecordConsumer:
             "queued.max.messages.kbytes": 4096,
             # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
+            # Nothing that Java's consumer reads is too large: it has no such limit.
+            "receive.message.max.bytes": MOST_BYTES,
+            # As in Java.
+            "check.crcs": True,
             # Without it the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,
             **for_client(settings),
@@ -233,6 +251,7 @@ class RecordConsumer:
         starts, at_end = self._start_offsets.of(coming)
         placement = self._listener.on_assigned(starts, self._epoch, at_end)
         begin = [ck.TopicPartition(tp.topic, tp.partition, placement.starts.get(tp, at)) for tp, at in starts.items()]
+        self._positions.update({TopicPartition(one.topic, one.partition): one.offset for one in begin})
         if self._cooperative:
             self._consumer.incremental_assign(begin)
             self._owned.update(starts)
@@ -256,6 +275,10 @@ class RecordConsumer:
         self._joining = lost or not self._cooperative
         self._epoch += 1
         self._owned.difference_update(gone)
+        for partition in gone:
+            self._positions.pop(partition, None)
+            self._troubles.forget(partition)
+            self._shaken.discard(partition)
 
     # -- Fetching ----------------------------------------------------------------------------------------------------
 
@@ -280,6 +303,8 @@ class RecordConsumer:
             raise exception_of(self._name, self._pending_error)
         self._refresh_pattern()
         self._ask_for_missing()
+        if self._unreadable:
+            return self._unreadable.popleft()
         try:
             before = self._sole_owner()
             most = min(max_records, CHUNK_RECORDS)
@@ -304,24 +329,69 @@ class RecordConsumer:
         if any(map(ck.Message.error, messages)):
             messages = self._without_errors(messages)
             if not messages:
-                return None
+                return self._unreadable.popleft() if self._unreadable else None
+        if self._shaken and not (messages := [one for one in messages if self._is_ahead(one)]):
+            return None
         table, ends = to_arrow(messages, one_partition=one_partition)
+        self._positions.update(ends)
         return FetchedChunk(table, ends, self._epoch)
 
     def _without_errors(self, messages: Iterable[ck.Message]) -> list[ck.Message]:
-        good = []
+        good: dict[TopicPartition | None, list[ck.Message]] = {}
+        broken: dict[TopicPartition, ck.Message] = {}
         for message in messages:
-            error = message.error()
+            error, partition = message.error(), _partition_of(message)
+            if partition in broken:
+                # Behind a wrong checksum the client takes what it finds for records.
+                continue
             if error is None:
-                good.append(message)
+                good.setdefault(partition, []).append(message)
                 continue
             if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscription.pattern is None:
                 self._missing.add(message.topic() or "")
             if ends_reading(error):
                 raise exception_of(self._name, error)
-            if not is_usual(error):
+            if partition is not None and is_about_records(error, message.topic()):
+                broken[partition] = message
+            elif not is_usual(error):
                 self._seldom.warning((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
-        return good
+        for partition, message in broken.items():
+            self._get_over(partition, message, good.get(partition, ()))
+        return [message for some in good.values() for message in some]
+
+    def _is_ahead(self, message: ck.Message) -> bool:
+        """False for what was read before, of a partition that was sought."""
+        partition = _partition_of(message)
+        return partition not in self._shaken or (message.offset() or 0) >= self._positions.get(partition, 0)
+
+    def _get_over(self, partition: TopicPartition, message: ck.Message, before: Sequence[ck.Message]) -> None:
+        """Reads a partition again from a batch that could not be read, or goes on behind it."""
+        error = message.error()
+        if partition not in self._owned or error is None:
+            return
+        self._shaken.add(partition)
+        position = (before[-1].offset() or 0) + 1 if before else self._positions.get(partition, 0)
+        try:
+            _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
+        except ck.KafkaException:
+            high = -1
+        told = message.offset()
+        first = batch_start(-1 if told is None else told, position, high if high > 0 else None)
+        end = None
+        if self._troubles.is_final(partition, first):
+            end = end_of_batch(self._settings, partition, first)
+            if end is None:
+                self._seldom.warning(
+                    ("end", partition), "%s: %s; Kafka does not say where that batch ends", self._name, error.str()
+                )
+        if end is None:
+            self._seek_one(ck.TopicPartition(*partition, first))
+            return
+        found = UnreadableRecords(partition, first, end, error.str())
+        logger.warning("%s: %s", self._name, found)
+        self._seek_one(ck.TopicPartition(*partition, end))
+        self._positions[partition] = end
+        self._unreadable.append(FetchedChunk(placeholder(partition, first), {partition: end}, self._epoch, found))
 
     def _on_error(self, error: ck.KafkaError) -> None:
         if error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
@@ -340,7 +410,9 @@ class RecordConsumer:
             The epoch of what is fetched from now on.
         """
         self._epoch += 1
+        self._positions.update(positions)
         for tp, offset in positions.items():
+            self._troubles.forget(tp)
             if tp in self._owned:
                 self._seek_one(ck.TopicPartition(tp.topic, tp.partition, offset))
         return self._epoch
@@ -441,3 +513,8 @@ class RecordConsumer:
         self._consumer.unsubscribe()
         while self._consumer.memberid() and self._pending_error is None and time.monotonic() < deadline:
             self._consumer.poll(_LEAVE_SLICE_S)
+
+
+def _partition_of(message: ck.Message) -> TopicPartition | None:
+    topic, number = message.topic(), message.partition()
+    return None if topic is None or number is None or number < 0 else TopicPartition(topic, number)

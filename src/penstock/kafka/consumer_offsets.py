@@ -43,13 +43,20 @@ _ENDING: Final = frozenset(
         _Error._FATAL,
     }
 )
+#: In the text of the error; a batch that cannot be read has the same code.
+_LIMIT: Final = "receive.message.max.bytes"
 _QUIET: Final = frozenset({_Error._PARTITION_EOF})
 _FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
 
 
 def ends_reading(error: ck.KafkaError) -> bool:
     """Whether the task fails; anything else is waited out."""
-    return bool(error.code() in _ENDING or error.fatal())
+    return bool(error.code() in _ENDING or error.fatal() or _is_too_large(error))
+
+
+def _is_too_large(error: ck.KafkaError) -> bool:
+    """True if a broker's answer is larger than the user lets the client take: it asks for the same again, for ever."""
+    return error.code() == _Error._BAD_MSG and _LIMIT in error.str()
 
 
 def is_usual(error: ck.KafkaError) -> bool:
@@ -65,6 +72,8 @@ def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
         error: Of the client.
     """
     text = f"{name}: {error.str()} ({error.name()})"
+    if _is_too_large(error):
+        text += f". The setting is consumer.override.{_LIMIT}; without it there is no limit"
     # An error that ends the client has the code _FATAL; what it was is only in its text.
     if _FENCED in error.str():
         text += (

@@ -1,6 +1,6 @@
 """Messages of the Kafka client as Arrow columns.
 
-Main function: ``to_arrow``. Pure; any thread.
+Main functions: ``to_arrow``, and ``placeholder`` for what cannot be read. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa
     none = headers.count(None) == count
     columns["headers"] = pa.nulls(count, WIRE_HEADERS) if none else pa.array(headers, WIRE_HEADERS)
     return pa.Table.from_arrays([columns[name] for name in CONSUMED_SCHEMA.names], schema=CONSUMED_SCHEMA), ends
+
+
+def placeholder(partition: TopicPartition, offset: int) -> pa.Table:
+    """One row in the place of records that cannot be read: where they are, without key, value and headers."""
+    row = {"topic": partition.topic, "partition": partition.partition, "offset": offset, "timestamp_type": -1}
+    return pa.Table.from_pylist([row], CONSUMED_SCHEMA)
 
 
 def _coordinates(message: ck.Message) -> tuple[str, int, int]:

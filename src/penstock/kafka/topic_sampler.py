@@ -17,6 +17,7 @@ import confluent_kafka as ck
 from penstock.config.java_pattern import JavaPattern
 from penstock.errors import KafkaException
 from penstock.kafka.consumer_offsets import for_client
+from penstock.kafka.unreadable import is_about_records
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,16 @@ def sample(
         if not places:
             return []
         consumer.assign(places)
-        unfinished = len(places)
-        while unfinished and len(found) < records and size > 0 and (left := deadline - time.monotonic()) > 0:
+        left_over = {(place.topic, place.partition) for place in places}
+        while left_over and len(found) < records and size > 0 and (left := deadline - time.monotonic()) > 0:
             message = consumer.poll(min(left, 0.2))
             if message is None:
                 continue
             error = message.error()
             if error is not None:
-                unfinished -= error.code() == ck.KafkaError._PARTITION_EOF
+                # What cannot be read is the end of a partition, too: the client would read it again and again.
+                if error.code() == ck.KafkaError._PARTITION_EOF or is_about_records(error, message.topic()):
+                    left_over.discard((str(message.topic()), message.partition() or 0))
                 continue
             found.append(_sampled(message))
             size -= len(message.value() or b"") + len(message.key() or b"")

@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, SinkTask, TopicPartition
 from penstock.kafka.consumer import FetchedChunk, RebalanceListener
+from penstock.kafka.messages import placeholder
 from penstock.kafka.subscription import Subscription
+from penstock.kafka.unreadable import UnreadableRecords
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.testing.spark_doubles import FakeSessions
@@ -41,6 +43,8 @@ class FakeConsumer:
         self.answer_commits = True
         self.commit_error: Exception | None = None
         self.fetch_error: Exception | None = None
+        #: What cannot be read: for each partition the offset of the first record of a batch, and behind its last.
+        self.damaged: dict[TopicPartition, tuple[int, int]] = {}
         self.fetches = 0
         self.closed = False
         self.subscription: Subscription | None = None
@@ -119,7 +123,13 @@ class FakeConsumer:
         rows: list[dict[str, object]] = []
         ends: dict[TopicPartition, int] = {}
         for tp in self._ready():
+            first, behind = self.damaged.get(tp, (-1, -1))
+            if self.positions[tp] == first:
+                self.positions[tp] = behind
+                found = UnreadableRecords(tp, first, behind, "Invalid compressed data")
+                return FetchedChunk(placeholder(tp, first), {tp: behind}, self._epoch, found)
             end = min(len(self.log[tp]), self.positions[tp] + max_records - len(rows))
+            end = min(end, first) if self.positions[tp] < first else end
             for offset in range(self.positions[tp], end):
                 rows.append(row(tp, offset, self.log[tp][offset]))
             if end > self.positions[tp]:

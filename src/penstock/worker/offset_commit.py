@@ -33,7 +33,7 @@ from penstock.api import RecordMetadata, SourceFrame, SourceTask
 from penstock.errors import DataException, OffsetStoreException
 from penstock.stores.offsets import OffsetWriter
 from penstock.worker.source_stages import Batch
-from penstock.worker.submitted import Submission, SubmittedOffsets
+from penstock.worker.submitted import FramePart, Submission, SubmittedOffsets
 
 if TYPE_CHECKING:
     from penstock.worker.source_convert import Outgoing
@@ -89,6 +89,8 @@ class CommitHooks:
         self._wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
         self._queue: deque[_Told] = deque()
         self._by_submission: dict[int, _Told] = {}
+        # Rows that Kafka has stored of the frame whose parts are being told.
+        self._stored_of_frame = 0
         self._calling = threading.Lock()
 
     def add(self, source: Batch, submission: Submission) -> None:
@@ -124,6 +126,7 @@ class CommitHooks:
         for told in self._queue:
             told.metadata.clear()
             told.acknowledged = 0
+        self._stored_of_frame = 0
 
     def committed(self) -> None:
         """Call the task's ``commit``."""
@@ -139,7 +142,13 @@ class CommitHooks:
         if isinstance(told.source, SourceFrame):
             if gap >= 0:
                 return False
-            self._call_frame(told.source, told.acknowledged)
+            self._stored_of_frame += told.acknowledged
+            frame = told.source
+            if not isinstance(frame, FramePart) or frame.is_last:
+                # The task knows the frame that it returned. All its parts are settled, as they are told in order.
+                whole = frame.whole if isinstance(frame, FramePart) else None
+                self._call_frame(whole or frame, self._stored_of_frame)
+                self._stored_of_frame = 0
             return True
         records = told.source.records
         for row in range(told.next_row, end):

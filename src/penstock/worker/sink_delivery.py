@@ -24,7 +24,7 @@ from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import SinkBatch
 from penstock.worker.error_report import ConsumedMessage
 from penstock.worker.sink_partitions import SinkPartitions
-from penstock.worker.sink_stages import ConvertedBatch, SinkStages
+from penstock.worker.sink_stages import ConvertedBatch, SinkStages, ends_of
 from penstock.worker.tolerance import ErrorHandler
 
 
@@ -183,14 +183,7 @@ def rows_of(table: pa.Table, partitions: Collection[TopicPartition]) -> pa.Array
 
 def prefix_ends(table: pa.Table, rows: int) -> dict[TopicPartition, int]:
     """The offset behind the last of the first rows, for each partition."""
-    if rows == 0:
-        return {}
-    last = table.slice(0, rows).group_by(["topic", "partition"]).aggregate([("offset", "max")])
-    found = last.to_pydict()
-    return {
-        TopicPartition(topic, partition): offset + 1
-        for topic, partition, offset in zip(found["topic"], found["partition"], found["offset_max"], strict=True)
-    }
+    return ends_of(table.slice(0, rows)) if rows else {}
 
 
 def place_of(table: pa.Table, most: int = 5) -> str:

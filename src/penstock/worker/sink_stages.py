@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import pyarrow as pa
@@ -34,7 +34,9 @@ from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer import FetchedChunk, Placement, RebalanceListener
 from penstock.kafka.subscription import Subscription
+from penstock.kafka.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import SinkBatch
+from penstock.pipeline.columns.sizes import cut_at, slices_of
 from penstock.telemetry import BusyTimes, waiting_for
 from penstock.worker.stage import BatchLimits, SharedLoad, Stage
 
@@ -96,6 +98,7 @@ class FetchedBatch:
     table: pa.Table
     ends: Mapping[TopicPartition, int]
     epoch: int
+    unreadable: UnreadableRecords | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,33 @@ class SinkCounts:
     partitions: int = 0
 
 
+def parts_of(chunk: FetchedChunk, max_bytes: int) -> list[FetchedChunk]:
+    """A chunk in parts of at most so many bytes, unless a message is larger.
+
+    A fetch of some kilobytes may bring any number of bytes: the client unpacks all of it before anybody sees how large
+    the messages are.
+    """
+    starts = cut_at(chunk.table, max_bytes)
+    if len(starts) == 1:
+        return [chunk]
+    return [replace(chunk, table=table, ends=ends_of(table)) for table in slices_of(chunk.table, starts)]
+
+
+def ends_of(table: pa.Table) -> dict[TopicPartition, int]:
+    """The offset behind the last of some messages, for each partition; their offsets ascend."""
+    last = table.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    found = last.to_pydict()
+    return {
+        TopicPartition(topic, partition): offset + 1
+        for topic, partition, offset in zip(found["topic"], found["partition"], found["offset_max"], strict=True)
+    }
+
+
+def _joins(first: FetchedChunk, _: FetchedChunk, chunk: FetchedChunk) -> bool:
+    """True if a chunk goes into the batch of the first: what cannot be read is a batch by itself."""
+    return chunk.epoch == first.epoch and chunk.unreadable is None and first.unreadable is None
+
+
 class SinkStages:
     """Queues between the threads of one sink task; order is kept. Invariant 3.
 
@@ -230,11 +260,13 @@ class SinkStages:
         return left if left > least else 0 if self._chunks else least
 
     def add_fetched(self, chunk: FetchedChunk) -> None:
-        """Hand messages to the conversion; does not wait. Thread: fetch."""
+        """Hand messages to the conversion, in parts that fit a batch; does not wait. Thread: fetch."""
+        parts = parts_of(chunk, self.limits.max_bytes)
         with self._changed:
             if self._quiet or self._closed:
                 return
-            self._chunks.add(chunk, chunk.table.num_rows, chunk.table.nbytes)
+            for part in parts:
+                self._chunks.add(part, part.table.num_rows, part.table.nbytes)
 
     def post(self, event: Event) -> None:
         """Tell the task's thread something. Thread: fetch, conversion."""
@@ -299,12 +331,12 @@ class SinkStages:
             if self._closed or unless():
                 return None
             self._was_full = self._room() == 0
-            chunks = self._chunks.pop_joined(self.limits, lambda first, _, chunk: chunk.epoch == first.epoch)
+            chunks = self._chunks.pop_joined(self.limits, _joins)
         ends: dict[TopicPartition, int] = {}
         for chunk in chunks:
             ends.update(chunk.ends)
         table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
-        return FetchedBatch(table, ends, chunks[0].epoch)
+        return FetchedBatch(table, ends, chunks[0].epoch, chunks[0].unreadable)
 
     def offer_converted(self, batch: ConvertedBatch) -> bool:
         """Hand a batch to the task as soon as there is room; False: the end has come. Thread: conversion."""

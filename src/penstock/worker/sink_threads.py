@@ -23,9 +23,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.api import TopicPartition
-from penstock.errors import as_exception
+from penstock.errors import KafkaException, as_exception
 from penstock.kafka.consumer import Placement
 from penstock.kafka.subscription import Subscription
+from penstock.kafka.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.worker.lookahead import Lookahead, begun
 from penstock.worker.sink_partitions import Holder
@@ -42,7 +43,7 @@ from penstock.worker.sink_stages import (
 )
 from penstock.worker.stage import SharedLoad
 from penstock.worker.threads import OwnedThread, start_within
-from penstock.worker.tolerance import ErrorHandler
+from penstock.worker.tolerance import KAFKA_CONSUME, ErrorHandler
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ _SLICE_S = 0.1
 _LEAVE_S = 1.0
 #: How often the ends of partitions are looked up, for the lag that metrics show.
 _ENDS_S = 1.0
+_CONSUMER_CLASS = "org.apache.kafka.clients.consumer.KafkaConsumer"
 
 
 class BatchConverter(Protocol):
@@ -289,6 +291,9 @@ class SinkConverter:
 
     def _begin(self, fetched: FetchedBatch, submit: Submit) -> Callable[[], ConvertedBatch]:
         """Begin one batch; Spark can be at work on it while the one before is still under way."""
+        if fetched.unreadable is not None:
+            converted = ConvertedBatch(fetched, SinkBatch([None], None, {0: _unread(fetched.unreadable)}, 0))
+            return lambda: converted
         finish = begun(lambda: self._pipeline.begin(ConsumedBatch(fetched.table), submit))
         return lambda: self._retried(fetched, finish())
 
@@ -316,6 +321,12 @@ class SinkConverter:
         return ConvertedBatch(
             fetched, SinkBatch(last.records, last.frames, errors, last.count_dropped, last.origins), attempts
         )
+
+
+def _unread(records: UnreadableRecords) -> RecordError:
+    """The error of records that the client could not read; Java's class of it."""
+    error = KafkaException(str(records))
+    return RecordError(0, KAFKA_CONSUME, _CONSUMER_CLASS, KafkaException.java_name, str(records), exception=error)
 
 
 def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:

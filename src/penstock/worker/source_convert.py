@@ -26,7 +26,7 @@ from penstock.pipeline.batch.segments import malformed
 from penstock.worker.boundaries import End, whole_polls
 from penstock.worker.lookahead import begun
 from penstock.worker.source_stages import Batch, Taken
-from penstock.worker.submitted import position_after
+from penstock.worker.submitted import FramePart, position_after
 from penstock.worker.tolerance import ErrorHandler
 
 logger = logging.getLogger(__name__)
@@ -324,7 +324,8 @@ def _describer(source: Batch) -> Callable[[int], object]:
     """The original of a row, for reports."""
     if isinstance(source, SourceFrame):
         topic = "" if source.topic is None else f"topic {source.topic}, "
-        return lambda row: f"row {row} of a frame ({topic}{place_in_source(source, row)})"
+        first = source.first if isinstance(source, FramePart) else 0
+        return lambda row: f"row {first + row} of a frame ({topic}{place_in_source(source, row)})"
     return source.records.__getitem__
 
 
@@ -358,5 +359,6 @@ def place_in_source(source: Batch, row: int) -> str:
     partition = f"source partition {source.source_partition}"
     position = position_after(source, row)
     if position is None:
-        return f"{partition}, row {row} of the frame that ends at {source.source_offset}"
+        at, whole = (source.first + row, source.whole or source) if isinstance(source, FramePart) else (row, source)
+        return f"{partition}, row {at} of the frame that ends at {whole.source_offset}"
     return f"{partition}, source offset {position}"

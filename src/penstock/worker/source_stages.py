@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +24,11 @@ import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.pipeline.batch.batches import SourceRecords
+from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import End, Polled
 from penstock.worker.stage import BatchLimits, SharedLoad, Stage
+from penstock.worker.submitted import FramePart, position_after
 
 
 def can_join_frames(first: SourceFrame, second: SourceFrame) -> bool:
@@ -144,23 +147,89 @@ def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
 
 
 def estimated_bytes(records: Sequence[SourceRecord]) -> int:
-    """About how much memory the keys and values of these records take, by a sample of them."""
+    """About how much memory the keys, values and headers of these records take, by a sample of them."""
     if not records:
         return 0
     sample = records[:: max(1, len(records) // _SAMPLE)]
-    return sum(_size_of(record.key) + _size_of(record.value) for record in sample) * len(records) // len(sample)
+    return sum(_record_size(record) for record in sample) * len(records) // len(sample)
+
+
+def _record_size(record: SourceRecord) -> int:
+    headers = record.raw_headers
+    beside = sum(_size_of(header.value) for header in headers) if headers else 0
+    return _size_of(record.key) + _size_of(record.value) + beside
 
 
 def frame_bytes(frame: SourceFrame) -> int:
     """The size of an Arrow frame; 0 for a Spark DataFrame, which is not computed yet."""
-    nbytes: int = frame.data.nbytes if isinstance(frame.data, pa.Table) else 0
-    return nbytes
+    return nbytes_of(frame.data) if isinstance(frame.data, pa.Table) else 0
+
+
+def parts_of_frame(frame: SourceFrame, limits: BatchLimits) -> list[SourceFrame]:
+    """A frame in parts that fit a batch, slices of its table; one that fits, and a Spark DataFrame, is itself.
+
+    Raises nothing of the task's: where ``offset_after`` tells no position, only the end of the frame is one.
+    """
+    if not isinstance(frame.data, pa.Table):
+        return [frame]
+    starts = cut_at(frame.data, limits.max_bytes, limits.max_records)
+    if len(starts) == 1:
+        return [frame]
+    ends = [*starts[1:], frame.data.num_rows]
+    inner = [position_after(frame, end - 1) for end in ends[:-1]]
+    known = None not in inner
+    parts: list[SourceFrame] = []
+    for start, end, table, position in zip(starts, ends, slices_of(frame.data, starts), [*inner, None], strict=True):
+        is_last = end == ends[-1]
+        parts.append(
+            FramePart(
+                table,
+                frame.topic,
+                frame.value_schema,
+                frame.source_partition,
+                frame.source_offset if position is None else position,
+                frame.key_schema,
+                frame.timestamp,
+                frame.partition,
+                partial(_position_in, frame, start) if known else None,
+                frame.value_fields,
+                whole=frame,
+                first=start,
+                is_last=is_last,
+            )
+        )
+    return parts
+
+
+def _position_in(frame: SourceFrame, start: int, row: int) -> Mapping[str, object]:
+    assert frame.offset_after is not None, "it has told positions"
+    return frame.offset_after(start + row)
+
+
+def parts_of_records(records: Sequence[SourceRecord], limits: BatchLimits) -> list[Sequence[SourceRecord]]:
+    """The records of a poll in parts that fit a batch; a record that is larger is a part by itself."""
+    step = limits.max_records
+    parts: list[Sequence[SourceRecord]] = []
+    for at in range(0, len(records), step):
+        part = records[at : at + step]
+        if estimated_bytes(part) <= limits.max_bytes:
+            parts.append(part)
+            continue
+        start, nbytes = 0, 0
+        for index, record in enumerate(part):
+            size = estimated_bytes((record,))
+            if index > start and nbytes + size > limits.max_bytes:
+                parts.append(part[start:index])
+                start, nbytes = index, 0
+            nbytes += size
+        parts.append(part[start:])
+    return parts or [records]
 
 
 class Batcher(Stage[_Entry]):
     """Polls on their way to Spark. Invariant 3.
 
-    Whole polls are joined in order, up to the limits; a poll above `max_records` is cut. Frames are joined when they
+    Whole polls are joined in order, up to the limits; a poll or a frame above them is cut. Frames are joined when they
     fit together, see ``can_join_frames``. Nothing is joined across a place where the task asks for the end of its
     transaction.
 
@@ -195,16 +264,16 @@ class Batcher(Stage[_Entry]):
         Returns:
             False when it was not taken, or not all of it; see `offer`.
         """
+        sized: list[tuple[Polled, int, int]]
         if isinstance(polled, SourceFrame):
-            rows = polled.num_rows or 0
-            return self.offer(_Entry(polled, rows, end), rows, frame_bytes(polled))
-        step = self._batch.max_records
-        parts = [polled[at : at + step] for at in range(0, len(polled), step)] or [polled]
+            frames = parts_of_frame(polled, self._batch)
+            sized = [(frame, frame.num_rows or 0, frame_bytes(frame)) for frame in frames]
+        else:
+            sized = [(part, len(part), estimated_bytes(part)) for part in parts_of_records(polled, self._batch)]
+        last = len(sized) - 1
         return all(
-            self.offer(
-                _Entry(part, len(part), end if part is parts[-1] else End.INSIDE), len(part), estimated_bytes(part)
-            )
-            for part in parts
+            self.offer(_Entry(part, rows, end if index == last else End.INSIDE), rows, nbytes)
+            for index, (part, rows, nbytes) in enumerate(sized)
         )
 
     def wait_to_poll(self) -> None:

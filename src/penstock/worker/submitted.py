@@ -1,7 +1,7 @@
 """Which source offsets are safe to commit: what Kafka has acknowledged without a gap, for each source partition.
 
-Main types: `Submission` (one batch on its way to Kafka and which of its rows are settled) and `SubmittedOffsets` (all
-batches of one task, in the order they were polled).
+Main types: `Submission` (one batch on its way to Kafka and which of its rows are settled), `SubmittedOffsets` (all
+batches of one task, in the order they were polled) and `FramePart` (a batch that is not the whole frame).
 
 A row is settled when Kafka acknowledged it, a transform dropped it, or it failed and was skipped: all three advance the
 offset. A row that failed with ``errors.tolerance=none`` is never settled, so neither its offset nor a later one of its
@@ -37,6 +37,26 @@ Offset = Mapping[str, object] | None
 
 _SETTLED: Final = 1
 _partition_of = attrgetter("source_partition")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FramePart(SourceFrame):
+    """Rows of a frame that is too large to go as a whole.
+
+    Attributes:
+        whole: The frame.
+        first: Its row that is the first one here.
+        is_last: True if nothing of it comes behind.
+    """
+
+    whole: SourceFrame | None = None
+    first: int = 0
+    is_last: bool = False
+
+    @property
+    def ends_inside(self) -> bool:
+        """True if the position after the last row is not known: ``source_offset`` is that of the whole frame."""
+        return not self.is_last and self.offset_after is None
 
 
 class _Unknown:
@@ -147,7 +167,7 @@ class Submission:
         submission = cls(rows)
 
         def offset_at(row: int) -> Offset | _Unknown:
-            if row == rows - 1:
+            if row == rows - 1 and not (isinstance(frame, FramePart) and frame.ends_inside):
                 return frame.source_offset
             position = position_after(frame, row)
             return UNKNOWN if position is None else position

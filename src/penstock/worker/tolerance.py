@@ -34,8 +34,11 @@ KAFKA_CONSUME: Final = "KAFKA_CONSUME"
 TASK_PUT: Final = "TASK_PUT"
 TASK_POLL: Final = "TASK_POLL"
 
-#: Stages in which any exception may be tolerated; elsewhere only Connect's retriable one.
-TOLERABLE_STAGES: Final = frozenset({"TRANSFORMATION", "KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER"})
+#: Stages in which any exception may be tolerated; elsewhere only Connect's retriable one. Java does not have the first
+#: among them: its consumer does not get past what it cannot read.
+TOLERABLE_STAGES: Final = frozenset(
+    {KAFKA_CONSUME, "TRANSFORMATION", "KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER"}
+)
 
 #: Delay before the first retry; doubled for each further one.
 RETRY_DELAY_MIN_MS: Final = 300

@@ -5,6 +5,7 @@ import threading
 import pyarrow as pa
 import pytest
 
+from penstock.pipeline.spark import gate as gate_module
 from penstock.pipeline.spark.gate import Gate
 from penstock.telemetry import waits
 
@@ -147,3 +148,33 @@ def test_a_batch_that_is_not_let_in_yet_waits_for_spark():
     for thread in (first, second):
         thread.join(10)
     assert second.ident not in waits()
+
+
+def test_small_batches_go_before_large_ones_but_not_for_ever():
+    gate = Gate(1)
+    order: list[str] = []
+
+    def noted(name):
+        def execute(batch):
+            order.append(name)
+            return batch
+
+        return execute
+
+    large = pa.table({"n": list(range(gate_module.SMALL_BYTES // 8 + 1))})
+    jobs = [("large", large, noted("large"))]
+    jobs += [(f"small {number}", table(number), noted("small")) for number in range(gate_module.MOST_BEFORE + 4)]
+    blocker = Blocker()
+    first = threading.Thread(target=gate.run, args=("blocker", table(0), blocker))
+    first.start()
+    assert blocker.running.wait(10)
+    threads = [threading.Thread(target=gate.run, args=job) for job in jobs]
+    for waiting, thread in enumerate(threads, 1):
+        thread.start()
+        with gate._changed:
+            assert gate._changed.wait_for(lambda: len(gate._waiting) == waiting, 10)  # noqa: B023
+    blocker.go.set()
+    for thread in [first, *threads]:
+        thread.join(10)
+    assert order.index("large") == gate_module.MOST_BEFORE
+    assert order.count("small") == gate_module.MOST_BEFORE + 4

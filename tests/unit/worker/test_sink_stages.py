@@ -11,7 +11,9 @@ import pytest
 
 from penstock.api import TopicPartition
 from penstock.kafka.consumer import FetchedChunk
-from penstock.pipeline.batch.batches import SinkBatch
+from penstock.kafka.messages import placeholder
+from penstock.kafka.unreadable import UnreadableRecords
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, SinkBatch
 from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages
 from penstock.worker.stage import BatchLimits, SharedLoad
 
@@ -137,3 +139,31 @@ def test_a_task_that_ends_leaves_its_room_to_others(how: str) -> None:
     stages.add_fetched(chunk(1, 1_550))
 
     assert load.bytes_left == 1_600
+
+
+def test_a_fetch_that_unpacks_to_more_than_a_batch_is_cut_and_each_part_knows_its_ends() -> None:
+    rows = [{"topic": "t", "partition": at % 2, "offset": at // 2, "value": bytes(400_000)} for at in range(10)]
+    ends = {TopicPartition("t", 0): 5, TopicPartition("t", 1): 5}
+    stages = SinkStages(BatchLimits(50_000, 1_000_000))
+    stages.add_fetched(FetchedChunk(pa.Table.from_pylist(rows, CONSUMED_SCHEMA), ends, 1))
+    assert stages.room() == 0, "nothing more is fetched before it has gone"
+    seen: list[int] = []
+    for _ in range(5):
+        batch = stages.take_fetched()
+        assert isinstance(batch, FetchedBatch)
+        assert batch.table.nbytes < 1_000_000
+        seen += batch.table.column("offset").to_pylist()
+        done = len(seen) // 2
+        assert batch.ends == {TopicPartition("t", 0): done, TopicPartition("t", 1): done}
+    assert seen == [at // 2 for at in range(10)]
+
+
+def test_what_cannot_be_read_is_a_batch_by_itself() -> None:
+    at = TopicPartition("t", 0)
+    lost = UnreadableRecords(at, 1, 3, "Invalid compressed data")
+    stages = SinkStages(BatchLimits())
+    stages.add_fetched(chunk(1, 10))
+    stages.add_fetched(FetchedChunk(placeholder(at, 1), {at: 3}, 1, lost))
+    stages.add_fetched(chunk(1, 10))
+    batches = [stages.take_fetched() for _ in range(3)]
+    assert [one.unreadable for one in batches if isinstance(one, FetchedBatch)] == [None, lost, None]

@@ -410,6 +410,42 @@ class TestTwoBatchesAtOnce:
         assert sink.consumer.sync_commits[-1][T0] == 2
 
 
+class TestUnreadableRecords:
+    @pytest.mark.parametrize("task", [RecordingTask, FrameTask])
+    def test_with_tolerance_they_are_reported_once_and_passed_over(
+        self, run: Sinks, task: type[RecordingTask | FrameTask]
+    ) -> None:
+        sink = run(
+            Sink(
+                task(), FakePipeline(frames=task is FrameTask), ErrorPolicy(tolerance_all=True), commit_interval_s=0.01
+            )
+        )
+        sink.consumer.add(T0, "a", "lost", "lost", "b")
+        sink.consumer.damaged[T0] = (1, 3)
+        sink.start({T0: 0}).wait_values("a", "b")
+        sink.task.diary.wait_for(lambda: {T0: 4} in sink.consumer.commits, "a commit behind them")
+        (failed,) = sink.reporter.failed
+        assert failed.error.stage == "KAFKA_CONSUME"
+        assert failed.error.exception_class == "org.apache.kafka.common.KafkaException"
+        assert "topic t, partition 0 at offsets 1 to 2" in str(failed.error.message)
+        assert [(one.topic, one.partition, one.offset, one.value) for one in sink.reporter.messages] == [
+            ("t", 0, 1, None)
+        ]
+
+    @pytest.mark.parametrize("task", [RecordingTask, FrameTask])
+    def test_without_tolerance_records_before_them_are_committed_then_the_task_fails(
+        self, run: Sinks, task: type[RecordingTask | FrameTask]
+    ) -> None:
+        sink = run(Sink(task(), FakePipeline(frames=task is FrameTask)))
+        sink.consumer.add(T0, "a", "lost", "b")
+        sink.consumer.damaged[T0] = (1, 2)
+        sink.start({T0: 0}).wait_state("FAILED")
+        assert sink.values == ["a"]
+        assert sink.consumer.sync_commits[-1] == {T0: 1}
+        assert isinstance(sink.failure, ToleranceExceededException)
+        assert "offset 1 cannot be read: Invalid compressed data" in str(sink.failure.__cause__)
+
+
 class TestErrors:
     def test_without_tolerance_records_before_the_first_error_are_committed_then_the_task_fails(
         self, run: Sinks

@@ -44,8 +44,9 @@ MIN_SCHEMAS: Final = 6
 ROWS_EACH: Final = 300
 #: Batches with more rows are not looked at.
 MAX_ROWS: Final = 10_000
-#: A plan holds a value about ten times: as it comes, in Spark's rows, which grow by doubling, and as it goes.
-HUGE_BYTES: Final = 16 * 1024 * 1024
+#: A plan holds a value about ten times: as it comes, in Spark's rows, which grow by doubling, and as it goes. Twenty
+#: values of 14 MB hold up all batches of a worker for seconds; as rows they are a matter of milliseconds each.
+HUGE_BYTES: Final = 4 * 1024 * 1024
 #: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
 _FEW: Final = 256
 #: Fewer records are through in the worker before others have begun.

@@ -47,7 +47,7 @@ from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.java_text import AsText
-from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.jobs import Group, SparkJobs, unchanged
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.plan.step import (
     NOTHING,
@@ -183,6 +183,9 @@ class SinkPipeline:
             failures.went_as_rows(None, Why.OWN_CLASS)
         if len(self._own) == len(_SIDES):
             return [], everything, None
+        if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
+            failures.went_as_rows(None, Why.HUGE_VALUE)
+            return [], everything, Why.HUGE_VALUE
         found, deep, changed = self._sorted(table)
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
@@ -233,7 +236,7 @@ class SinkPipeline:
             table = table.take(pa.array(failures.origins))
         if self._form is not None:
             before = [headers[failures.seq(row)] for row in positions]
-            return self._frames(self._framed(live, positions, before, table, failures), table, failures)
+            return self._frames(self._framed(live, positions, before, table, failures, why), table, failures)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
@@ -419,6 +422,7 @@ class SinkPipeline:
         headers: Sequence[ConnectHeaders | None],
         table: pa.Table,
         failures: Failures,
+        why: Why | None,
     ) -> list[Outcome]:
         """Records as columns of frames; ``headers``: what they had before transforms in Python."""
         if not live:
@@ -435,6 +439,9 @@ class SinkPipeline:
             ]
         groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
         columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
+        if why is Why.HUGE_VALUE and not steps:
+            # Texts stay what they are in a plan, if it can take them.
+            return [unchanged(one, columns) for one in groups]
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
         failures.found(outcomes)
         return outcomes

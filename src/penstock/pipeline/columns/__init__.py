@@ -6,6 +6,7 @@ Start from:
 - ``to_arrow`` and ``from_arrow`` (``records``): Python's values to columns and back; ``frame_arrow``: the columns of a
   frame cast to what a schema needs; ``variant``: schemaless values for frames.
 - ``json_columns``, ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
+- ``cut_at`` (``sizes``): how large rows are, and where a table is cut.
 - ``text_bounds``, ``nesting``, ``required``: what is known of values before they are looked at.
 
 Steps are made of these in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.

@@ -19,16 +19,19 @@ Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from penstock.errors import ConnectException, SparkUnavailableException
+from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.pipeline.plan.chain import (
     GROUP_COLUMN,
     MAX_PLACES,
@@ -38,11 +41,22 @@ from penstock.pipeline.plan.chain import (
     compile_steps,
     input_column,
 )
+from penstock.pipeline.plan.isolated_jobs import (
+    LOST_PLACE,
+    PlanOrder,
+    frame_order,
+    in_parts,
+    received,
+    what_was_lost,
+    with_error,
+    without_content,
+)
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
 from penstock.pipeline.spark.driver_calls import release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
+from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, Order, goes_alone
 from penstock.pipeline.spark.python_work import PythonWork
 
 if TYPE_CHECKING:
@@ -68,6 +82,9 @@ MAX_SHARED_GROUPS: Final = 64
 SPLIT_ROWS: Final = 4_000
 #: Rows a partition has at most: bounds the memory of a task.
 MAX_PARTITION_ROWS: Final = 100_000
+_SUSPECTS: Final = ("TRANSFORMATION", "VALUE_CONVERTER")
+#: How long a task whose batch has cost a session keeps away from the worker's.
+ISOLATION_S: Final = 300.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,23 @@ class Group:
         return batch_rows if self.rows is None else len(self.rows)
 
 
+def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> Outcome:
+    """What comes of a group without steps, for which no plan is needed.
+
+    Args:
+        group: The records.
+        shared: The other columns of the bag, for the whole batch.
+    """
+    carried = {name: shared[name] for name in group.carry}
+    if group.rows is not None:
+        carried = {name: column.take(pa.array(group.rows)) for name, column in carried.items()}
+    columns = {
+        name: column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        for name, column in {**group.columns, **carried}.items()
+    }
+    return Outcome(group.rows, group.shape, columns, None, None, {})
+
+
 @dataclass(frozen=True)
 class _Plan:
     """Everything a job needs but the data."""
@@ -108,6 +142,8 @@ class _Plan:
     mapped: Mapped | None = None
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
+    # The largest batch that it has taken, in bytes.
+    passed: list[int] = field(default_factory=lambda: [0])
 
     def projections(self) -> list[Sequence[Column | str]]:
         """What is selected, one after the other."""
@@ -137,6 +173,8 @@ class SparkJobs:
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
         self._prepared = PreparedQueries()
         self._own = PythonWork()
+        # Until when all batches of the task go to a session of their own; monotonic seconds.
+        self._isolated_until = 0.0
 
     def of_a_task(self) -> SparkJobs:
         """The same for one task, whose work in Python workers can be ended; plans and gate are those of all."""
@@ -181,13 +219,17 @@ class SparkJobs:
             plan = self._kept((self._runtime.generation, "through"), lambda: _Plan((), ("*",), (), True))
             return self._execute(session, ("through", table.schema), table, plan)
 
-        return self._runtime.run(job).cast(table.schema)
+        # What has cost a session here goes on without having seen one: it would be the same.
+        return self._runtime.run(
+            job, lambda loss: (lambda: table) if self._isolates(loss, nbytes_of(table)) else None
+        ).cast(table.schema)
 
     def collect(
         self,
         table: pa.Table,
         plan: Callable[[DataFrame], tuple[DataFrame, Shape]],
         limit_s: float | None = None,
+        instead: Callable[[Loss], None] | None = None,
     ) -> tuple[pa.Table, Shape]:
         """Sends a table through a plan that is made for it; returns the rows and what the plan says of them.
 
@@ -195,6 +237,7 @@ class SparkJobs:
             table: The rows.
             plan: Makes the output of the input; runs no job.
             limit_s: How long making the plan, and running it, may take; None for no limit.
+            instead: See ``SparkRuntime.run``; None: it is tried in a session of its own.
 
         Raises:
             SparkOverdueException: It took longer.
@@ -205,12 +248,34 @@ class SparkJobs:
             with self._runtime.within(limit_s):
                 frame, shape = plan(given)
             try:
-                with self._runtime.within(limit_s):
+                # Waiting for room is no time of the plan's.
+                with self._runtime.memory.room_for(nbytes), self._runtime.within(limit_s):
                     return arrow_of(frame), shape
             finally:
                 release([given, frame])
 
-        return self._runtime.run(job)
+        def alone(loss: Loss) -> Callable[[], tuple[pa.Table, Shape]] | None:
+            order = frame_order(table, plan) if self._isolates(loss, nbytes) else None
+            if order is None:
+                return None
+            self._isolate()
+            return lambda: self._frame_alone(order)
+
+        nbytes = nbytes_of(table)
+        if instead is None and time.monotonic() < self._isolated_until and (order := frame_order(table, plan)):
+            return self._frame_alone(order)
+        return self._runtime.run(job, instead or alone)
+
+    def _frame_alone(self, order: Order) -> tuple[pa.Table, Shape]:
+        assert self._runtime.isolated is not None
+        try:
+            data, shape = self._runtime.isolated.run(order)
+        except IsolatedSessionLostException as lost:
+            raise SparkUnavailableException(
+                f"a batch cost the worker's Spark session, then one that had nothing else to do: {lost.loss.ended}. "
+                "Look at the transform that works on whole frames, raise spark.driver.memory or lower batch.max.bytes"
+            ) from lost
+        return received(data), shape
 
     @property
     def parallelism(self) -> int:
@@ -241,7 +306,9 @@ class SparkJobs:
                 return _executed(session, sent, plan, self._prepared)
 
         # Its rows are not those of another batch: it shares a permit, not a job.
-        output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
+        # Room comes before a permit, everywhere: jobs that hold one and wait for the other would wait for each other.
+        with self._runtime.memory.room_for(table.nbytes):
+            output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
         made: list[bytes] = output.column(0).to_pylist()
         return made
 
@@ -264,11 +331,12 @@ class SparkJobs:
         One that is made when it is asked for is made, and the job run, again when the session is lost.
 
         Raises:
+            ConnectException: Its rows do not fit into the session's memory.
             SparkSessionLostException: The DataFrame was made before, on a session that is lost: it cannot run again.
         """
         if callable(data):
             make = data
-            return self._runtime.run(lambda session: job(make(session)))
+            return self._runtime.run(lambda session: job(make(session)), _refuse_large)
         frame = data
         return self._runtime.run_on(frame.sparkSession, lambda: job(frame))
 
@@ -276,12 +344,10 @@ class SparkJobs:
     def _run_one(
         self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
     ) -> list[Outcome]:
-        def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
-            plan = self._plan_of((group,), (None,), apart)
-            table = _table(group, shared, plan, rows)
-            return self._execute(session, (group.steps, group.shape, apart), table, plan), plan
-
-        output, plan = self._runtime.run(job)
+        order = PlanOrder(((group.steps, group.shape, group.carry),), (None,), apart)
+        output, plan = self._run_order(
+            order, (group.steps, group.shape, apart), lambda plan: _table(group, shared, plan, rows)
+        )
         return plan.outcomes(output, group.rows)
 
     # ------------------------------------------------------------------ several groups
@@ -292,16 +358,74 @@ class SparkJobs:
         slots = tuple(slot for slot, _ in pairs)
         ordered = tuple(group for _, group in pairs)
         positions = [np.arange(rows) if group.rows is None else group.rows for group in ordered]
-        order = np.concatenate(positions)
+        places = np.concatenate(positions)
+        order = PlanOrder(tuple((group.steps, group.shape, group.carry) for group in ordered), slots, apart)
+        key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
+        output, plan = self._run_order(order, key, lambda plan: _shared_table(ordered, slots, places, shared, plan))
+        return plan.outcomes(output, places)
+
+    # ------------------------------------------------------------------ on a session, or on one of its own
+    def _run_order(
+        self, order: PlanOrder, key: Hashable, table_of: Callable[[_Plan], pa.Table]
+    ) -> tuple[pa.Table, _Plan]:
+        nbytes = passed = 0
 
         def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
-            plan = self._plan_of(ordered, slots, apart)
-            table = _shared_table(ordered, slots, order, shared, plan)
-            key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
-            return self._execute(session, key, table, plan), plan
+            nonlocal nbytes, passed
+            plan = self._plan_of_order(order)
+            table = table_of(plan)
+            nbytes, passed = nbytes_of(table), plan.passed[0]
+            output = self._execute(session, key, table, plan)
+            plan.passed[0] = max(passed, nbytes, 1)
+            return output, plan
 
-        output, plan = self._runtime.run(job)
-        return plan.outcomes(output, order)
+        def alone(loss: Loss) -> Callable[[], tuple[pa.Table, _Plan]] | None:
+            if not self._isolates(loss, nbytes, passed):
+                return None
+            self._isolate()
+            return lambda: self._order_alone(order, table_of)
+
+        if time.monotonic() < self._isolated_until:
+            return self._order_alone(order, table_of)
+        return self._runtime.run(job, alone)
+
+    def output_of(self, order: PlanOrder, table: pa.Table, instead: Callable[[Loss], None]) -> pa.Table:
+        """Sends a table through the plan of an order: for the process of a session of its own.
+
+        Args:
+            order: The steps.
+            table: The rows.
+            instead: See ``SparkRuntime.run``.
+        """
+        return self._runtime.run(
+            lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
+        )
+
+    def _isolates(self, loss: Loss, nbytes: int, passed: int = 0) -> bool:
+        return self._runtime.isolated is not None and goes_alone(loss, nbytes, passed)
+
+    def _isolate(self) -> None:
+        """From now on the task's batches go to a session of their own, for a while."""
+        self._isolated_until = time.monotonic() + ISOLATION_S
+
+    def _order_alone(self, order: PlanOrder, table_of: Callable[[_Plan], pa.Table]) -> tuple[pa.Table, _Plan]:
+        """Runs an order in a session of its own; the plan is that of the worker's session, which comes first."""
+        isolated = self._runtime.isolated
+        assert isolated is not None
+        plan = self._runtime.run(lambda session: self._plan_of_order(order))
+
+        def run(part: pa.Table) -> pa.Table:
+            try:
+                return received(isolated.run(order.on(part)))
+            except IsolatedSessionLostException:
+                self._isolate()
+                raise
+
+        def lost(row: pa.Table, loss: Loss) -> pa.Table:
+            return with_error(run(without_content(row, (GROUP_COLUMN,), _nulls)), what_was_lost(row, loss))
+
+        output = in_parts(table_of(plan), run, lost)
+        return output, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
 
     def _slots(self, groups: Sequence[Group]) -> list[int]:
         """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
@@ -325,6 +449,10 @@ class SparkJobs:
         return slots
 
     # ------------------------------------------------------------------ plans
+    def _plan_of_order(self, order: PlanOrder) -> _Plan:
+        groups = tuple(Group(steps, shape, None, {}, carry) for steps, shape, carry in order.groups)
+        return self._plan_of(groups, order.slots, order.apart)
+
     def _plan_of(self, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool) -> _Plan:
         generation = self._runtime.generation
         key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
@@ -356,10 +484,20 @@ class SparkJobs:
         return made
 
     def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
+        """Runs a plan on rows, no more at once than the session's memory has room for."""
+
         def execute(joined: pa.Table) -> pa.Table:
             return _executed(session, self._partitioned(joined), plan, self._prepared)
 
-        return execute(table) if self._gate is None else self._gate.run(key, table, execute)
+        def run(part: pa.Table) -> pa.Table:
+            with memory.room_for(nbytes_of(part)):
+                return execute(part) if self._gate is None else self._gate.run(key, part, execute)
+
+        memory = self._runtime.memory
+        starts = [0] if memory.job_bytes is None else cut_at(table, memory.job_bytes)
+        if len(starts) == 1:
+            return run(table)
+        return pa.concat_tables([run(part) for part in slices_of(table, starts)])
 
     def _partitioned(self, table: pa.Table) -> pa.Table:
         """The table in as many chunks as there shall be partitions: Spark makes one of each chunk."""
@@ -430,6 +568,28 @@ def _holds_lists(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return any(_holds_lists(one.type) for one in kind)
     return bool(pa.types.is_nested(kind))
+
+
+def _refuse_large(loss: Loss) -> Callable[[], NoReturn] | None:
+    """For a query of a task: another session would be lost to it as well."""
+    if not loss.out_of_memory or (loss.jobs > 1 and loss.count == 1):
+        return None
+
+    def refuse() -> NoReturn:
+        raise ConnectException(
+            f"The rows of a SourceFrame's query do not fit into Spark's memory: {loss.ended}. Let the query give fewer "
+            "rows at once, and the next poll the rest, or raise spark.driver.memory of the worker"
+        )
+
+    return refuse
+
+
+def _suspect(order: PlanOrder) -> FaultPlace:
+    """The place of a record's error that may have arisen in any step: a transform, if there is one."""
+    steps = [staged for steps, _, _ in order.groups for staged in steps]
+    steps.sort(key=lambda staged: _SUSPECTS.index(staged.stage) if staged.stage in _SUSPECTS else len(_SUSPECTS))
+    stage, name = (steps[0].stage, steps[0].executing_class) if steps else (_SUSPECTS[-1], "")
+    return FaultPlace(stage, name, ConnectException.java_name, 0)
 
 
 def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:

@@ -8,6 +8,8 @@ Start from:
   ``scratch``: its temporary directory.
 - ``DriverPlan``, ``PreparedQuery`` (``driver_plan``): plans with fewer calls to the JVM than PySpark makes
   (``driver_calls``).
+- ``MemoryBudget`` (``memory_budget``): how much of the session's memory jobs take together; ``IsolatedSession``
+  (``isolated_session``, and ``isolated_main`` in its process): a session apart, for batches that cost the worker's.
 - ``Gate`` (``gate``): lets tasks share a job. ``PythonWork`` (``python_work``): ends what Python workers do for one.
 
 What a plan says is in ``penstock.pipeline.plan``. Nothing here knows a record.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -175,6 +176,8 @@ KEPT_NAMES: Final = (
     "org.apache.spark.sql.functions",
     "org.apache.spark.sql.classic.SparkSession",
 )
+#: Exit codes of a JVM that had no memory left: its own, as it was told with ``ExitOnOutOfMemoryError``, and Spark's.
+_OUT_OF_MEMORY: Final = (3, 52)
 ANSWER_WAIT_S = 1.0
 EXIT_GRACE_S = 2.0
 #: A path of a Unix socket may have 108 bytes; PySpark's names in its directory have 42.
@@ -215,6 +218,7 @@ class DriverJvm:
         settings = classic_settings(conf, self._scratch)
         if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
             settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
+        self._memory = settings["spark.driver.memory"]
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         launch_conf = SparkConf(loadDefaults=False).setAll(list(launch_settings(settings).items()))
         # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
@@ -245,6 +249,8 @@ class DriverJvm:
             # It prints a trace when the JVM ends while Python workers are there.
             vars(context._accumulatorServer)["handle_error"] = _ignore_request
             self.session: SparkSession = SparkSession.builder.getOrCreate()
+            #: How much memory its objects may take.
+            self.heap_bytes = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
             for name in KEPT_NAMES:
                 setattr(gateway.jvm, name, getattr(gateway.jvm, name))
         except Exception as error:
@@ -274,7 +280,16 @@ class DriverJvm:
 
     def ended(self) -> str | None:
         """How the process ended, if it has."""
-        return f"The Spark JVM ended with exit code {self.exit_code}" if self.is_gone(0.0) else None
+        return f"The Spark JVM {self.how_ended()}" if self.is_gone(0.0) else None
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """True if the process has ended because its heap was full."""
+        return self.exit_code in _OUT_OF_MEMORY
+
+    def how_ended(self) -> str:
+        """How the process ended, as the end of a sentence, and what to do about it."""
+        return how_ended(self.exit_code, self._memory)
 
     def _ask(self) -> None:
         self._gateway.jvm.System.currentTimeMillis()
@@ -319,6 +334,23 @@ class DriverJvm:
         SparkSession._activeSession = None
         self._log.join()
         remove_scratch(self._scratch)
+
+
+def how_ended(code: int | None, memory: str) -> str:
+    """How a JVM ended, as the end of a sentence.
+
+    Args:
+        code: Its exit code, negative for a signal; None if it has not ended.
+        memory: What it was given, ``spark.driver.memory``.
+
+    >>> [how_ended(code, "700m") for code in (3, 1, None)]
+    ['ran out of memory (spark.driver.memory is 700m)', 'ended with exit code 1', 'does not answer']
+    """
+    if code in _OUT_OF_MEMORY:
+        return f"ran out of memory (spark.driver.memory is {memory})"
+    if code == -signal.SIGKILL:
+        return "was killed, as the system does when memory runs out"
+    return "does not answer" if code is None else f"ended with exit code {code}"
 
 
 class _LogTail:

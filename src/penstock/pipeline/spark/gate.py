@@ -2,7 +2,8 @@
 
 A job has a fixed cost that a small batch does not pay back. So at most `permits` jobs run at a time; batches that
 arrive meanwhile wait, and whoever starts next takes along every waiting batch of the same plan. A batch never waits
-when a permit is free, so sharing costs a lone batch nothing.
+when a permit is free, so sharing costs a lone batch nothing. Small batches go before large ones, some at a time: those
+of one task with large messages would hold up all others.
 
 Main type: `Gate`. It owns no thread: the callers' threads (one pipeline thread a task) run the jobs. All state is
 guarded by one condition.
@@ -22,17 +23,21 @@ if TYPE_CHECKING:
 
 Execute = Callable[["pa.Table"], "pa.Table"]
 
+#: Batches up to so many bytes go before larger ones, so many in a row.
+SMALL_BYTES: Final = 1024 * 1024
+MOST_BEFORE: Final = 16
 _TURN: Final = "batches of other tasks come first, or share a job with this one"
 
 
 class _Ticket:
     """One batch at the gate: the input, then the output or the failure."""
 
-    __slots__ = ("done", "error", "key", "result", "table", "taken")
+    __slots__ = ("done", "error", "key", "result", "small", "table", "taken")
 
     def __init__(self, key: Hashable, table: pa.Table) -> None:
         self.key = key
         self.table = table
+        self.small = table.nbytes <= SMALL_BYTES
         self.taken = False
         self.done = False
         self.result: pa.Table | None = None
@@ -59,6 +64,8 @@ class Gate:
         self._max_bytes = max_bytes
         self._changed = threading.Condition()
         self._waiting: deque[_Ticket] = deque()
+        # How many batches in a row have gone before the one that has waited for longest.
+        self._gone_before = 0
         self.jobs = 0
         self.shared_batches = 0
 
@@ -84,11 +91,11 @@ class Gate:
             self._changed.notify_all()
         while True:
             with self._changed, waiting_for("spark", _TURN):
-                self._changed.wait_for(lambda: ticket.done or (self._free > 0 and self._is_first(ticket)))
+                self._changed.wait_for(lambda: ticket.done or (self._free > 0 and self._is_next(ticket)))
                 if ticket.done:
                     break
                 self._free -= 1
-                group = self._take(key)
+                group = self._take(ticket)
             try:
                 self._execute(group, execute)
             finally:
@@ -102,18 +109,25 @@ class Gate:
         assert ticket.result is not None
         return ticket.result
 
-    def _is_first(self, ticket: _Ticket) -> bool:
-        return not ticket.taken and bool(self._waiting) and self._waiting[0] is ticket
+    def _is_next(self, ticket: _Ticket) -> bool:
+        if ticket.taken or not self._waiting:
+            return False
+        small = next((one for one in self._waiting if one.small), None)
+        return ticket is (self._waiting[0] if small is None or self._gone_before >= MOST_BEFORE else small)
 
-    def _take(self, key: Hashable) -> list[_Ticket]:
-        """Removes the first waiting ticket and those of the same key that fit beside it. Caller holds the lock."""
-        group: list[_Ticket] = []
+    def _take(self, first: _Ticket) -> list[_Ticket]:
+        """Removes a waiting ticket and those of the same key that fit beside it. Caller holds the lock."""
+        self._gone_before = 0 if self._waiting[0] is first else self._gone_before + 1
+        group: list[_Ticket] = [first]
         rest: deque[_Ticket] = deque()
-        rows = nbytes = 0
+        first.taken = True
+        rows, nbytes = first.table.num_rows, first.table.nbytes
         for ticket in self._waiting:
+            if ticket is first:
+                continue
             more_rows, more_bytes = ticket.table.num_rows, ticket.table.nbytes
             fits = rows + more_rows <= self._max_records and nbytes + more_bytes <= self._max_bytes
-            if ticket.key == key and (fits or not group):
+            if ticket.key == first.key and fits:
                 ticket.taken = True
                 group.append(ticket)
                 rows += more_rows

@@ -67,6 +67,9 @@ class RemoteSession:
     """
 
     pid: int | None = None
+    #: Others use the server, too.
+    heap_bytes: int | None = None
+    ran_out_of_memory = False
 
     def __init__(self, url: str, conf: Mapping[str, str]) -> None:
         host, port = self._address = _address(url)

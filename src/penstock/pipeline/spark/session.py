@@ -16,6 +16,7 @@ import os
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from penstock.errors import (
 )
 from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException, is_clustered
+from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
+from penstock.pipeline.spark.memory_budget import MemoryBudget
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.pipeline.spark.scarcity import Shortage, lacks_descriptor
 from penstock.telemetry import waiting_for
@@ -118,6 +121,14 @@ class SparkRuntime:
         self._thread: threading.Thread | None = None
         self._driver: DriverJvm | RemoteSession | None = None
         self._booting: subprocess.Popen[bytes] | None = None
+        # Jobs that are under way on the session of a generation, or were when it was lost.
+        self._jobs: Counter[int] = Counter()
+        # How sessions ended, by their generation, and whether for lack of memory.
+        self._ends: dict[int, tuple[str, bool]] = {}
+        #: Room for the rows of jobs in the session's memory.
+        self.memory = MemoryBudget()
+        #: For jobs that have cost a session; None on Spark Connect, where a session is not ours to end.
+        self.isolated = None if self._remote else IsolatedSession(self._conf)
 
     @property
     def generation(self) -> int:
@@ -174,6 +185,8 @@ class SparkRuntime:
             thread = self._thread
             if self._booting is not None:
                 self._booting.kill()
+        if self.isolated is not None:
+            self.isolated.close()
         if thread is not None:
             thread.join(30)
         if self._executors is not None:
@@ -220,11 +233,14 @@ class SparkRuntime:
             raise _cannot_start(self._failure)
 
     @waiting_for("spark")
-    def run(self, job: Callable[[SparkSession], T]) -> T:
+    def run(
+        self, job: Callable[[SparkSession], T], instead: Callable[[Loss], Callable[[], T] | None] | None = None
+    ) -> T:
         """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
 
         Args:
             job: a pure function of its captured Arrow data; it may be run more than once.
+            instead: asked with each loss; what it gives is called in the place of running the job again.
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.
@@ -237,24 +253,37 @@ class SparkRuntime:
             found = self.current()
             assert found is not None, "it was waited for"
             session, generation = found
+            self._count(generation, 1)
             try:
-                return job(session)
+                result = job(session)
             except SparkOverdueException:
+                self._count(generation, -1)
                 raise
             except Exception as error:
                 if lacks_descriptor(error):
+                    self._count(generation, -1)
                     shortage.wait(error)
                     continue
                 if not self.is_lost(generation, error):
+                    self._count(generation, -1)
                     raise
                 losses += 1
-                log.warning("The Spark session was lost during a job, which runs again on a new one: %s", brief(error))
                 self._report_lost(generation)
+                ended, out_of_memory = self._ends.get(generation, ("was lost", False))
+                loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}", self._jobs[generation])
+                other = instead(loss) if instead is not None and losses < self._most_losses else None
+                how = "which runs again on a new one" if other is None else "which keeps away from the new one"
+                log.warning("The Spark session was lost during a job, %s: %s (%s)", how, loss.ended, brief(error))
+                if other is not None:
+                    return other()
                 if losses >= self._most_losses:
                     raise SparkUnavailableException(
-                        f"a batch was tried on {losses} Spark sessions and each was lost; "
-                        "raise spark.driver.memory or lower batch.max.bytes"
+                        f"a batch was tried on {losses} Spark sessions and each was lost, the last one because "
+                        f"{loss.ended}; raise spark.driver.memory or lower batch.max.bytes"
                     ) from error
+            else:
+                self._count(generation, -1)
+                return result
 
     @waiting_for("spark")
     def run_on(self, session: SparkSession, job: Callable[[], T]) -> T:
@@ -349,9 +378,22 @@ class SparkRuntime:
 
     def _report_lost(self, generation: int) -> None:
         with self._changed:
+            self._note_end(generation)
             if self._lost_generation < generation:
                 self._lost_generation = generation
                 self._changed.notify_all()
+
+    def _count(self, generation: int, change: int) -> None:
+        with self._changed:
+            if generation not in self._jobs:
+                self._jobs.clear()
+            self._jobs[generation] += change
+
+    def _note_end(self, generation: int) -> None:
+        """Notes how the session ended, while its JVM is at hand. The lock is held."""
+        driver = self._driver
+        if generation == self._generation and isinstance(driver, DriverJvm) and generation not in self._ends:
+            self._ends = {generation: (driver.how_ended(), driver.ran_out_of_memory)}
 
     # ------------------------------------------------------------------ the session thread
     def _live(self) -> None:
@@ -390,6 +432,8 @@ class SparkRuntime:
                 self._generation += 1
                 self._generations[self._root(session)] = self._generation
                 self._failure = None
+                assert self._driver is not None
+                self.memory.set_heap(self._driver.heap_bytes)
                 self._changed.notify_all()
             log.info("Spark session %d is up after %.1f s", self._generation, time.monotonic() - began)
             return True
@@ -460,9 +504,10 @@ class SparkRuntime:
         assert driver is not None
         while True:
             with self._changed:
-                if self._changed.wait_for(
+                gone = self._changed.wait_for(
                     lambda: self._stopping or self._lost_generation >= generation, HEARTBEAT_INTERVAL_S
-                ):
+                )
+                if self._stopping:
                     return
             end = driver.ended()
             if end is not None:
@@ -472,12 +517,15 @@ class SparkRuntime:
                 log.error("%s", lost)
                 self._executors.replaced()
                 return
+            if gone:
+                return
             if silence.after(answered=driver.answers()) > self._heartbeat_timeout_s:
                 log.error("Spark has not answered for %.0f s; its session is replaced", self._heartbeat_timeout_s)
                 return
 
     def _tear_down(self) -> None:
         with self._changed:
+            self._note_end(self._generation)
             self._session = None
             self._lost_generation = self._generation
             driver, self._driver = self._driver, None

@@ -1,0 +1,125 @@
+"""Sizes of rows once they lie in memory by themselves, and places where a table is cut so that its parts stay small.
+
+A table may hold a text once for a thousand rows (a dictionary), and one row may be as large as all others together. So
+parts are not counted in rows, and not in the bytes that Arrow has for the whole.
+
+Main functions: ``cut_at`` (where a table is cut) and ``nbytes_of`` (all of its rows). Thread: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def nbytes_of(table: pa.Table) -> int:
+    """The size of the rows of a table, each with its own values.
+
+    >>> plain = pa.table({"text": ["long " * 20] * 1_000})
+    >>> nbytes_of(plain) == nbytes_of(pa.table({"text": plain["text"].dictionary_encode()}))
+    True
+    """
+    if not _has_dictionary(table.schema):
+        found: int = table.nbytes
+        return found
+    return int(sum(_ends(column)[-1] for column in table.columns))
+
+
+def cut_at(table: pa.Table, max_bytes: int, max_rows: int | None = None) -> list[int]:
+    """Where a table is cut into parts, in order: the first row of each part. A larger row is a part by itself.
+
+    Args:
+        table: The rows; none of them is looked at where all are small together.
+        max_bytes: The most that a part may take.
+        max_rows: The most rows that it may have; None = any number.
+
+    >>> cut_at(pa.table({"text": ["a" * 10, "b" * 30, "c" * 10, "d" * 10]}), 40)
+    [0, 1, 2]
+    >>> cut_at(pa.table({"number": range(5)}), 1_000, 2)
+    [0, 2, 4]
+    """
+    rows: int = table.num_rows
+    most = rows if max_rows is None else max(1, max_rows)
+    if nbytes_of(table) <= max_bytes:
+        return list(range(0, rows, most)) if rows > most else [0]
+    ends = np.sum([_ends(column) for column in table.columns], axis=0)
+    starts = [0]
+    while True:
+        start = starts[-1]
+        end = int(np.searchsorted(ends, ends[start] + max_bytes, side="right")) - 1
+        end = min(max(end, start + 1), start + most)
+        if end >= rows:
+            return starts
+        starts.append(end)
+
+
+def slices_of(table: pa.Table, starts: Sequence[int]) -> list[pa.Table]:
+    """The parts of a table, without a copy.
+
+    Args:
+        table: The rows.
+        starts: The first row of each part.
+    """
+    ends = [*starts[1:], table.num_rows]
+    return [table.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
+
+
+def _has_dictionary(fields: Any) -> bool:
+    """True if a dictionary is among the types of a schema or of a nested type."""
+    return any(
+        pa.types.is_dictionary(field.type) or (field.type.num_fields > 0 and _has_dictionary(_members(field.type)))
+        for field in fields
+    )
+
+
+def _members(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(index) for index in range(kind.num_fields)]
+
+
+def _ends(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """What the rows of a column take together up to each row, from 0 before the first on."""
+    if isinstance(column, pa.ChunkedArray):
+        found = [np.zeros(1)]
+        for chunk in column.chunks:
+            found.append(found[-1][-1] + _ends(chunk)[1:])
+        return np.concatenate(found)
+    kind, rows = column.type, len(column)
+    if isinstance(kind, pa.ExtensionType):
+        return _ends(column.storage)
+    if pa.types.is_dictionary(kind):
+        each = np.diff(_ends(column.dictionary))
+        places = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return _sums(each[places] if len(each) else np.zeros(rows))
+    if pa.types.is_struct(kind):
+        parts = [_ends(part) for part in column.flatten()]
+        return np.sum(parts, axis=0) if parts else np.zeros(rows + 1)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        inside = _ends(_values_of(column))
+        offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.asarray(inside[offsets] - inside[offsets[0]] + 4.0 * np.arange(rows + 1))
+    if _has_length(kind):
+        lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        return _sums(lengths + 4.0)
+    # Of fixed width, or laid out in a way that the worker has no values in.
+    return np.linspace(0.0, float(column.nbytes), rows + 1)
+
+
+def _values_of(column: pa.Array) -> pa.Array:
+    """The entries of lists or maps, of all that share them: offsets refer to these."""
+    if not pa.types.is_map(column.type):
+        return column.values
+    keys, items = column.keys, column.items
+    return pa.StructArray.from_arrays([keys, items], ["key", "value"])
+
+
+def _sums(sizes: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1), np.cumsum(sizes, dtype=np.float64)])
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)

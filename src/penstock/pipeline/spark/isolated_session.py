@@ -1,0 +1,235 @@
+"""A session in a process of its own, for batches that have cost the worker its session.
+
+PySpark has one session for a process, and a JVM that runs out of memory ends with all that is in it. So a batch that is
+suspected of that is tried apart: the worker's session comes up again for everybody else, and what is lost now is the
+session apart. It is local, whatever the worker's master is, with the same memory.
+
+Main types: ``IsolatedSession`` (the process, as the worker sees it), ``Order`` (what it is to do), ``Loss`` (how a
+session was lost), ``IsolatedSessionLostException``. ``goes_alone`` decides which batches are suspected. The other side
+is ``isolated_main``.
+
+Thread: any; orders are done one after the other. ``isolated-idle`` ends a process that nobody has needed for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.errors import ConnectException, SparkStoppedException
+from penstock.telemetry import waiting_for
+
+log = logging.getLogger(__name__)
+
+#: A batch of at least so many bytes is suspected when a session has run out of memory under it.
+SUSPECT_BYTES: Final = 1024 * 1024
+#: One of any size when so many sessions were lost under it.
+SUSPECT_LOSSES: Final = 2
+#: An order takes at most so long; then it counts as one that its session cannot do.
+ORDER_S: Final = 300.0
+#: A process that nobody has needed for so long is ended, with its JVM.
+IDLE_S: Final = 60.0
+_LENGTH: Final = struct.Struct(">Q")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How a job has lost sessions.
+
+    Attributes:
+        count: How many so far.
+        out_of_memory: True if the latest one ran out of memory.
+        ended: How it ended, for people.
+        jobs: How many were under way on it, with this one.
+    """
+
+    count: int
+    out_of_memory: bool
+    ended: str
+    jobs: int = 2
+
+
+class IsolatedSessionLostException(ConnectException):
+    """The session apart was lost under an order.
+
+    Args:
+        loss: How.
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss.ended)
+        self.loss = loss
+
+
+def goes_alone(loss: Loss, nbytes: int, passed: int = 0) -> bool:
+    """True if a batch is not to be tried on the worker's session again.
+
+    The first session may have been lost by any of the jobs that were on it, or have been killed from outside.
+
+    Args:
+        loss: How the session was lost.
+        nbytes: The size of the batch.
+        passed: The size of the largest one that the same plan has taken on that session.
+
+    >>> large = 20 * 1024 * 1024
+    >>> goes_alone(Loss(1, True, ""), large), goes_alone(Loss(1, False, ""), large), goes_alone(Loss(1, True, ""), 1)
+    (True, False, True)
+    >>> goes_alone(Loss(2, False, ""), 1), goes_alone(Loss(1, True, "", jobs=1), 1)
+    (True, True)
+    >>> goes_alone(Loss(1, True, ""), 500, passed=400)
+    False
+    """
+    unknown = not passed or nbytes >= SUSPECT_BYTES or loss.jobs == 1
+    return loss.count >= SUSPECT_LOSSES or (loss.out_of_memory and unknown)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be done: a function of the package, by its module and name, and what it is given beside the session.
+
+    Attributes:
+        module, function: Found in the other process; gets its ``SparkRuntime`` and the arguments.
+        arguments: Anything that can be pickled.
+    """
+
+    module: str
+    function: str
+    arguments: tuple[Any, ...]
+
+
+class IsolatedSession:
+    """The process, started when it is first needed.
+
+    Args:
+        conf: The worker's ``spark.*`` properties.
+    """
+
+    def __init__(self, conf: Mapping[str, str]) -> None:
+        self._conf = dict(conf) | {"spark.master": "local[1]"}
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._idle: threading.Timer | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def run(self, order: Order) -> Any:
+        """Has an order done.
+
+        Raises:
+            IsolatedSessionLostException: The session was lost under it.
+            SparkStoppedException: The worker is stopping.
+            ConnectException: What it ended with on a healthy session, or that no session can be started.
+        """
+        # Before the turn: what cannot be sent costs nobody anything.
+        sent = pickle.dumps(order)
+        with waiting_for("spark", "a batch that cost a session is tried in one of its own"), self._turn:
+            if self._idle is not None:
+                self._idle.cancel()
+            try:
+                status, result = self._asked(sent)
+            except TimeoutError:
+                self._end()
+                told = f"the session did not end its work within {ORDER_S:.0f} s"
+                raise IsolatedSessionLostException(Loss(1, False, told)) from None
+            except (OSError, EOFError) as error:
+                self._end()
+                if self._closed:
+                    raise SparkStoppedException("the worker is stopping") from error
+                raise IsolatedSessionLostException(Loss(1, False, f"its process ended: {error}")) from error
+            finally:
+                if self._process is not None:
+                    self._idle = threading.Timer(IDLE_S, self._end_idle)
+                    self._idle.name, self._idle.daemon = "isolated-idle", True
+                    self._idle.start()
+        if status == "lost":
+            raise IsolatedSessionLostException(result)
+        if status == "failed":
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Ends the process; what it is asked meanwhile fails. Thread: any."""
+        self._closed = True
+        self._end()
+
+    def _asked(self, sent: bytes) -> tuple[str, Any]:
+        connection = self._started()
+        send(connection, sent)
+        status, result = pickle.loads(receive(connection))
+        return status, result
+
+    def _started(self) -> socket.socket:
+        if self._closed:
+            raise SparkStoppedException("the worker is stopping")
+        if self._socket is None:
+            ours, theirs = socket.socketpair()
+            ours.settimeout(ORDER_S)
+            command = [sys.executable, "-m", "penstock.pipeline.spark.isolated_main", str(theirs.fileno())]
+            with theirs:
+                # Signals to the worker's process group are the worker's; it ends when the worker's end of this does.
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0
+                )
+            self._socket = ours
+            send(ours, pickle.dumps((self._conf, sys.path)))
+            log.info(
+                "A Spark session of its own starts for a batch that cost a session (process %d)", self._process.pid
+            )
+        return self._socket
+
+    def _end_idle(self) -> None:
+        with self._turn:
+            self._end()
+
+    def _end(self) -> None:
+        connection, self._socket = self._socket, None
+        process, self._process = self._process, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.wait(10)
+
+
+def send(connection: socket.socket, data: bytes) -> None:
+    """Sends a message."""
+    connection.sendall(_LENGTH.pack(len(data)))
+    connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Receives a message.
+
+    Raises:
+        EOFError: The other end was closed.
+    """
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view, got = memoryview(data), 0
+    while got < size:
+        read = connection.recv_into(view[got:])
+        if not read:
+            raise EOFError("the connection was closed")
+        got += read
+    return bytes(data)
