@@ -10,7 +10,7 @@ from typing import Any
 #: Twice the input may take so many times as long; four times would be quadratic.
 MOST = 3.0
 #: What is quicker than this is measured with too much noise, and does no harm.
-FLOOR_S = 0.03
+FLOOR_S = 0.2
 _TRIES = 5
 
 
