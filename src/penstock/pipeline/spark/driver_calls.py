@@ -122,27 +122,34 @@ def rows_of(java: Any) -> list[pa.RecordBatch]:
     """
     made = [_serve(java)]
     try:
-        port, secret, server = (element(made[0], index) for index in range(3))
+        place, secret, server = (element(made[0], index) for index in range(3))
         made.append(server)
-        return _received(port, secret, server)
+        return _received(place, secret, server)
     finally:
         forget(made)
 
 
 def _serve(java: Any) -> Any:
-    """Runs the job of a DataFrame; returns port, secret and server of its rows."""
+    """Runs the job of a DataFrame; returns where its rows are served, the secret for that, and the server."""
     return call(java, "collectAsArrowToPython")
 
 
-def _received(port: int, secret: str, server: Any) -> list[pa.RecordBatch]:
-    """Reads the rows that the JVM serves, in order."""
+def _received(place: int | str, secret: str | None, server: Any) -> list[pa.RecordBatch]:
+    """Reads the rows that the JVM serves, in order.
+
+    Args:
+        place: A port, or the path of a Unix socket, which needs no secret.
+        secret: What the server at a port asks for.
+        server: Knows how the job ended.
+    """
     from pyspark.errors.exceptions.captured import unwrap_spark_exception
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _do_server_auth
 
     try:
-        with _connected(port) as connection, _stream_of(connection) as stream:
-            _do_server_auth(stream, secret)
+        with _connected(place) as connection, _stream_of(connection) as stream:
+            if secret is not None:
+                _do_server_auth(stream, secret)
             rows = list(ArrowCollectSerializer().load_stream(cast("IO[bytes]", stream)))
     except Exception as error:
         if not lacks_descriptor(error):
@@ -180,10 +187,19 @@ def _explain(server: Any, error: Exception) -> None:
         forget([wait])
 
 
-def _connected(port: int) -> socket.socket:
+def _connected(place: int | str) -> socket.socket:
     """A connection to where the JVM serves rows."""
-    host = "::1" if os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true" else "127.0.0.1"
-    connection = socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
+    if isinstance(place, str):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_CONNECT_TIMEOUT_S)
+        try:
+            connection.connect(place)
+        except OSError:
+            connection.close()
+            raise
+    else:
+        host = "::1" if os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true" else "127.0.0.1"
+        connection = socket.create_connection((host, place), _CONNECT_TIMEOUT_S)
     # How long a job takes is not known.
     connection.settimeout(None)
     return connection

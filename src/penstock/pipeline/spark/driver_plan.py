@@ -55,7 +55,6 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 KNOWN_RELEASES: Final = ("4.3.",)
 #: PySpark shifts these by the session's time zone, value by value.
 _SHIFTED: Final = '"timestamp'
-_SERVED_AT_A_PATH: Final = "spark.python.unix.domain.socket.enabled"
 #: A query is prepared once so many small batches have used its plan: it has to be compiled, which takes as long as
 #: several batches that Spark works out while it plans. A large batch is compiled anyway.
 FEW_BATCHES: Final = 4
@@ -228,8 +227,6 @@ def driver_plan(
     context = getattr(session, "_sc", None)
     if context is None or context._encryption_enabled or not __version__.startswith(KNOWN_RELEASES):
         return None
-    if _serves_at_a_path(context):
-        return None
     given = from_arrow_schema(schema)
     if not given.fields or _SHIFTED in given.json():
         return None
@@ -374,15 +371,11 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     from pyspark import __version__
 
     context = getattr(frame.sparkSession, "_sc", None)
-    if context is None or not __version__.startswith(KNOWN_RELEASES) or _serves_at_a_path(context):
+    if context is None or not __version__.startswith(KNOWN_RELEASES):
         return frame.toArrow()
     schema = _arrow_schema(frame.schema)
     batches = rows_of(frame._jdf)
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
-
-
-def _serves_at_a_path(context: Any) -> bool:
-    return str(context._conf.get(_SERVED_AT_A_PATH, "false")).lower() == "true"
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
