@@ -11,7 +11,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from penstock.connectors.jdbc.addresses import parse_address
 from penstock.connectors.jdbc.faults import Fault, fault_of
-from penstock.connectors.jdbc.sink.changes import Changes, Target, changes_of
+from penstock.connectors.jdbc.sink.changes import Changes, RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
     add_columns,
@@ -112,6 +112,23 @@ def test_records_that_lack_something_are_named(
 ) -> None:
     with pytest.raises(DataException, match=said):
         changes(settings, rows, key, value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "value", "refused"),
+    [
+        (UPSERT, [(1, "a"), (2, None), (3, "b"), (4, None)], VALUE, [1, 3]),
+        (UPSERT, [(None, "a"), (3, "b"), (None, "c")], VALUE, [0, 2]),
+        ({**UPSERT, "delete.enabled": "true"}, [(1, None), (3, "b"), (4, None)], None, [1]),
+        ({**UPSERT, "pk.fields": "nr"}, [(1, "a"), (2, "b")], VALUE, [0, 1]),
+    ],
+)
+def test_only_the_rows_that_lack_something_are_refused(
+    settings: dict[str, str], rows: list[tuple[int | None, str | None]], value: Schema | None, refused: list[int]
+) -> None:
+    with pytest.raises(RowsRefused) as caught:
+        changes(settings, rows, KEY, value)
+    assert caught.value.rows.tolist() == refused
 
 
 @pytest.mark.parametrize(
@@ -227,6 +244,9 @@ class FromDriver(Exception):
         (FromDriver("x", "53300"), Fault.PASSING),
         (FromDriver("x", "23505"), Fault.ROW),
         (FromDriver("x", "22P05"), Fault.ROW),
+        (FromDriver("x", "21000"), Fault.ROW),
+        (FromDriver("x", "P0001"), Fault.ROW),
+        (FromDriver("x", "44000"), Fault.ROW),
         (FromDriver("x", "42703"), Fault.STATEMENT),
         (FromDriver("x", "42501"), Fault.STATEMENT),
         (FromDriver("server closed the connection unexpectedly"), Fault.PASSING),
