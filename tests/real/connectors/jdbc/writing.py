@@ -17,6 +17,8 @@ from penstock.connectors.jdbc import JdbcSink
 from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import ConnectException
+from penstock.pipeline.columns.types import VARIANT_FIELDS
+from penstock.pipeline.columns.variant import encode
 from penstock.worker.sink_context import WorkerSinkTaskContext
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
@@ -125,6 +127,14 @@ class Writing:
     def put(self, *args: Any, **named: Any) -> None:
         """Gives the task a frame."""
         self.task.put(self.frame(*args, **named))
+
+
+def schemaless(values: Sequence[object]) -> pa.Array:
+    """Values as JSON without a schema has them."""
+    pairs = [(b"\x00", b"\x01\x00\x00") if value is None else encode(value) for value in values]
+    data, names = pa.array([one[0] for one in pairs], pa.binary()), pa.array([one[1] for one in pairs], pa.binary())
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays([data, names], fields=list(VARIANT_FIELDS), mask=mask)
 
 
 def record(number: int | None, name: str | None) -> dict[str, Any]:

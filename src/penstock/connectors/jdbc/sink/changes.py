@@ -8,8 +8,8 @@ Source: io.confluent.connect.jdbc.sink.metadata.FieldsMetadata, for which fields
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -74,6 +74,35 @@ class Changes:
     deletes: pa.Table
     delete_numbers: pa.Array
 
+    def by_missing(self, missing: Mapping[str, np.ndarray]) -> list[Changes]:
+        """The same changes, in parts whose rows all have the same columns.
+
+        Args:
+            missing: For some columns the rows of the frame that are written without it, as a mask.
+        """
+        if not missing or not self.rows.num_rows:
+            return [self]
+        names = list(missing)
+        numbers = self.row_numbers.to_numpy()
+        shapes, group = np.unique(
+            np.column_stack([missing[name][numbers] for name in names]), axis=0, return_inverse=True
+        )
+        parts = []
+        for number, shape in enumerate(shapes.tolist()):
+            left_out = {name for name, is_missing in zip(names, shape, strict=True) if is_missing}
+            rows = pa.array(np.flatnonzero(group.ravel() == number))
+            parts.append(
+                replace(
+                    self,
+                    columns=tuple(one for one in self.columns if one.name not in left_out),
+                    rows=self.rows.drop_columns(sorted(left_out)).take(rows),
+                    row_numbers=self.row_numbers.take(rows),
+                    deletes=self.deletes if number == 0 else self.deletes.slice(0, 0),
+                    delete_numbers=self.delete_numbers if number == 0 else self.delete_numbers.slice(0, 0),
+                )
+            )
+        return parts
+
     @property
     def keys(self) -> list[str]:
         """The columns of the primary key."""
@@ -87,6 +116,7 @@ def changes_of(
     key_schema: Schema | None,
     value_schema: Schema | None,
     what: str,
+    default_keys: Sequence[str] = (),
 ) -> Changes:
     """The changes that the rows of a frame are.
 
@@ -97,6 +127,7 @@ def changes_of(
         key_schema: Schema of the keys.
         value_schema: Schema of the values.
         what: The records, for messages.
+        default_keys: The fields of the primary key where ``pk.fields`` names none; empty: all.
 
     Raises:
         RowsRefused: Records lack a key, a value or a field that the settings need.
@@ -112,7 +143,7 @@ def changes_of(
             gone,
             len(gone),
         )
-    keys = _keys(config, table, origin, key_schema, value_schema, what)
+    keys = _keys(config, table, origin, key_schema, value_schema, what, default_keys)
     fields = _fields(config, value, value_schema, [target.name for target, _ in keys], what)
     targets = tuple(target for target, _ in [*keys, *fields])
     everything = pa.table([cells for _, cells in [*keys, *fields]], names=[one.name for one in targets])
@@ -135,6 +166,7 @@ def _keys(
     key_schema: Schema | None,
     value_schema: Schema | None,
     what: str,
+    default_keys: Sequence[str],
 ) -> list[tuple[Target, pa.Array]]:
     if config.pk_mode is PkMode.NONE:
         return []
@@ -165,7 +197,7 @@ def _keys(
             text = "pk.fields has to name one column" if of_key else "pk.mode=record_value needs a struct"
             raise RowsRefused(f"The {part} of {what} is {schema}: {text}", None, count)
         return [(Target(config.pk_fields[0], schema, True), cells)]
-    names = config.pk_fields or [field.name for field in schema.fields]
+    names = config.pk_fields or default_keys or [field.name for field in schema.fields]
     found = []
     for name in names:
         field = schema.field(name)

@@ -62,7 +62,8 @@ class JdbcSinkConfig(ConnectionConfig):
     auto_create: bool = setting(default=False, doc="Create a table that is not there, from the schema of the records.")
     auto_evolve: bool = setting(
         default=False,
-        doc="Add a column for each field that a table lacks, if the field may be null or has a default.",
+        doc="Add a column for each field that a table lacks, if the field may be null or has a default; on PostgreSQL "
+        "also widen columns for values that need it, where nothing is lost.",
     )
     table_name_format: str = setting(
         default="${topic}", doc="The table of a topic, as TABLE or SCHEMA.TABLE; ${topic} stands for the topic."

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import decimal
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlalchemy as sa
 
 from penstock.api import FrameSinkTask, SinkFrame, TopicPartition, isolate
 from penstock.api.rows import Rows
-from penstock.connectors.jdbc.sink.changes import RowsRefused, changes_of
-from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
+from penstock.connectors.jdbc.sink.changes import RowsRefused, Target, changes_of
+from penstock.connectors.jdbc.sink.fitting import fits
+from penstock.connectors.jdbc.sink.schemaless import is_schemaless, json_texts, typed_by, typed_keys
+from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig, PkMode
 from penstock.connectors.jdbc.sink.writing import Write, Writer, writer_for
+from penstock.connectors.jdbc.tables import Table
+from penstock.data import Type
 from penstock.errors import ConnectException, DataException, RetriableException
 
 log = logging.getLogger(__name__)
@@ -96,23 +101,37 @@ class JdbcSinkTask(FrameSinkTask):
         good, writes = self._sifted(frame)
 
         def write(part: SinkFrame) -> None:
-            self._write(part, writes if part is good else self._writes(part))
+            try:
+                self._write(part, writes if part is good and writes is not None else self._writes(part))
+            except DataException:
+                if part is good and self._writer is not None:
+                    # If the table was altered so that it takes no record any more, that is the error.
+                    self._writer.forget()
+                    self._writes(part)
+                raise
 
         isolate(write, good, errors=DataException, report=self._report)
 
-    def _sifted(self, frame: SinkFrame) -> tuple[SinkFrame, list[Write]]:
-        """The rows that are changes of tables, and these changes. The others are reported."""
+    def _sifted(self, frame: SinkFrame) -> tuple[SinkFrame, list[Write] | None]:
+        """The rows that are changes of tables, and these changes; None: bad rows are still among them.
+
+        The others are reported.
+        """
         kept: list[np.ndarray] = []
-        writes: list[Write] = []
+        writes: list[Write] | None = []
         for topic, numbers in _by_topic(frame):
             rest = numbers
             while len(rest):
                 try:
-                    writes.append(self._changes(topic, frame.take(rest)))
+                    changes = self._changes(topic, frame.take(rest))
+                    writes = None if writes is None else writes + changes
                     break
                 except RowsRefused as error:
                     self._report(frame, rest[error.rows], error)
                     rest = np.delete(rest, error.rows)
+                except DataException:
+                    writes = None  # It says of one row only that it is bad.
+                    break
             kept.append(rest)
         rows = np.sort(np.concatenate(kept)) if kept else np.arange(0)
         return frame if len(rows) == frame.num_rows else frame.take(rows), writes
@@ -122,25 +141,68 @@ class JdbcSinkTask(FrameSinkTask):
 
     def _write(self, frame: SinkFrame, writes: list[Write]) -> None:
         assert self._writer is not None
-        self._writer.write(writes)
+        try:
+            self._writer.write(writes)
+        except (RetriableException, DataException):
+            raise
+        except ConnectException as error:
+            log.warning("%s. The table may have been altered: it is looked at again, and written to once more", error)
+            self._writer.forget()
+            self._writer.write(self._writes(frame))
         # If a later part fails for a while, the frame comes again, and these rows are left out.
         self._written.update(frame.next_offsets())
 
     def _writes(self, frame: SinkFrame) -> list[Write]:
-        return [self._changes(topic, frame.take(numbers)) for topic, numbers in _by_topic(frame)]
+        return [write for topic, numbers in _by_topic(frame) for write in self._changes(topic, frame.take(numbers))]
 
-    def _changes(self, topic: str, part: SinkFrame) -> Write:
+    def _changes(self, topic: str, part: SinkFrame) -> list[Write]:
         """The changes of the table of a topic.
 
         Raises:
             RowsRefused: Rows are no changes.
+            DataException: The same, but it does not say which others are.
             ConnectException: The table, or a column, is not there.
         """
         assert self._writer is not None
+        config, name = self._settings, self._settings.table_of(topic)
+        missing: Mapping[str, np.ndarray] = {}
+        default_keys: Sequence[str] = ()
+        schemaless = is_schemaless(part.table.column("value"))
+        if schemaless:
+            found = self._writer.known(name)
+            default_keys = found.primary_key
+            if config.pk_mode is PkMode.RECORD_KEY and is_schemaless(part.table.column("key")):
+                part = typed_keys(found, part, config.pk_fields or default_keys)
+            part, missing = typed_by(found, part, config.fields, _other_columns(config, part))
         what = f"the records of topic {topic}"
-        changes = changes_of(self._settings, part.table, part.origin, part.key_schema, part.value_schema, what)
-        table = self._writer.table(self._settings.table_of(topic), changes.columns)
-        return Write(table, replace(changes, rows=_storable(changes.rows)))
+        changes = changes_of(config, part.table, part.origin, part.key_schema, part.value_schema, what, default_keys)
+        table = self._writer.table(name, changes.columns, changes.rows)
+        if table is None:
+            return []
+        for one in changes.columns:
+            if not fits(one.schema, table.types[one.name], self._writer.dialect, is_text=schemaless):
+                raise RowsRefused(_misfit(one, table, what), None, part.num_rows)
+        ready = replace(changes, rows=_storable(changes.rows, table), deletes=_storable(changes.deletes, table))
+        return [Write(table, one) for one in ready.by_missing(missing)]
+
+
+def _misfit(column: Target, table: Table, what: str) -> str:
+    kind = table.types[column.name]
+    return (
+        f"The field {column.name!r} of {what} is {column.schema}, and the column of the table {table.name} is {kind}, "
+        "which does not hold its values as they are: alter the column, or cast the field with the transform Cast"
+    )
+
+
+def _other_columns(config: JdbcSinkConfig, part: SinkFrame) -> Sequence[str]:
+    """The columns whose values are not of the record's value."""
+    if config.pk_mode is PkMode.KAFKA:
+        return config.kafka_keys
+    if config.pk_mode is not PkMode.RECORD_KEY:
+        return ()
+    schema = part.key_schema
+    of_key = [one.name for one in schema.fields] if schema is not None and schema.type is Type.STRUCT else []
+    return config.pk_fields or of_key
 
 
 def _by_topic(frame: SinkFrame) -> list[tuple[str, np.ndarray]]:
@@ -153,11 +215,14 @@ def _by_topic(frame: SinkFrame) -> list[tuple[str, np.ndarray]]:
     return [(one, numbers[pc.equal(topics, one).to_numpy()]) for one in there]
 
 
-def _storable(rows: pa.Table) -> pa.Table:
-    """The same rows, with decimals of any number of digits as text, which a database reads exactly."""
+def _storable(rows: pa.Table, table: Table) -> pa.Table:
+    """The same rows, with what drivers do not take as text: decimals of any number of digits, and nested values."""
     for place, field in enumerate(rows.schema):
         if pa.types.is_struct(field.type) and {one.name for one in field.type} == {"unscaled", "scale"}:
             rows = rows.set_column(place, field.name, _printed(rows.column(place)))
+        elif pa.types.is_nested(field.type) and isinstance(table.types[field.name], sa.JSON):
+            values = rows.column(place).to_pylist(maps_as_pydicts="lossy")
+            rows = rows.set_column(place, field.name, json_texts(values))
     return rows
 
 

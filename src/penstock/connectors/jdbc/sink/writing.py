@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, Target
+from penstock.connectors.jdbc.sink.fitting import widened
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
     add_columns,
@@ -31,6 +32,7 @@ from penstock.connectors.jdbc.sink.statements import (
     create_table,
     delete_rows,
     temporary_table,
+    widen_column,
     write_rows,
 )
 from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table, unreachable
@@ -63,8 +65,37 @@ class Writer(ABC):
         self._catalog = Catalog(self._address)
         self._tables: dict[str, Table] = {}
 
-    def table(self, name: str, columns: Sequence[Target]) -> Table:
-        """A table that has these columns: as it is, made, or with columns added, as the settings allow.
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name of the database."""
+        return self._address.dialect.name
+
+    def known(self, name: str) -> Table:
+        """A table that is there.
+
+        Raises:
+            RetriableException: The database cannot be reached.
+            ConnectException: There is none.
+        """
+        found = self._tables.get(name) or self._catalog.table(TableName.of(name))
+        if found is None:
+            raise ConnectException(
+                f"{missing_table(TableName.of(name), self._address)}. Create it: values without a schema do not "
+                "say which types its columns have, so auto.create makes none"
+            )
+        self._tables[name] = found
+        return found
+
+    def table(self, name: str, columns: Sequence[Target], rows: pa.Table) -> Table | None:
+        """A table that has these columns: as it is, made, or altered, as the settings allow.
+
+        Args:
+            name: The table.
+            columns: The columns to write.
+            rows: Their values.
+
+        Returns:
+            The table; None if there is none, and no row to write either, only deletes.
 
         Raises:
             RetriableException: The database cannot be reached.
@@ -73,7 +104,18 @@ class Writer(ABC):
         """
         known = self._tables.get(name)
         if known is None or _lacking(known, columns):
-            self._tables[name] = known = self._look(name, columns)
+            known = self._look(name, columns, bool(rows.num_rows))
+        if known is not None and self._config.auto_evolve:
+            known = self._widened(known, columns, rows)
+        if known is None:
+            return None
+        self._tables[name] = known
+        forgotten = sorted(known.required - {one.name for one in columns})
+        if forgotten and rows.num_rows and self._config.insert_mode is not InsertMode.UPDATE:
+            raise ConnectException(
+                f"The column {', '.join(forgotten)} of the table {known.name} must not be null and has no default, and "
+                "records have no such field: give the column a default, or let a transform add the field"
+            )
         return known
 
     def forget(self) -> None:
@@ -94,12 +136,14 @@ class Writer(ABC):
     def close(self) -> None:
         """Ends the connection."""
 
-    def _look(self, text: str, columns: Sequence[Target]) -> Table:
+    def _look(self, text: str, columns: Sequence[Target], has_rows: bool) -> Table | None:
         name = TableName.of(text)
         found = self._catalog.table(name)
         if found is None:
             if not self._config.auto_create:
                 raise ConnectException(f"{missing_table(name, self._address)}. Create it, or set auto.create=true")
+            if not has_rows:
+                return None
             self._run([create_table(name, columns, self._catalog.engine.dialect)])
             found = self._catalog.table(name)
             if found is None:
@@ -114,13 +158,19 @@ class Writer(ABC):
                 )
             self._run(add_columns(name, lacking, self._catalog.engine.dialect))
             found = self._catalog.table(name) or found
-        forgotten = sorted(found.required - {one.name for one in columns})
-        if forgotten and self._config.insert_mode is not InsertMode.UPDATE:
-            raise ConnectException(
-                f"The column {', '.join(forgotten)} of the table {name} must not be null and has no default, and "
-                "records have no such field"
-            )
         return found
+
+    def _widened(self, table: Table, columns: Sequence[Target], rows: pa.Table) -> Table:
+        """The table, with columns that the values need wider altered."""
+        statements = []
+        for one in columns:
+            kind = widened(one.schema, table.types[one.name], rows.column(one.name), self.dialect)
+            if kind is not None:
+                statements.append(widen_column(table.name, one.name, kind, self._catalog.engine.dialect))
+        if not statements:
+            return table
+        self._run(statements)
+        return self._catalog.table(table.name) or table
 
     def _run(self, statements: Sequence[str]) -> None:
         try:
@@ -245,7 +295,8 @@ class RowWriter(Writer):
                 connection.execute(statement, rows)
         if changes.rows.num_rows:
             mode = self._config.insert_mode
-            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect)
+            texts = [field.name for field in changes.rows.schema if pa.types.is_string(field.type)]
+            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect, texts)
             for rows in self._rows(changes.rows, one.table, keys, mode is InsertMode.UPDATE):
                 connection.execute(statement, rows)
 
