@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -65,6 +66,9 @@ class Context(WorkerSinkTaskContext):
         self.reported += [(one, str(error)) for one in frame.take(rows).origin["offset"].to_pylist()]
         if not self.tolerant:
             raise ConnectException("Tolerance exceeded") from error
+        stored: Future[None] = Future()
+        stored.set_result(None)
+        return stored
 
 
 class Writing:

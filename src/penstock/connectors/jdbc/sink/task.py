@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import decimal
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.api import FrameSinkTask, SinkFrame, TopicPartition, isolate
+from penstock.api import (
+    FrameSinkTask,
+    OffsetsInTarget,
+    SinkFrame,
+    TopicPartition,
+    isolate,
+)
 from penstock.api.rows import Rows
 from penstock.connectors.jdbc.sink.changes import RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.fitting import fits
@@ -24,7 +32,7 @@ from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig, PkMode
 from penstock.connectors.jdbc.sink.writing import Write, Writer, writer_for
 from penstock.connectors.jdbc.tables import Table
 from penstock.data import Type
-from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.errors import ConnectException, DataException, OwnershipLostException, RetriableException
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +49,8 @@ class JdbcSinkTask(FrameSinkTask):
         self._writer: Writer | None = None
         self._retries = 0
         self._written: dict[TopicPartition, int] = {}
+        self._offsets: OffsetsInTarget | None = None
+        self._reports: list[Future[None]] = []
 
     def start(self, props: Mapping[str, str]) -> None:
         """Takes the settings; the connection is made for the first frame.
@@ -50,6 +60,8 @@ class JdbcSinkTask(FrameSinkTask):
         """
         self._config = JdbcSinkConfig.parse(props)
         self._writer = writer_for(self._config)
+        if self._config.offsets_in_target:
+            self._offsets = OffsetsInTarget(props["name"], placeholder=self._writer.placeholder)
 
     def put(self, frame: SinkFrame) -> None:
         """Writes the rows of a frame, and reports those that cannot be written.
@@ -61,10 +73,9 @@ class JdbcSinkTask(FrameSinkTask):
         """
         if not frame.num_rows:
             return
-        writer = self._writer
-        assert writer is not None
+        writer = self._database
         try:
-            self._deliver(frame.since(self._written))
+            self._deliver(frame.since(self._written) if self._offsets is None else self._offsets.new(frame))
         except RetriableException as error:
             self._retries += 1
             writer.forget()
@@ -83,8 +94,31 @@ class JdbcSinkTask(FrameSinkTask):
         self._written.clear()
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Forgets how much of a frame is written: it comes from the beginning."""
+        """Begins where the table of offsets is, if there is one, and else where Kafka is.
+
+        Raises:
+            RetriableException: The database cannot be reached, ``connection.attempts`` times.
+            ConnectException: The table of offsets cannot be made or written.
+        """
         self._written.clear()
+        self._reports.clear()
+        if self._offsets is None:
+            return
+        for attempt in range(self._settings.connection_attempts):
+            try:
+                claimed = claim(self._database, self._offsets, partitions)
+            except RetriableException:
+                if attempt + 1 == self._settings.connection_attempts:
+                    raise
+                time.sleep(self._settings.connection_backoff_ms / 1000)
+            else:
+                self.context.offset(claimed)
+                return
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Gives partitions up."""
+        if self._offsets is not None:
+            self._offsets.forget(partitions)
 
     def stop(self) -> None:
         """Closes the connection."""
@@ -104,13 +138,15 @@ class JdbcSinkTask(FrameSinkTask):
             try:
                 self._write(part, writes if part is good and writes is not None else self._writes(part))
             except DataException:
-                if part is good and self._writer is not None:
+                if part is good:
                     # If the table was altered so that it takes no record any more, that is the error.
-                    self._writer.forget()
+                    self._database.forget()
                     self._writes(part)
                 raise
 
         isolate(write, good, errors=DataException, report=self._report)
+        if self._offsets is not None and (behind := self._offsets.pending(frame.next_offsets())):
+            self._transaction([], behind)  # The last rows are reported.
 
     def _sifted(self, frame: SinkFrame) -> tuple[SinkFrame, list[Write] | None]:
         """The rows that are changes of tables, and these changes; None: bad rows are still among them.
@@ -137,20 +173,39 @@ class JdbcSinkTask(FrameSinkTask):
         return frame if len(rows) == frame.num_rows else frame.take(rows), writes
 
     def _report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> None:
-        self.context.report(frame, rows, error)
+        stored = self.context.report(frame, rows, error)
+        if self._offsets is not None:
+            self._reports.append(stored)
 
     def _write(self, frame: SinkFrame, writes: list[Write]) -> None:
-        assert self._writer is not None
+        reached = frame.next_offsets()
         try:
-            self._writer.write(writes)
-        except (RetriableException, DataException):
+            self._transaction(writes, reached)
+        except (RetriableException, DataException, OwnershipLostException):
             raise
         except ConnectException as error:
             log.warning("%s. The table may have been altered: it is looked at again, and written to once more", error)
-            self._writer.forget()
-            self._writer.write(self._writes(frame))
+            self._database.forget()
+            self._transaction(self._writes(frame), reached)
         # If a later part fails for a while, the frame comes again, and these rows are left out.
-        self._written.update(frame.next_offsets())
+        self._written.update(reached)
+
+    def _transaction(self, writes: list[Write], reached: Mapping[TopicPartition, int]) -> None:
+        """Writes changes, and moves offsets with them if they are in the database."""
+        offsets = self._offsets
+        if offsets is None:
+            self._database.write(writes)
+            return
+        for stored in self._reports:
+            stored.result()  # An offset behind a bad row says that its report is stored.
+        self._reports.clear()
+        self._database.write(writes, lambda run: offsets.move(run, reached))
+        offsets.moved(reached)
+
+    @property
+    def _database(self) -> Writer:
+        assert self._writer is not None
+        return self._writer
 
     def _writes(self, frame: SinkFrame) -> list[Write]:
         return [write for topic, numbers in _by_topic(frame) for write in self._changes(topic, frame.take(numbers))]
@@ -163,24 +218,23 @@ class JdbcSinkTask(FrameSinkTask):
             DataException: The same, but it does not say which others are.
             ConnectException: The table, or a column, is not there.
         """
-        assert self._writer is not None
         config, name = self._settings, self._settings.table_of(topic)
         missing: Mapping[str, np.ndarray] = {}
         default_keys: Sequence[str] = ()
         schemaless = is_schemaless(part.table.column("value"))
         if schemaless:
-            found = self._writer.known(name)
+            found = self._database.known(name)
             default_keys = found.primary_key
             if config.pk_mode is PkMode.RECORD_KEY and is_schemaless(part.table.column("key")):
                 part = typed_keys(found, part, config.pk_fields or default_keys)
             part, missing = typed_by(found, part, config.fields, _other_columns(config, part))
         what = f"the records of topic {topic}"
         changes = changes_of(config, part.table, part.origin, part.key_schema, part.value_schema, what, default_keys)
-        table = self._writer.table(name, changes.columns, changes.rows)
+        table = self._database.table(name, changes.columns, changes.rows)
         if table is None:
             return []
         for one in changes.columns:
-            if not fits(one.schema, table.types[one.name], self._writer.dialect, is_text=schemaless):
+            if not fits(one.schema, table.types[one.name], self._database.dialect, is_text=schemaless):
                 raise RowsRefused(_misfit(one, table, what), None, part.num_rows)
         ready = replace(changes, rows=_storable(changes.rows, table), deletes=_storable(changes.deletes, table))
         return [Write(table, one) for one in ready.by_missing(missing)]
@@ -203,6 +257,46 @@ def _other_columns(config: JdbcSinkConfig, part: SinkFrame) -> Sequence[str]:
     schema = part.key_schema
     of_key = [one.name for one in schema.fields] if schema is not None and schema.type is Type.STRUCT else []
     return config.pk_fields or of_key
+
+
+def claim(
+    writer: Writer, offsets: OffsetsInTarget, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Makes the table of offsets if it is not there, and the task the owner of partitions.
+
+    Raises:
+        RetriableException: The database cannot be reached.
+        ConnectException: It refuses a statement.
+    """
+    found: dict[TopicPartition, int] = {}
+
+    def run_claim() -> None:
+        writer.write([], lambda run: found.update(offsets.claim(run, partitions)))
+
+    try:
+        run_claim()
+    except RetriableException:
+        raise
+    except ConnectException:  # Usually there is no table yet. To make it needs more rights than to use it.
+        create_offsets(writer, offsets)
+        run_claim()
+    return found
+
+
+def create_offsets(writer: Writer, offsets: OffsetsInTarget) -> None:
+    """Makes the table of offsets if it is not there.
+
+    Raises:
+        RetriableException: The database cannot be reached.
+        ConnectException: It refuses the statement.
+    """
+    for is_last in (False, True):
+        try:
+            writer.write([], lambda run: run(offsets.create_statement, ()))
+            return
+        except DataException:  # Another task makes it at the same time.
+            if is_last:
+                raise
 
 
 def _by_topic(frame: SinkFrame) -> list[tuple[str, np.ndarray]]:

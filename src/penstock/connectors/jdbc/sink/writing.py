@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import sqlalchemy as sa
 
+from penstock.api.offsets_in_target import RunStatement
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, Target
 from penstock.connectors.jdbc.sink.fitting import widened
@@ -122,9 +124,16 @@ class Writer(ABC):
         """Looks at tables again when they are next written to."""
         self._tables.clear()
 
+    #: Where parameters stand in statements that ``RunStatement`` is given.
+    placeholder: ClassVar[str]
+
     @abstractmethod
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """Writes all changes in one transaction.
+
+        Args:
+            writes: The changes.
+            before: Called first in that transaction, with a function that runs statements in it.
 
         Raises:
             RetriableException: The database ended the connection or the transaction; nothing was written.
@@ -193,16 +202,27 @@ def writer_for(config: JdbcSinkConfig) -> Writer:
 class AdbcWriter(Writer):
     """PostgreSQL through ADBC: Arrow becomes binary COPY in C."""
 
+    placeholder = "$"
+
     def __init__(self, config: JdbcSinkConfig) -> None:
         super().__init__(config)
         self._connection: Any = None
         self._temporary: dict[tuple[tuple[str, str], ...], str] = {}
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
         connection = self._open()
+
+        def run(statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+            with connection.cursor() as other:
+                other.execute(statement, parameters=tuple(parameters) or None)
+                found: Sequence[Sequence[Any]] = other.fetchall() if other.description else ()
+                return found
+
         try:
             with connection.cursor() as cursor:
+                if before is not None:
+                    before(run)
                 for one in writes:
                     self._write(cursor, one)
             connection.commit()
@@ -270,13 +290,17 @@ class AdbcWriter(Writer):
 class RowWriter(Writer):
     """Any database of SQLAlchemy: statements with parameters, ``batch.size`` rows at a time."""
 
-    def write(self, writes: Sequence[Write]) -> None:
+    placeholder = "?"
+
+    def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
         try:
             with warnings.catch_warnings():
                 # SQLite keeps a Decimal as a double.
                 warnings.simplefilter("ignore", sa.exc.SAWarning)
                 with self._catalog.connection() as connection, connection.begin():
+                    if before is not None:
+                        before(partial(_run_on, connection))
                     for one in writes:
                         self._write(connection, one)
         except sa.exc.SQLAlchemyError as error:
@@ -310,6 +334,11 @@ class RowWriter(Writer):
                 columns |= {f"key {key}": columns[key] for key in keys}
             names = list(columns)
             yield [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _run_on(connection: sa.Connection, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+    found = connection.exec_driver_sql(statement, tuple(parameters))
+    return [tuple(row) for row in found.fetchall()] if found.returns_rows else []
 
 
 def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[object]:
