@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.real.connectors.jdbc.writing import VALUE, Database, Start, record
 
@@ -142,3 +144,67 @@ def test_rows_that_are_written_are_left_out_when_the_frame_comes_again(
     writing.task.put(frame)
     assert database.rows(f"SELECT id FROM {name}") == [(1,), (2,), (4,)]
     assert writing.reported == [2]
+
+
+def test_topics_of_one_frame_go_to_their_tables_with_bad_rows_in_both(
+    start: Start, database: Database, name: str
+) -> None:
+    for table in ("a", "b"):
+        database.run(f"CREATE TABLE {name}_{table} (id bigint CHECK (id < 100), name text)")
+    writing = start(
+        database, "", {"table.name.format": f"{name}_${{topic}}", "offsets.in.target": "true", "name": name}
+    )
+    values = [record(1, "a"), record(200, "a"), record(3, "b"), None, record(400, "b"), record(5, "a")]
+    frame = writing.frame(values)
+    topics = pa.array(["a", "a", "b", "b", "b", "a"])
+    writing.task.put(replace(frame, table=frame.table.set_column(0, "topic", topics)))
+    assert database.rows(f"SELECT id FROM {name}_a") == [(1,), (5,)]
+    assert database.rows(f"SELECT id FROM {name}_b") == [(3,)]
+    assert sorted(writing.reported) == [1, 3, 4]
+    assert database.rows(f"SELECT next_offset FROM penstock_offsets WHERE connector = '{writing.props['name']}'") == [
+        (6,)
+    ]
+
+
+@pytest.mark.parametrize("settings", [{}, {"offsets.in.target": "true"}])
+def test_a_server_that_ends_connections_costs_no_row(
+    start: Start, postgresql: PostgreSql, name: str, settings: dict[str, str]
+) -> None:
+    database = Database(postgresql.jdbc_url, postgresql, None)
+    database.run(f"CREATE TABLE {name} (id bigint CHECK (id <> 5), name text)")
+    writing = start(database, name, {**settings, "name": name})
+    for first in range(0, 40, 10):
+        frame = writing.frame([record(first + n, "x") for n in range(10)], first=first)
+        if first:
+            database.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND backend_type = 'client backend'"
+            )
+            with pytest.raises(RetriableException):
+                writing.task.put(frame)
+        writing.task.put(frame)
+    assert database.rows(f"SELECT id FROM {name} ORDER BY id") == [(n,) for n in range(40) if n != 5]
+    assert writing.reported == [5]
+
+
+def test_a_task_tries_as_often_as_it_may(start: Start, postgresql: PostgreSql, name: str) -> None:
+    database = Database(postgresql.jdbc_url, postgresql, None)
+    database.run(f"CREATE TABLE {name} (id bigint, name text)")
+    writing = start(database, name, {"max.retries": "2"})
+    locked = database.connect()
+    try:
+        locked.execute(f"LOCK TABLE {name}")
+        writing.task._database._tables.clear()
+        writing.put([])
+        database.run("ALTER ROLE postgres IN DATABASE postgres SET lock_timeout = '50ms'")
+        frame = writing.frame([record(1, "a")])
+        for _ in range(2):
+            with pytest.raises(RetriableException, match="lock timeout"):
+                writing.task.put(frame)
+        with pytest.raises(ConnectException, match=r"Tried 3 times .max.retries=2.; restart the task"):
+            writing.task.put(frame)
+    finally:
+        locked.close()
+        database.run("ALTER ROLE postgres IN DATABASE postgres RESET lock_timeout")
+    writing.task.put(frame)
+    assert database.rows(f"SELECT id FROM {name}") == [(1,)]
