@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from tests.real.connectors.jdbc.writing import VALUE, Database, Start, record, schemaless
 
 from penstock.broker.postgresql import PostgreSql
-from penstock.data import Date, Decimal, Schema, SchemaBuilder, Timestamp, Type
+from penstock.connectors.jdbc.sink.fitting import fits
+from penstock.data import Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConnectException
 
 pytestmark = pytest.mark.slow
@@ -290,9 +292,72 @@ def test_deletes_need_no_table_and_no_other_column(start: Start, database: Datab
     assert writing.reported == []
 
 
+def test_a_number_that_the_driver_cannot_hold_is_one_row(start: Start, database: Database, name: str) -> None:
+    database.run(f"CREATE TABLE {name} (x bigint)")
+    writing = start(database, name, {})
+    values = [{"x": decimal.Decimal(one)} for one in (1, 10**30, 3)]
+    writing.put(values, of_field(Decimal.schema(0)), kind=pa.struct([("x", pa.decimal128(38, 0))]))
+    assert database.rows(f"SELECT x FROM {name}") == [(1,), (3,)]
+    assert writing.reported == [1]
+
+
 def test_a_date_fits_a_timestamp(start: Start, database: Database, name: str) -> None:
     database.run(f"CREATE TABLE {name} (x timestamp)")
     writing = start(database, name, {})
     writing.put([{"x": datetime.date(2024, 2, 29)}], of_field(Date.SCHEMA), kind=pa.struct([("x", pa.date32())]))
     assert writing.reported == []
     assert [str(one)[:10] for (one,) in database.rows(f"SELECT x FROM {name}")] == ["2024-02-29"]
+
+
+VALUES: list[tuple[Schema, pa.DataType, Any]] = [
+    (SchemaBuilder(Type.INT8).build(), pa.int8(), 7),
+    (SchemaBuilder(Type.INT64).build(), pa.int64(), 7),
+    (SchemaBuilder(Type.FLOAT32).build(), pa.float32(), 0.5),
+    (SchemaBuilder(Type.FLOAT64).build(), pa.float64(), 0.5),
+    (Decimal.schema(0), pa.decimal128(38, 0), decimal.Decimal(7)),
+    (Decimal.schema(2), pa.decimal128(38, 2), decimal.Decimal("7.25")),
+    (SchemaBuilder(Type.BOOLEAN).build(), pa.bool_(), True),
+    (SchemaBuilder(Type.STRING).build(), pa.string(), "text"),
+    (SchemaBuilder(Type.BYTES).build(), pa.binary(), b"\x00\xff"),
+    (Date.SCHEMA, pa.date32(), datetime.date(2024, 2, 29)),
+    (Time.SCHEMA, pa.time64("us"), datetime.time(10, 30)),
+    (Timestamp.SCHEMA, pa.timestamp("us", "UTC"), datetime.datetime(2024, 2, 29, 9, tzinfo=datetime.UTC)),
+]
+KINDS: dict[str, sa.types.TypeEngine[Any]] = {
+    "smallint": sa.SmallInteger(),
+    "bigint": sa.BigInteger(),
+    "real": sa.REAL(),
+    "double precision": sa.Double(),
+    "numeric(9,2)": sa.Numeric(9, 2),
+    "numeric": sa.Numeric(),
+    "boolean": sa.Boolean(),
+    "text": sa.Text(),
+    "varchar(40)": sa.VARCHAR(40),
+    "date": sa.Date(),
+    "time": sa.Time(),
+    "timestamp": sa.DateTime(),
+    "json": sa.JSON(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fits_a_column_is_written_as_it_is(start: Start, database: Database, name: str, kind: str) -> None:
+    dialect = "postgresql" if database.is_postgresql else "sqlite"
+    fitting = [one for one in VALUES if fits(one[0], KINDS[kind], dialect)]
+    if kind == "json":
+        fitting = [(SchemaBuilder(Type.STRING).build(), pa.string(), '{"a": 1}')]
+    assert fitting
+    database.run(f"CREATE TABLE {name} (x {kind})")
+    for number, (schema, arrow, value) in enumerate(fitting):
+        writing = start(database, name, {"fields.include.list": "x"})
+        optional = SchemaBuilder.struct().field("x", schema).build()
+        writing.put([{"x": value}, {"x": None}], optional, kind=pa.struct([("x", arrow)]), first=number)
+        assert writing.context.reported == [], schema
+        found = database.rows(f"SELECT x FROM {name} WHERE x IS NOT NULL")
+        assert len(found) == 1, schema
+        written = found[0][0]
+        if isinstance(value, (int, float, decimal.Decimal)) and not isinstance(written, str):
+            assert float(written) == float(value)
+        elif isinstance(value, str) and kind != "json":
+            assert written == value
+        database.run(f"DELETE FROM {name}")

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -303,7 +302,7 @@ class RowWriter(Writer):
                         before(partial(_run_on, connection))
                     for one in writes:
                         self._write(connection, one)
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, OverflowError) as error:
             raise fault_of(self._address, getattr(error, "orig", None) or error).error from error
 
     def close(self) -> None:
@@ -342,10 +341,19 @@ def _run_on(connection: sa.Connection, statement: str, parameters: Sequence[obje
 
 
 def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[object]:
-    """Cells as what the driver takes; an instant in a column without a zone is in ``db.timezone``."""
-    values: list[object] = cells.to_pylist()
-    if not pa.types.is_timestamp(cells.type) or table.is_zoned(name):
-        return values
-    as_text = not isinstance(table.types[name], sa.DateTime)
-    local = [one.astimezone(zone).replace(tzinfo=None) if isinstance(one, datetime) else one for one in values]
-    return [one.isoformat(" ", "milliseconds") if as_text and isinstance(one, datetime) else one for one in local]
+    """Cells as what the driver takes; an instant in a column without a zone is in ``db.timezone``.
+
+    Drivers know no decimals, dates and times but in columns of such types: text has them as they are printed.
+    """
+    values: list[Any] = cells.to_pylist()
+    kind = table.types[name]
+    if pa.types.is_decimal(cells.type) and not isinstance(kind, sa.Numeric):
+        print_or_count = int if isinstance(kind, sa.Integer) else "{:f}".format
+        return [None if one is None else print_or_count(one) for one in values]
+    if pa.types.is_timestamp(cells.type) and not table.is_zoned(name):
+        values = [None if one is None else one.astimezone(zone).replace(tzinfo=None) for one in values]
+        if not isinstance(kind, sa.DateTime):
+            return [None if one is None else one.isoformat(" ", "milliseconds") for one in values]
+    if (pa.types.is_date(cells.type) or pa.types.is_time(cells.type)) and isinstance(kind, sa.String):
+        return [None if one is None else one.isoformat() for one in values]
+    return values
