@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -71,6 +72,16 @@ def test_a_batch_of_deletes_has_no_rows() -> None:
     made = changes({**UPSERT, "delete.enabled": "true"}, [(1, None), (1, None)])
     assert made.deletes.to_pylist() == [{"id": 1}]
     assert made.rows.num_rows == 0
+
+
+def test_rows_without_a_column_are_written_without_it() -> None:
+    made = changes({**UPSERT, "delete.enabled": "true"}, [(1, "a"), (2, "b"), (1, "c"), (3, None), (4, "d")])
+    assert made.by_missing({}) == [made]
+    parts = made.by_missing({"name": np.array([True, False, False, False, True])})
+    assert [one.rows.to_pylist() for one in parts] == [[{"id": 2, "name": "b"}, {"id": 1, "name": "c"}], [{"id": 4}]]
+    assert [one.row_numbers.to_pylist() for one in parts] == [[1, 2], [4]]
+    assert [[target.name for target in one.columns] for one in parts] == [["id", "name"], ["id"]]
+    assert [one.deletes.to_pylist() for one in parts] == [[{"id": 3}], []]
 
 
 def test_keys_are_of_the_message_the_key_or_the_value() -> None:
