@@ -31,6 +31,7 @@ The reaction of the worker depends on the class, never on the text::
     |-- NotReadyException              REST: 503
     |-- IllegalWorkerStateException    a context was used where or when it must not be
     |-- ToleranceExceededException     more errors than ``errors.tolerance`` allows
+    |-- OwnershipLostException         another task has the partitions of this one, which must write nothing more
     `-- OffsetStoreException           source offsets could not be read or written
 
 Each class carries ``java_name``: what Kafka Connect calls it in traces and in the headers of dead letter queue records.
@@ -61,6 +62,7 @@ __all__ = [
     "NotFoundException",
     "NotReadyException",
     "OffsetStoreException",
+    "OwnershipLostException",
     "PatternTimeoutException",
     "ProducerFencedException",
     "RetriableException",
@@ -332,6 +334,10 @@ class IllegalWorkerStateException(ConnectException):
 
 class ToleranceExceededException(ConnectException):
     """More errors than ``errors.tolerance`` allows: the task fails."""
+
+
+class OwnershipLostException(ConnectException):
+    """Another task has the partitions: this one was replaced, and must write nothing more."""
 
 
 class OffsetStoreException(ConnectException):

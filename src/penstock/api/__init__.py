@@ -45,6 +45,7 @@ from penstock.api.metrics import (
     Stat,
     Value,
 )
+from penstock.api.offsets_in_target import OffsetsInTarget
 from penstock.api.partitioned import Chunk, PartitionedSource, PartitionedTask, RetryPolicy
 from penstock.api.record import (
     UNCHANGED,
@@ -99,6 +100,7 @@ __all__ = [
     "Monitorable",
     "OffsetAndMetadata",
     "OffsetStorageReader",
+    "OffsetsInTarget",
     "PartitionedSource",
     "PartitionedTask",
     "PluginMetrics",

@@ -192,6 +192,45 @@ class Variants:
         whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
         return whole.take(pa.array(place, mask=place < 0))
 
+    @staticmethod
+    def names_of(dictionary: bytes) -> list[str]:
+        """The names of a dictionary: those of fields at any depth, also ones that no value has."""
+        return list(_names(dictionary))
+
+    def objects(self) -> list[object]:
+        """The values as Python objects: dicts, lists, and what PyArrow makes of plain ones."""
+        found: list[object] = [None] * len(self.starts)
+        kinds = self.kinds()
+        for kind in np.unique(kinds).tolist():
+            if kind == NULL:
+                continue
+            pick = np.flatnonzero(kinds == kind)
+            for place, value in zip(pick.tolist(), self._picked(pick)._objects_of(kind), strict=True):
+                found[place] = value
+        return found
+
+    def _objects_of(self, kind: int) -> list[object]:
+        """The same, of values that are all of one kind."""
+        if kind == OBJECT:
+            made: list[dict[str, object]] = [{} for _ in self.starts]
+            used = {name for one in np.unique(self.names).tolist() for name in _names(self.dictionaries[one])}
+            for name in sorted(used):
+                step = self.step(name)
+                there = np.flatnonzero(step.starts >= 0)
+                if len(there):
+                    for place, value in zip(there.tolist(), step._picked(there).objects(), strict=True):
+                        made[place][name] = value
+            return list(made)
+        if kind == ARRAY:
+            items, counts = self._items()
+            values, ends = items.objects(), np.cumsum(counts).tolist()
+            return [values[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
+        found: list[object] = [None] * len(self.starts)
+        for array, mine in self._natural(kind, None, lambda cells, _kind, _rows: cells, ""):
+            for place, value in zip(mine.tolist(), array.to_pylist(), strict=True):
+                found[place] = value
+        return found
+
     def _natural(
         self, kind: int, wanted: pa.DataType | None, cast: Cast, name: str
     ) -> Iterator[tuple[pa.Array, np.ndarray]]:

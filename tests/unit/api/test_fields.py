@@ -13,6 +13,7 @@ import pytest
 
 from penstock.api import SinkFrame
 from penstock.api.fields import split_path
+from penstock.api.variant_fields import Variants
 from penstock.errors import DataException
 from penstock.pipeline.columns.types import UNSCALED_ARROW, VARIANT_ARROW, VARIANT_FIELDS
 from penstock.pipeline.columns.variant import encode, unscale, unscaled_bytes
@@ -265,3 +266,18 @@ def test_names_are_given_one_by_one_as_lists_or_with_types() -> None:
     assert found.to_pydict() == {"a": [1], "b": [2], "c": [3]}
     assert found.schema.types == [pa.int64(), pa.int64(), pa.int8()]
     assert frame.fields().column_names == []
+
+
+class TestValuesAsPythonObjects:
+    def test_they_are_what_they_were_made_of(self) -> None:
+        values: list[object] = [
+            None,
+            {"a": [1, {"b": None, "c": [True, []]}], "d": {"a": "x", "e": 1.5}},
+            [],
+            "text",
+            {"a": {}},
+            2**60,
+            [[1], ["z" * 100], None],
+        ]
+
+        assert Variants.of(pa.chunked_array([schemaless(values)])).objects() == values

@@ -33,8 +33,8 @@ class FaultAndError:
 
 #: Classes of SQLSTATE: connection, rollback, resources, intervention of an operator, and of the system.
 _PASSING: Final = ("08", "40", "53", "55P03", "57", "58")
-#: Classes of SQLSTATE: data, and integrity.
-_OF_ROWS: Final = ("22", "23")
+#: Classes of SQLSTATE: data, integrity, the check of a view, what a trigger raises, and two rows for one key.
+_OF_ROWS: Final = ("21", "22", "23", "44", "P0001")
 #: Errors of MySQL and MariaDB that pass: lost connections, dead locks, waits that took too long, too many connections.
 _MYSQL_PASSING: Final = frozenset({1040, 1053, 1205, 1213, 2002, 2003, 2006, 2013, 2055})
 #: Those of rows: duplicates, nulls, foreign keys, values out of range, too long, or of another type.
@@ -73,7 +73,9 @@ def _kind(error: BaseException, text: str) -> Fault:
         return Fault.PASSING if number in _MYSQL_PASSING else _row_or_statement(number in _MYSQL_ROWS)
     if "locked" in text or "busy" in text or any(lost in text for lost in _LOST):
         return Fault.PASSING
-    return _row_or_statement(type(error).__name__ in ("IntegrityError", "DataError", "ConstraintException"))
+    return _row_or_statement(
+        type(error).__name__ in ("IntegrityError", "DataError", "ConstraintException", "OverflowError")
+    )
 
 
 def _row_or_statement(is_row: bool) -> Fault:

@@ -57,6 +57,7 @@ class Table:
         types: The reflected type of each column.
         required: The columns that an INSERT has to name: NOT NULL, without a default.
         generated: The first column whose values the database generates, None without one.
+        defaulted: The columns that the database gives a value of its own, if a row has none.
     """
 
     name: TableName
@@ -66,6 +67,7 @@ class Table:
     types: dict[str, sa.types.TypeEngine[Any]]
     required: frozenset[str]
     generated: str | None
+    defaulted: frozenset[str] = frozenset()
 
     def is_zoned(self, name: str) -> bool:
         """True if the column holds timestamps with a time zone."""
@@ -170,6 +172,11 @@ class Catalog:
                 and not _is_generated(one, key)
             ),
             next((one["name"] for one in described if _is_generated(one, key)), None),
+            frozenset(
+                one["name"]
+                for one in described
+                if one.get("default") is not None or one.get("computed") or _is_generated(one, key)
+            ),
         )
 
 

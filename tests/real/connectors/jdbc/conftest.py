@@ -1,10 +1,14 @@
-"""One PostgreSQL server for the tests of this directory."""
+"""One PostgreSQL server for the tests of this directory, and databases and tasks for tests of the sink."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.real.connectors.jdbc.writing import Database, Start, Writing
 
 from penstock.broker.postgresql import PostgreSql
 
@@ -14,3 +18,32 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSql]
     """A running server; make tables with names of their own."""
     with PostgreSql(tmp_path_factory.mktemp("postgresql")) as server:
         yield server
+
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """A PostgreSQL, and then an SQLite, without tables."""
+    if request.param == "sqlite":
+        return Database(f"jdbc:sqlite:{tmp_path / 'a.db'}", None, tmp_path / "a.db")
+    server: PostgreSql = request.getfixturevalue("postgresql")
+    return Database(server.jdbc_url, server, None)
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a table of this test."""
+    return f"t_{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts sink tasks, which end with the test."""
+    started: list[Writing] = []
+
+    def make(*args: Any, **named: Any) -> Writing:
+        started.append(Writing(*args, **named))
+        return started[-1]
+
+    yield make
+    for one in started:
+        one.task.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
@@ -100,11 +99,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll that finds nothing returns soon, and a table that fails is soon tried again."""
     monkeypatch.setattr(JdbcSourceTask, "poll_limit_s", 0.05)
     monkeypatch.setattr(JdbcSourceTask, "retry_policy", RetryPolicy(first_s=0.01))
-
-
-@pytest.fixture
-def name() -> str:
-    return f"t_{uuid.uuid4().hex[:10]}"
 
 
 def open_transaction(server: PostgreSql) -> psycopg.Connection[tuple[object, ...]]:

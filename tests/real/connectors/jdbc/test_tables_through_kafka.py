@@ -119,3 +119,60 @@ def test_rows_go_from_postgresql_to_postgresql_and_sqlite_and_changes_follow(
     shared_worker.wait(lambda: in_sqlite() == [row[:2] for row in expected()], "SQLite has the same rows", timeout_s=60)
     for connector in (source, sink, lite):
         assert shared_worker.ask("DELETE", f"/connectors/{connector['name']}")[0] == 204
+
+
+def test_bad_records_go_to_the_dead_letter_queue_and_offsets_are_in_the_database(
+    shared_worker: WorkerProcess, postgresql: PostgreSql
+) -> None:
+    name = f"events_{uuid.uuid4().hex[:8]}"
+    postgresql.execute(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, extra jsonb); CREATE TABLE {name}_copy (id bigint "
+        f"CHECK (id <> 7), note text); INSERT INTO {name} SELECT n, '[1]' FROM generate_series(1, 20) n"
+    )
+    source = {
+        "name": f"from-{name}",
+        "connector.class": "JdbcSource",
+        "connection.url": postgresql.jdbc_url,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "table.include.list": name,
+        "topic.prefix": "shop-",
+        "poll.interval.ms": "200",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+    }
+    sink = {
+        "name": f"to-{name}",
+        "connector.class": "JdbcSink",
+        "connection.url": postgresql.jdbc_url,
+        "topics": f"shop-{name}",
+        "table.name.format": f"{name}_copy",
+        "fields.include.list": "id",
+        "offsets.in.target": "true",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": f"dead-{name}",
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+        "consumer.override.metadata.max.age.ms": "500",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    }
+    create(shared_worker, source)
+    create(shared_worker, sink)
+
+    def offset() -> list[tuple[object, ...]]:
+        if rows(postgresql, "SELECT to_regclass('penstock_offsets')") == [(None,)]:
+            return []
+        query = f"SELECT sum(next_offset) FROM penstock_offsets WHERE connector = 'to-{name}' AND next_offset > 0"
+        return rows(postgresql, query)
+
+    shared_worker.wait(lambda: offset() == [(20,)], "the offsets are in the database", timeout_s=90)
+    assert rows(postgresql, f"SELECT id FROM {name}_copy ORDER BY id") == [(n,) for n in range(1, 21) if n != 7]
+    assert shared_worker.ask("POST", f"/connectors/{sink['name']}/restart?includeTasks=true")[0] in (202, 204)
+    postgresql.execute(f"INSERT INTO {name} VALUES (21, NULL)")
+    shared_worker.wait(lambda: offset() == [(21,)], "the task goes on", timeout_s=60)
+    assert rows(postgresql, f"SELECT count(*) FROM {name}_copy") == [(20,)]
+    for connector in (source, sink):
+        assert shared_worker.ask("DELETE", f"/connectors/{connector['name']}")[0] == 204

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from penstock.connectors.jdbc.addresses import parse_address
 from penstock.connectors.jdbc.faults import Fault, fault_of
-from penstock.connectors.jdbc.sink.changes import Changes, Target, changes_of
+from penstock.connectors.jdbc.sink.changes import Changes, RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
     add_columns,
@@ -73,6 +74,16 @@ def test_a_batch_of_deletes_has_no_rows() -> None:
     assert made.rows.num_rows == 0
 
 
+def test_rows_without_a_column_are_written_without_it() -> None:
+    made = changes({**UPSERT, "delete.enabled": "true"}, [(1, "a"), (2, "b"), (1, "c"), (3, None), (4, "d")])
+    assert made.by_missing({}) == [made]
+    parts = made.by_missing({"name": np.array([True, False, False, False, True])})
+    assert [one.rows.to_pylist() for one in parts] == [[{"id": 2, "name": "b"}, {"id": 1, "name": "c"}], [{"id": 4}]]
+    assert [one.row_numbers.to_pylist() for one in parts] == [[1, 2], [4]]
+    assert [[target.name for target in one.columns] for one in parts] == [["id", "name"], ["id"]]
+    assert [one.deletes.to_pylist() for one in parts] == [[{"id": 3}], []]
+
+
 def test_keys_are_of_the_message_the_key_or_the_value() -> None:
     kafka = changes({**URL, "pk.mode": "kafka"}, [(5, "a")])
     assert kafka.keys == ["__connect_topic", "__connect_partition", "__connect_offset"]
@@ -112,6 +123,23 @@ def test_records_that_lack_something_are_named(
 ) -> None:
     with pytest.raises(DataException, match=said):
         changes(settings, rows, key, value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "value", "refused"),
+    [
+        (UPSERT, [(1, "a"), (2, None), (3, "b"), (4, None)], VALUE, [1, 3]),
+        (UPSERT, [(None, "a"), (3, "b"), (None, "c")], VALUE, [0, 2]),
+        ({**UPSERT, "delete.enabled": "true"}, [(1, None), (3, "b"), (4, None)], None, [1]),
+        ({**UPSERT, "pk.fields": "nr"}, [(1, "a"), (2, "b")], VALUE, [0, 1]),
+    ],
+)
+def test_only_the_rows_that_lack_something_are_refused(
+    settings: dict[str, str], rows: list[tuple[int | None, str | None]], value: Schema | None, refused: list[int]
+) -> None:
+    with pytest.raises(RowsRefused) as caught:
+        changes(settings, rows, KEY, value)
+    assert caught.value.rows.tolist() == refused
 
 
 @pytest.mark.parametrize(
@@ -227,6 +255,9 @@ class FromDriver(Exception):
         (FromDriver("x", "53300"), Fault.PASSING),
         (FromDriver("x", "23505"), Fault.ROW),
         (FromDriver("x", "22P05"), Fault.ROW),
+        (FromDriver("x", "21000"), Fault.ROW),
+        (FromDriver("x", "P0001"), Fault.ROW),
+        (FromDriver("x", "44000"), Fault.ROW),
         (FromDriver("x", "42703"), Fault.STATEMENT),
         (FromDriver("x", "42501"), Fault.STATEMENT),
         (FromDriver("server closed the connection unexpectedly"), Fault.PASSING),

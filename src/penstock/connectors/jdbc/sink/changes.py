@@ -1,16 +1,18 @@
 """The rows of a frame as changes of one table: rows to write, and keys to delete.
 
-Main types: `Changes`, made by `changes_of`. Pure; any thread. Needs PyArrow.
+Main types: `Changes`, made by `changes_of`; `RowsRefused`, the error of rows that are no changes. Pure; any thread.
+Needs PyArrow.
 
 Source: io.confluent.connect.jdbc.sink.metadata.FieldsMetadata, for which fields are keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +21,24 @@ from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema, Typ
 from penstock.errors import ConnectException, DataException
 
 _ROW: Final = "penstock row"
+
+
+class RowsRefused(DataException):
+    """Some rows are no changes of the table; the others may be.
+
+    Args:
+        text: What is wrong with them.
+        rows: A mask of them, or None for all.
+        count: How many rows there are.
+
+    Attributes:
+        rows: Their numbers.
+    """
+
+    def __init__(self, text: str, rows: pa.Array | None, count: int) -> None:
+        super().__init__(text)
+        everything = np.arange(count)
+        self.rows = everything if rows is None else everything[np.asarray(rows.to_numpy(zero_copy_only=False), bool)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,35 @@ class Changes:
     deletes: pa.Table
     delete_numbers: pa.Array
 
+    def by_missing(self, missing: Mapping[str, np.ndarray]) -> list[Changes]:
+        """The same changes, in parts whose rows all have the same columns.
+
+        Args:
+            missing: For some columns the rows of the frame that are written without it, as a mask.
+        """
+        if not missing or not self.rows.num_rows:
+            return [self]
+        names = list(missing)
+        numbers = self.row_numbers.to_numpy()
+        shapes, group = np.unique(
+            np.column_stack([missing[name][numbers] for name in names]), axis=0, return_inverse=True
+        )
+        parts = []
+        for number, shape in enumerate(shapes.tolist()):
+            left_out = {name for name, is_missing in zip(names, shape, strict=True) if is_missing}
+            rows = pa.array(np.flatnonzero(group.ravel() == number))
+            parts.append(
+                replace(
+                    self,
+                    columns=tuple(one for one in self.columns if one.name not in left_out),
+                    rows=self.rows.drop_columns(sorted(left_out)).take(rows),
+                    row_numbers=self.row_numbers.take(rows),
+                    deletes=self.deletes if number == 0 else self.deletes.slice(0, 0),
+                    delete_numbers=self.delete_numbers if number == 0 else self.delete_numbers.slice(0, 0),
+                )
+            )
+        return parts
+
     @property
     def keys(self) -> list[str]:
         """The columns of the primary key."""
@@ -67,31 +116,34 @@ def changes_of(
     key_schema: Schema | None,
     value_schema: Schema | None,
     what: str,
+    default_keys: Sequence[str] = (),
 ) -> Changes:
     """The changes that the rows of a frame are.
 
     Args:
         config: The settings.
         table: Columns ``key`` and ``value``, typed by their schemas.
-        origin: Columns ``topic``, ``partition`` and ``offset`` of the messages; as many rows.
+        origin: Columns ``topic``, ``partition`` and ``offset`` of the messages, as read; as many rows.
         key_schema: Schema of the keys.
         value_schema: Schema of the values.
         what: The records, for messages.
+        default_keys: The fields of the primary key where ``pk.fields`` names none; empty: all.
 
     Raises:
-        DataException: The records lack a key, a value or a field that the settings need.
+        RowsRefused: Records lack a key, a value or a field that the settings need.
     """
-    keys = _keys(config, table, origin, key_schema, value_schema, what)
-    numbers = pa.array(range(table.num_rows), pa.int64())
+    numbers = pa.array(np.arange(table.num_rows), pa.int64())
     value = _flat(table.column("value"))
     gone = value.is_null()
-    if pc.any(gone).as_py() and not config.delete_enabled:
-        row = pc.index(gone, True).as_py()
-        raise DataException(
-            f"The value of {what}, offset {origin.column('offset')[row].as_py()}, is null: with delete.enabled=true "
+    if not config.delete_enabled and pc.any(gone).as_py():
+        raise RowsRefused(
+            f"The value of {what}, offset {_first(origin, gone)}, is null: with delete.enabled=true "
             "and pk.mode=record_key it deletes the row of its key; the transform Filter with the predicate "
-            "RecordIsTombstone leaves such records out"
+            "RecordIsTombstone leaves such records out",
+            gone,
+            len(gone),
         )
+    keys = _keys(config, table, origin, key_schema, value_schema, what, default_keys)
     fields = _fields(config, value, value_schema, [target.name for target, _ in keys], what)
     targets = tuple(target for target, _ in [*keys, *fields])
     everything = pa.table([cells for _, cells in [*keys, *fields]], names=[one.name for one in targets])
@@ -114,6 +166,7 @@ def _keys(
     key_schema: Schema | None,
     value_schema: Schema | None,
     what: str,
+    default_keys: Sequence[str],
 ) -> list[tuple[Target, pa.Array]]:
     if config.pk_mode is PkMode.NONE:
         return []
@@ -125,24 +178,32 @@ def _keys(
         ]
     of_key = config.pk_mode is PkMode.RECORD_KEY
     schema, part = (key_schema, "key") if of_key else (value_schema, "value")
-    if schema is None:
-        raise DataException(
-            f"The {part} of {what} has no schema, and pk.mode={config.pk_mode.value} needs one: use a converter with "
-            "schemas"
+    cells, count = _flat(table.column(part)), table.num_rows
+    if schema is None and cells.null_count == count:
+        raise RowsRefused(
+            f"The {part} of {what}, offset {_first(origin, cells.is_null())}, is null: every record needs a key",
+            None,
+            count,
         )
-    cells = _flat(table.column(part))
+    if schema is None:
+        raise RowsRefused(
+            f"The {part} of {what} has no schema, and pk.mode={config.pk_mode.value} needs one: use a converter with "
+            "schemas",
+            None,
+            count,
+        )
     if schema.type is not Type.STRUCT:
         if not of_key or len(config.pk_fields) != 1:
             text = "pk.fields has to name one column" if of_key else "pk.mode=record_value needs a struct"
-            raise DataException(f"The {part} of {what} is {schema}: {text}")
+            raise RowsRefused(f"The {part} of {what} is {schema}: {text}", None, count)
         return [(Target(config.pk_fields[0], schema, True), cells)]
-    names = config.pk_fields or [field.name for field in schema.fields]
+    names = config.pk_fields or default_keys or [field.name for field in schema.fields]
     found = []
     for name in names:
         field = schema.field(name)
         if field is None:
             has = ", ".join(one.name for one in schema.fields)
-            raise DataException(f"pk.fields: the {part} of {what} has no field {name!r}; it has {has}")
+            raise RowsRefused(f"pk.fields: the {part} of {what} has no field {name!r}; it has {has}", None, count)
         found.append((Target(name, field.schema, True), _child(cells, field.index)))
     return found
 
@@ -154,10 +215,12 @@ def _fields(
         return []
     if schema is None or schema.type is not Type.STRUCT:
         form = "has no schema" if schema is None else f"is {schema}"
-        raise DataException(
+        raise RowsRefused(
             f"The value of {what} {form}; a row needs a struct with a schema. Use a converter with schemas "
             "(value.converter.schemas.enable=true, or Avro, Protobuf, JSON Schema), or make a struct of a single value "
-            "with the transform HoistField"
+            "with the transform HoistField",
+            value.is_valid(),
+            len(value),
         )
     wanted = set(config.fields)
     return [
@@ -181,11 +244,19 @@ def _refuse_null_keys(table: pa.Table, names: Sequence[str], origin: pa.Table, w
     for name in names:
         cells = table.column(name)
         if cells.null_count:
-            row = pc.index(cells.is_null(), True).as_py()
-            raise DataException(
-                f"The column {name!r} of the primary key is null in {what}, offset "
-                f"{origin.column('offset')[row].as_py()}: every record needs a key"
+            missing = _flat(cells).is_null()
+            raise RowsRefused(
+                f"The column {name!r} of the primary key is null in {what}, offset {_first(origin, missing)}: "
+                "every record needs a key",
+                missing,
+                len(missing),
             )
+
+
+def _first(origin: pa.Table, mask: pa.Array) -> int:
+    """The offset of the first of the rows of a mask."""
+    offset: int = origin.column("offset")[pc.index(mask, True).as_py()].as_py()
+    return offset
 
 
 def _last_of_each_key(keys: pa.Table) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.api import SinkConnector, Task, TopicPartition
+from penstock.api import OffsetsInTarget, SinkConnector, Task, TopicPartition
 from penstock.config import Config
 from penstock.connectors.jdbc.addresses import missing_libraries
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
@@ -42,7 +42,23 @@ class JdbcSink(SinkConnector):
         return _faults_of_database(JdbcSinkConfig.parse(props))
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offsets do: those of the consumer group are the only position."""
+        """Any offsets do: with ``offsets.in.target`` they are set in the database, too.
+
+        Raises:
+            ConnectException: The database cannot be reached, or refuses.
+        """
+        config = JdbcSinkConfig.parse(props)
+        if config.offsets_in_target:
+            from penstock.connectors.jdbc.sink.task import create_offsets
+            from penstock.connectors.jdbc.sink.writing import writer_for
+
+            writer = writer_for(config)
+            try:
+                kept = OffsetsInTarget(props["name"], placeholder=writer.placeholder)
+                create_offsets(writer, kept)
+                writer.write([], lambda run: kept.alter(run, offsets))
+            finally:
+                writer.close()
         return True
 
 

@@ -16,6 +16,9 @@ from penstock.errors import ConfigException
 #: The columns of ``pk.mode=kafka``, unless ``pk.fields`` names others.
 KAFKA_KEYS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
 
+#: The databases whose statements ``offsets.in.target`` needs.
+OFFSETS_IN_TARGET: Final = ("postgresql", "sqlite")
+
 
 class InsertMode(Enum):
     """The statement of a row: the values of ``insert.mode``."""
@@ -62,7 +65,13 @@ class JdbcSinkConfig(ConnectionConfig):
     auto_create: bool = setting(default=False, doc="Create a table that is not there, from the schema of the records.")
     auto_evolve: bool = setting(
         default=False,
-        doc="Add a column for each field that a table lacks, if the field may be null or has a default.",
+        doc="Add a column for each field that a table lacks, if the field may be null or has a default; on PostgreSQL "
+        "also widen columns for values that need it, where nothing is lost.",
+    )
+    offsets_in_target: bool = setting(
+        default=False,
+        doc="Keep the offsets of the topics in the table penstock_offsets of the database, where they move in the "
+        "transaction that writes the rows, so that each record is written once. Needs PostgreSQL or SQLite.",
     )
     table_name_format: str = setting(
         default="${topic}", doc="The table of a topic, as TABLE or SCHEMA.TABLE; ${topic} stands for the topic."
@@ -130,6 +139,9 @@ class JdbcSinkConfig(ConnectionConfig):
             found.append(("pk.mode", text))
         if self.pk_mode is PkMode.KAFKA and len(self.kafka_keys) != len(KAFKA_KEYS):
             found.append(("pk.fields", "with pk.mode=kafka it names three columns, for topic, partition and offset"))
+        if self.offsets_in_target and self.address().dialect.name not in OFFSETS_IN_TARGET:
+            where = " and ".join(OFFSETS_IN_TARGET)
+            found.append(("offsets.in.target", f"is there for {where}, not for {self.address().dialect.name}"))
         for entry in self.topic_to_table_map:
             topic, colon, table = entry.partition(":")
             if not (topic and colon and table):

@@ -9,7 +9,8 @@ Source: io.confluent.connect.jdbc.dialect, for the types of columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -117,8 +118,19 @@ def quoted_name(name: TableName, dialect: Dialect) -> str:
     return f"{quote(name.schema)}.{quote(name.name)}" if name.schema else quote(name.name)
 
 
+def widen_column(name: TableName, column: str, kind: sa.types.TypeEngine[Any], dialect: Dialect) -> str:
+    """A statement that gives a column another type, on PostgreSQL."""
+    quoted, text = dialect.identifier_preparer.quote(column), kind.compile(dialect=dialect)
+    return f"ALTER TABLE {quoted_name(name, dialect)} ALTER COLUMN {quoted} TYPE {text}"
+
+
 def write_rows(
-    found: Table, columns: Sequence[str], keys: Sequence[str], mode: InsertMode, dialect: Dialect
+    found: Table,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    mode: InsertMode,
+    dialect: Dialect,
+    texts: Collection[str] = (),
 ) -> sa.Executable:
     """The statement of one row, whose parameters are named by the columns.
 
@@ -128,10 +140,12 @@ def write_rows(
         keys: Those of the primary key.
         mode: ``insert.mode``.
         dialect: The database.
+        texts: The columns whose values are text, which the database is given as it is, whatever their types.
 
     Raises:
         DataException: The database has no upsert that is known here.
     """
+    found = replace(found, types={**found.types, **dict.fromkeys(texts, sa.types.NullType())})
     table = _typed(found, columns)
     rest = [one for one in columns if one not in keys]
     values: dict[str, Any] = {one: sa.bindparam(one, type_=found.types[one]) for one in columns}

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import sqlalchemy as sa
 
+from penstock.api.offsets_in_target import RunStatement
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, Target
+from penstock.connectors.jdbc.sink.fitting import widened
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
     add_columns,
@@ -31,6 +33,7 @@ from penstock.connectors.jdbc.sink.statements import (
     create_table,
     delete_rows,
     temporary_table,
+    widen_column,
     write_rows,
 )
 from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table, unreachable
@@ -63,8 +66,37 @@ class Writer(ABC):
         self._catalog = Catalog(self._address)
         self._tables: dict[str, Table] = {}
 
-    def table(self, name: str, columns: Sequence[Target]) -> Table:
-        """A table that has these columns: as it is, made, or with columns added, as the settings allow.
+    @property
+    def dialect(self) -> str:
+        """SQLAlchemy's name of the database."""
+        return self._address.dialect.name
+
+    def known(self, name: str) -> Table:
+        """A table that is there.
+
+        Raises:
+            RetriableException: The database cannot be reached.
+            ConnectException: There is none.
+        """
+        found = self._tables.get(name) or self._catalog.table(TableName.of(name))
+        if found is None:
+            raise ConnectException(
+                f"{missing_table(TableName.of(name), self._address)}. Create it: values without a schema do not "
+                "say which types its columns have, so auto.create makes none"
+            )
+        self._tables[name] = found
+        return found
+
+    def table(self, name: str, columns: Sequence[Target], rows: pa.Table) -> Table | None:
+        """A table that has these columns: as it is, made, or altered, as the settings allow.
+
+        Args:
+            name: The table.
+            columns: The columns to write.
+            rows: Their values.
+
+        Returns:
+            The table; None if there is none, and no row to write either, only deletes.
 
         Raises:
             RetriableException: The database cannot be reached.
@@ -73,16 +105,34 @@ class Writer(ABC):
         """
         known = self._tables.get(name)
         if known is None or _lacking(known, columns):
-            self._tables[name] = known = self._look(name, columns)
+            known = self._look(name, columns, bool(rows.num_rows))
+        if known is not None and self._config.auto_evolve:
+            known = self._widened(known, columns, rows)
+        if known is None:
+            return None
+        self._tables[name] = known
+        forgotten = sorted(known.required - {one.name for one in columns})
+        if forgotten and rows.num_rows and self._config.insert_mode is not InsertMode.UPDATE:
+            raise ConnectException(
+                f"The column {', '.join(forgotten)} of the table {known.name} must not be null and has no default, and "
+                "records have no such field: give the column a default, or let a transform add the field"
+            )
         return known
 
     def forget(self) -> None:
         """Looks at tables again when they are next written to."""
         self._tables.clear()
 
+    #: Where parameters stand in statements that ``RunStatement`` is given.
+    placeholder: ClassVar[str]
+
     @abstractmethod
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """Writes all changes in one transaction.
+
+        Args:
+            writes: The changes.
+            before: Called first in that transaction, with a function that runs statements in it.
 
         Raises:
             RetriableException: The database ended the connection or the transaction; nothing was written.
@@ -94,12 +144,14 @@ class Writer(ABC):
     def close(self) -> None:
         """Ends the connection."""
 
-    def _look(self, text: str, columns: Sequence[Target]) -> Table:
+    def _look(self, text: str, columns: Sequence[Target], has_rows: bool) -> Table | None:
         name = TableName.of(text)
         found = self._catalog.table(name)
         if found is None:
             if not self._config.auto_create:
                 raise ConnectException(f"{missing_table(name, self._address)}. Create it, or set auto.create=true")
+            if not has_rows:
+                return None
             self._run([create_table(name, columns, self._catalog.engine.dialect)])
             found = self._catalog.table(name)
             if found is None:
@@ -114,13 +166,19 @@ class Writer(ABC):
                 )
             self._run(add_columns(name, lacking, self._catalog.engine.dialect))
             found = self._catalog.table(name) or found
-        forgotten = sorted(found.required - {one.name for one in columns})
-        if forgotten and self._config.insert_mode is not InsertMode.UPDATE:
-            raise ConnectException(
-                f"The column {', '.join(forgotten)} of the table {name} must not be null and has no default, and "
-                "records have no such field"
-            )
         return found
+
+    def _widened(self, table: Table, columns: Sequence[Target], rows: pa.Table) -> Table:
+        """The table, with columns that the values need wider altered."""
+        statements = []
+        for one in columns:
+            kind = widened(one.schema, table.types[one.name], rows.column(one.name), self.dialect)
+            if kind is not None:
+                statements.append(widen_column(table.name, one.name, kind, self._catalog.engine.dialect))
+        if not statements:
+            return table
+        self._run(statements)
+        return self._catalog.table(table.name) or table
 
     def _run(self, statements: Sequence[str]) -> None:
         try:
@@ -143,16 +201,27 @@ def writer_for(config: JdbcSinkConfig) -> Writer:
 class AdbcWriter(Writer):
     """PostgreSQL through ADBC: Arrow becomes binary COPY in C."""
 
+    placeholder = "$"
+
     def __init__(self, config: JdbcSinkConfig) -> None:
         super().__init__(config)
         self._connection: Any = None
         self._temporary: dict[tuple[tuple[str, str], ...], str] = {}
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
         connection = self._open()
+
+        def run(statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+            with connection.cursor() as other:
+                other.execute(statement, parameters=tuple(parameters) or None)
+                found: Sequence[Sequence[Any]] = other.fetchall() if other.description else ()
+                return found
+
         try:
             with connection.cursor() as cursor:
+                if before is not None:
+                    before(run)
                 for one in writes:
                     self._write(cursor, one)
             connection.commit()
@@ -220,16 +289,20 @@ class AdbcWriter(Writer):
 class RowWriter(Writer):
     """Any database of SQLAlchemy: statements with parameters, ``batch.size`` rows at a time."""
 
-    def write(self, writes: Sequence[Write]) -> None:
+    placeholder = "?"
+
+    def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
         try:
             with warnings.catch_warnings():
                 # SQLite keeps a Decimal as a double.
                 warnings.simplefilter("ignore", sa.exc.SAWarning)
                 with self._catalog.connection() as connection, connection.begin():
+                    if before is not None:
+                        before(partial(_run_on, connection))
                     for one in writes:
                         self._write(connection, one)
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, OverflowError) as error:
             raise fault_of(self._address, getattr(error, "orig", None) or error).error from error
 
     def close(self) -> None:
@@ -245,7 +318,8 @@ class RowWriter(Writer):
                 connection.execute(statement, rows)
         if changes.rows.num_rows:
             mode = self._config.insert_mode
-            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect)
+            texts = [field.name for field in changes.rows.schema if pa.types.is_string(field.type)]
+            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect, texts)
             for rows in self._rows(changes.rows, one.table, keys, mode is InsertMode.UPDATE):
                 connection.execute(statement, rows)
 
@@ -261,11 +335,25 @@ class RowWriter(Writer):
             yield [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
+def _run_on(connection: sa.Connection, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+    found = connection.exec_driver_sql(statement, tuple(parameters))
+    return [tuple(row) for row in found.fetchall()] if found.returns_rows else []
+
+
 def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[object]:
-    """Cells as what the driver takes; an instant in a column without a zone is in ``db.timezone``."""
-    values: list[object] = cells.to_pylist()
-    if not pa.types.is_timestamp(cells.type) or table.is_zoned(name):
-        return values
-    as_text = not isinstance(table.types[name], sa.DateTime)
-    local = [one.astimezone(zone).replace(tzinfo=None) if isinstance(one, datetime) else one for one in values]
-    return [one.isoformat(" ", "milliseconds") if as_text and isinstance(one, datetime) else one for one in local]
+    """Cells as what the driver takes; an instant in a column without a zone is in ``db.timezone``.
+
+    Drivers know no decimals, dates and times but in columns of such types: text has them as they are printed.
+    """
+    values: list[Any] = cells.to_pylist()
+    kind = table.types[name]
+    if pa.types.is_decimal(cells.type) and not isinstance(kind, sa.Numeric):
+        print_or_count = int if isinstance(kind, sa.Integer) else "{:f}".format
+        return [None if one is None else print_or_count(one) for one in values]
+    if pa.types.is_timestamp(cells.type) and not table.is_zoned(name):
+        values = [None if one is None else one.astimezone(zone).replace(tzinfo=None) for one in values]
+        if not isinstance(kind, sa.DateTime):
+            return [None if one is None else one.isoformat(" ", "milliseconds") for one in values]
+    if (pa.types.is_date(cells.type) or pa.types.is_time(cells.type)) and isinstance(kind, sa.String):
+        return [None if one is None else one.isoformat() for one in values]
+    return values

@@ -1,0 +1,186 @@
+"""Offsets of a sink that live in the database it writes to, and move in the transaction that writes the rows.
+
+Main type: `OffsetsInTarget`.
+
+Owning thread: the task's.
+Source: Penstock's own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from penstock.api.record import TopicPartition
+from penstock.errors import ConnectException, OwnershipLostException, RetriableException
+
+if TYPE_CHECKING:
+    from penstock.api.frame import SinkFrame
+
+#: Runs a statement with parameters in the caller's transaction, and gives its rows.
+RunStatement: TypeAlias = "Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]"
+
+#: The offset of a partition of which nothing was written.
+_NOTHING: Final = -1
+
+
+class OffsetsInTarget:
+    """The offsets of a sink task, in a table of its database: each record is written once.
+
+    A task calls ``claim`` in ``open``, in a transaction; ``new`` in ``put``; ``move`` in the transaction that writes
+    the rows, before it writes them; ``moved`` when that is committed; and ``forget`` in ``close``.
+
+    A task that was replaced, because it was frozen or cut off, writes nothing: its ``move`` finds that another task has
+    claimed the partition, or that the offset is not the one it left, and the transaction is to be rolled back. A
+    ``claim`` waits for a transaction that has moved the offset, and then sees what it left.
+
+    The table is ``penstock_offsets`` with the columns ``connector``, ``topic``, ``kafka_partition``, ``next_offset``
+    (-1: nothing was written) and ``owner``, a name of the task. It works with databases that have INSERT .. ON CONFLICT
+    and RETURNING: PostgreSQL, SQLite from 3.35, DuckDB.
+
+    Args:
+        connector: The name of the connector.
+        placeholder: Where parameters stand in a statement of the driver: ``?``, ``%s``, or ``$``, which is numbered:
+            ``$1``, ``$2``.
+        table: The name of the table, as it stands in SQL.
+
+    Attributes:
+        owner: The name of this task, another one for each instance.
+
+    Source: Penstock's own.
+    """
+
+    def __init__(self, connector: str, *, placeholder: str = "?", table: str = "penstock_offsets") -> None:
+        self.owner = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex}"
+        self._connector = connector
+        self._placeholder = placeholder
+        self._table = table
+        self._next: dict[TopicPartition, int] = {}
+        self._claimed: dict[TopicPartition, int] = {}
+
+    @property
+    def create_statement(self) -> str:
+        """The statement that makes the table, if it is not there."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self._table} (connector VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
+            "kafka_partition BIGINT NOT NULL, next_offset BIGINT NOT NULL, owner VARCHAR(512) NOT NULL, "
+            "PRIMARY KEY (connector, topic, kafka_partition))"
+        )
+
+    def claim(self, run: RunStatement, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Makes this task the owner of partitions, and loads their offsets.
+
+        Args:
+            run: Runs statements in a transaction, which is to be committed before the first row is read.
+            partitions: As ``open`` is given them.
+
+        Returns:
+            Where to go on, for ``context.offset``; a partition of which nothing was written is not among them.
+        """
+        statement = self._sql(
+            "INSERT INTO {table} (connector, topic, kafka_partition, next_offset, owner) "
+            f"VALUES (?, ?, ?, {_NOTHING}, ?) "
+            "ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET owner = excluded.owner RETURNING next_offset"
+        )
+        for place in sorted(partitions):
+            found = int(run(statement, (self._connector, *place, self.owner))[0][0])
+            self._next[place] = self._claimed[place] = found
+        return {place: self._next[place] for place in partitions if self._next[place] != _NOTHING}
+
+    def new(self, frame: SinkFrame) -> SinkFrame:
+        """The rows of a frame that are not written yet.
+
+        Raises:
+            ConnectException: A message lies before the offset where this task began: its topic was deleted and made
+                again, so that the offsets of the table are those of other messages.
+        """
+        read = frame.origin.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
+        for one in read.to_pylist():
+            place, first = TopicPartition(one["topic"], one["partition"]), one["offset_min"]
+            if first < self._claimed.get(place, _NOTHING):
+                raise ConnectException(
+                    f"The topic {place.topic}, partition {place.partition}, was read from the offset {first}, and the "
+                    f"table {self._table} says that all before {self._claimed[place]} is written: the topic was "
+                    "deleted and made again. Reset the offsets of the connector to write its messages"
+                )
+        return frame.since({place: offset for place, offset in self._next.items() if offset != _NOTHING})
+
+    def move(self, run: RunStatement, reached: Mapping[TopicPartition, int]) -> None:
+        """Moves offsets on, from where this task left them.
+
+        Args:
+            run: Runs statements in the transaction that writes the rows.
+            reached: The offsets behind the rows, as ``frame.next_offsets()`` gives them.
+
+        Raises:
+            OwnershipLostException: Another task has claimed a partition. Roll the transaction back.
+            RetriableException: The transaction before, whose end was not seen, was committed after all. Roll back; the
+                frame comes again, without the rows that are written.
+        """
+        statement = self._sql(
+            "UPDATE {table} SET next_offset = ? WHERE connector = ? AND topic = ? AND kafka_partition = ? "
+            "AND next_offset = ? AND owner = ? RETURNING next_offset"
+        )
+        for place, offset in sorted(reached.items()):
+            known = self._next.get(place)
+            if known is None or not run(statement, (offset, self._connector, *place, known, self.owner)):
+                raise self._refused(run, place)
+
+    def moved(self, reached: Mapping[TopicPartition, int]) -> None:
+        """Says that a transaction with this ``move`` was committed."""
+        self._next.update(reached)
+
+    def pending(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offsets that are behind those of the table."""
+        return {place: offset for place, offset in reached.items() if offset > self._next.get(place, _NOTHING)}
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Gives partitions up, as ``close`` is given them. The table keeps their offsets."""
+        for place in partitions:
+            self._next.pop(place, None)
+            self._claimed.pop(place, None)
+
+    def alter(self, run: RunStatement, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Sets offsets, as ``alter_offsets`` of a connector is given them; None: nothing counts as written."""
+        upsert = self._sql(
+            "INSERT INTO {table} (connector, topic, kafka_partition, next_offset, owner) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET next_offset = excluded.next_offset, "
+            "owner = excluded.owner"
+        )
+        delete = self._sql("DELETE FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?")
+        for place, offset in sorted(offsets.items()):
+            if offset is None:
+                run(delete, (self._connector, *place))
+            else:
+                run(upsert, (self._connector, *place, offset, "offsets were set"))
+
+    def _refused(self, run: RunStatement, place: TopicPartition) -> ConnectException:
+        """The error of an offset that is not as this task left it."""
+        found = run(
+            self._sql(
+                "SELECT next_offset, owner FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?"
+            ),
+            (self._connector, *place),
+        )
+        where = f"topic {place.topic}, partition {place.partition}"
+        if found and found[0][1] == self.owner and place in self._next:
+            self._next[place] = int(found[0][0])
+            return RetriableException(
+                f"The rows of {where} were written up to the offset {found[0][0]} by a transaction whose end "
+                "was not seen"
+            )
+        owner = f"another task ({found[0][1]})" if found else "nobody any more: its row was deleted"
+        return OwnershipLostException(
+            f"In {self._table} {where} of the connector {self._connector} belongs to {owner}. This task "
+            f"({self.owner}) was replaced and has written nothing of these records; restart it if it is the only one"
+        )
+
+    def _sql(self, statement: str) -> str:
+        """A statement with the placeholders of the driver."""
+        parts = statement.format(table=self._table).split("?")
+        if self._placeholder != "$":
+            return self._placeholder.join(parts)
+        return parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))

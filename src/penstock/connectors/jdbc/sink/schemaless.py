@@ -1,0 +1,164 @@
+"""Values without a schema as rows of a table that is there: the columns of the table say their types.
+
+Main function: `typed_by`. Pure; any thread. Needs SQLAlchemy and PyArrow.
+
+Source: Penstock's own; the Java connector takes no such values.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from penstock.api import SinkFrame
+from penstock.api.arrow import connect_schema, is_variant
+from penstock.api.variant_fields import NULL, OBJECT, STRING, Variants
+from penstock.connectors.jdbc.sink.changes import RowsRefused
+from penstock.connectors.jdbc.tables import Table
+
+
+def is_schemaless(column: pa.ChunkedArray) -> bool:
+    """True if the values have no schema, and are not all null."""
+    return is_variant(column.type) and column.null_count < len(column)
+
+
+def typed_by(
+    table: Table, part: SinkFrame, wanted: Collection[str], others: Collection[str]
+) -> tuple[SinkFrame, Mapping[str, np.ndarray]]:
+    """The same rows, whose values are structs of columns of the table.
+
+    A field that is missing is null, unless its column has a default: that column is left out of the row. A column that
+    takes JSON gets values of any kind as text; other columns take what fits their type, and what is text for a column
+    of dates, times, UUIDs and the like is parsed by the database.
+
+    Args:
+        table: The table.
+        part: Rows with values that have no schema.
+        wanted: ``fields.include.list``: the fields to write; empty: all.
+        others: Columns that come from elsewhere: from the key, or from where the message was read.
+
+    Returns:
+        The rows, and for each column with a default the rows that have no such field, as a mask.
+
+    Raises:
+        RowsRefused: Values are no objects, or have fields that are no columns.
+        DataException: A value does not fit the type of its column.
+    """
+    values = Variants.of(part.table.column("value"))
+    kinds = values.kinds()
+    gone = part.table.column("value").is_null().to_numpy()
+    other = ~gone & (kinds != OBJECT)
+    if other.any():
+        raise _refused(part, other, "is no object, and a row needs one: HoistField makes an object of a single value")
+    fields = {name: step for name in _names(values) if (step := values.step(name).starts >= 0).any()}
+    written = {name for name in fields if not wanted or name in wanted}
+    unknown = sorted(written - set(table.types))
+    if unknown:
+        raise _refused(
+            part,
+            np.logical_or.reduce([fields[name] for name in unknown]),
+            f"has the field {', '.join(unknown)}, and the table {table.name} has no such column. Values "
+            "without a schema add none: add it to the table, or name the fields to write in fields.include.list",
+        )
+    nullable = {
+        one.name
+        for one in table.columns
+        if one.schema.optional and one.name not in table.defaulted and (not wanted or one.name in wanted)
+    }
+    names = [one.name for one in table.columns if one.name in written or (one.name in nullable - set(others))]
+    cells = [_cells(part, values, name, table.types[name]) for name in names]
+    struct = pa.StructArray.from_arrays(cells, names=names, mask=pa.array(gone))
+    typed = part.table.set_column(part.table.column_names.index("value"), "value", struct)
+    missing = {name: ~fields[name] for name in names if name in table.defaulted and not fields[name].all()}
+    return replace(part, table=typed, value_schema=connect_schema(struct.type)), missing
+
+
+def typed_keys(table: Table, part: SinkFrame, names: Sequence[str]) -> SinkFrame:
+    """The same rows, whose keys, objects without a schema, are structs of columns of the table.
+
+    Raises:
+        DataException: A key does not fit the type of its column.
+    """
+    values = Variants.of(part.table.column("key"))
+    cells = [_cells(part, values, name, table.types[name], "key") for name in names if name in table.types]
+    struct = pa.StructArray.from_arrays(cells, names=[one for one in names if one in table.types])
+    typed = part.table.set_column(part.table.column_names.index("key"), "key", struct)
+    return replace(part, table=typed, key_schema=connect_schema(struct.type))
+
+
+def json_texts(values: Sequence[object]) -> pa.Array:
+    """Values as JSON; None stays null."""
+    texts = [None if one is None else json.dumps(one, default=_plain, ensure_ascii=False) for one in values]
+    return pa.array(texts, pa.string())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _names(values: Variants) -> list[str]:
+    found: set[str] = set()
+    for one in values.dictionaries:
+        found |= set(Variants.names_of(one))
+    return sorted(found)
+
+
+def _refused(part: SinkFrame, mask: np.ndarray, text: str) -> RowsRefused:
+    at = part.origin.slice(int(np.flatnonzero(mask)[0]), 1).to_pylist()[0]
+    place = f"topic {at['topic']}, partition {at['partition']}, offset {at['offset']}"
+    return RowsRefused(f"The value of the message of {place} {text}", pa.array(mask), len(mask))
+
+
+def _cells(
+    part: SinkFrame, values: Variants, name: str, kind: sa.types.TypeEngine[Any], of: Literal["value", "key"] = "value"
+) -> pa.Array:
+    step = values.step(name)
+    if isinstance(kind, sa.JSON):
+        return json_texts(step.objects())
+    texts = bool(np.isin(step.kinds(), [STRING, NULL]).all())
+    made = part.fields({f"`{name}`": pa.string() if texts and _parsed(kind) else _arrow(kind)}, of=of).column(0)
+    cells = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    return cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells
+
+
+def _parsed(kind: sa.types.TypeEngine[Any]) -> bool:
+    """True if the database reads values of the type from text."""
+    return isinstance(kind, (sa.DateTime, sa.Date, sa.Time))
+
+
+def _arrow(kind: sa.types.TypeEngine[Any]) -> pa.DataType | None:
+    """The type of cells for a column; None: that of the values."""
+    if isinstance(kind, postgresql.DOMAIN):
+        return _arrow(kind.data_type)
+    if isinstance(kind, sa.ARRAY):
+        return pa.list_(_arrow(kind.item_type) or pa.float64())
+    if isinstance(kind, (sa.Numeric, sa.types.NullType)) and not isinstance(kind, sa.Float):
+        return None
+    for classes, arrow in _ARROW:
+        if isinstance(kind, classes):
+            return arrow
+    return pa.string()
+
+
+_ARROW: Final[tuple[tuple[type[Any], pa.DataType], ...]] = (
+    (sa.Boolean, pa.bool_()),
+    (sa.Integer, pa.int64()),
+    (sa.Float, pa.float64()),
+    (sa.DateTime, pa.timestamp("us", "UTC")),
+    (sa.Date, pa.date32()),
+    (sa.Time, pa.time64("us")),
+    (sa.LargeBinary, pa.binary()),
+)

@@ -1,0 +1,149 @@
+"""A sink task in the test's own process, and databases it writes to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import psycopg
+import pyarrow as pa
+
+from penstock.api import SinkFrame, TopicPartition
+from penstock.broker.postgresql import PostgreSql
+from penstock.connectors.jdbc import JdbcSink
+from penstock.connectors.jdbc.sink.task import JdbcSinkTask
+from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
+from penstock.errors import ConnectException
+from penstock.pipeline.columns.types import VARIANT_FIELDS
+from penstock.pipeline.columns.variant import encode
+from penstock.worker.sink_context import WorkerSinkTaskContext
+
+VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
+HERE = TopicPartition("t", 0)
+
+
+class Database:
+    """A database of the tests: runs statements over connections of its own."""
+
+    def __init__(self, url: str, server: PostgreSql | None, path: Path | None) -> None:
+        self.url = url
+        self.is_postgresql = server is not None
+        self._server, self._path = server, path
+
+    def connect(self) -> Any:
+        """A connection of the driver."""
+        if self._server is not None:
+            return psycopg.connect(f"postgresql://postgres@127.0.0.1:{self._server.port}/postgres")
+        assert self._path is not None
+        return sqlite3.connect(self._path)
+
+    def run(self, *statements: str) -> None:
+        """Runs statements in a transaction."""
+        with closing(self.connect()) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with closing(self.connect()) as connection:
+            return [tuple(row) for row in connection.execute(query).fetchall()]
+
+
+class Context(WorkerSinkTaskContext):
+    """The worker's context, which keeps what is reported."""
+
+    def __init__(self, tolerant: bool) -> None:
+        super().__init__("s task 0", read_config=dict, assignment=frozenset, reporter=None, wake=lambda: None)
+        self.tolerant = tolerant
+        self.reported: list[tuple[int, str]] = []
+
+    def report(self, frame: SinkFrame, rows: Any, error: BaseException) -> Any:
+        self.reported += [(one, str(error)) for one in frame.take(rows).origin["offset"].to_pylist()]
+        if not self.tolerant:
+            raise ConnectException("Tolerance exceeded") from error
+        stored: Future[None] = Future()
+        stored.set_result(None)
+        return stored
+
+
+class Writing:
+    """A started sink task."""
+
+    def __init__(self, database: Database, table: str, settings: Mapping[str, str], tolerant: bool = True) -> None:
+        self.props = {
+            "name": "s",
+            "topics": "t",
+            "connection.url": database.url,
+            "table.name.format": table,
+            "retry.backoff.ms": "0",
+            **settings,
+        }
+        self.context = Context(tolerant)
+        self.task: JdbcSinkTask = JdbcSink().task_class()()  # type: ignore[assignment]
+        self.task.initialize(self.context)
+        self.task.start(self.props)
+        self.task.open([HERE])
+
+    @property
+    def reported(self) -> list[int]:
+        """The offsets of the rows that were reported."""
+        return [offset for offset, _ in self.context.reported]
+
+    def frame(
+        self,
+        values: Sequence[Any] | pa.Array,
+        schema: Schema | None = VALUE,
+        *,
+        keys: Sequence[Any] | pa.Array | None = None,
+        key_schema: Schema | None = STRING_SCHEMA,
+        first: int = 0,
+        topic: str = "t",
+        kind: pa.DataType | None = None,
+    ) -> SinkFrame:
+        """Records of the topic ``t``, with the offsets from ``first`` on; ``topic`` is where a router sent them."""
+        count = len(values)
+        if schema is VALUE:
+            kind = pa.struct([("id", pa.int64()), ("name", pa.string())])
+        keys = pa.nulls(count) if keys is None else keys
+        table = pa.table(
+            {
+                "topic": [topic] * count,
+                "partition": [0] * count,
+                "offset": range(first, first + count),
+                "key": keys,
+                "value": pa.array(values, kind) if not isinstance(values, pa.Array) else values,
+            }
+        )
+        origin = pa.table(
+            {
+                "topic": ["t"] * count,
+                "partition": pa.array([0] * count, pa.int32()),
+                "offset": range(first, first + count),
+            }
+        )
+        return SinkFrame(table, key_schema, schema, origin=origin, _context=self.context)
+
+    def put(self, *args: Any, **named: Any) -> None:
+        """Gives the task a frame."""
+        self.task.put(self.frame(*args, **named))
+
+
+def schemaless(values: Sequence[object]) -> pa.Array:
+    """Values as JSON without a schema has them."""
+    pairs = [(b"\x00", b"\x01\x00\x00") if value is None else encode(value) for value in values]
+    data, names = pa.array([one[0] for one in pairs], pa.binary()), pa.array([one[1] for one in pairs], pa.binary())
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays([data, names], fields=list(VARIANT_FIELDS), mask=mask)
+
+
+def record(number: int | None, name: str | None) -> dict[str, Any]:
+    """A value."""
+    return {"id": number, "name": name}
+
+
+Start: TypeAlias = Callable[..., Writing]
