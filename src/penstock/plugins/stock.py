@@ -78,6 +78,9 @@ def _transforms() -> list[PluginDescriptor]:
         java = f"{_CONNECT}.transforms.{name}"
         found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))
     found.append(_stock(PluginKind.TRANSFORMATION, "penstock.transforms.Sql", "penstock.transforms.sql:Sql"))
+    unwrap = "ExtractNewRecordState"
+    target = f"penstock.transforms.extract_new_record_state:{unwrap}"
+    found.append(_stock(PluginKind.TRANSFORMATION, f"io.debezium.transforms.{unwrap}", target))
     return found
 
 
