@@ -132,6 +132,16 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "Datagen",
         "DatagenConnector",
     ),
+    _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.http.HttpSource",
+        "penstock.connectors.http:HttpSource",
+    ),
+    _stock(
+        PluginKind.SINK,
+        "penstock.connectors.http.HttpSink",
+        "penstock.connectors.http:HttpSink",
+    ),
     *_converters(),
     *_transforms(),
     *_predicates(),

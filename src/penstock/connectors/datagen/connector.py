@@ -82,17 +82,21 @@ class DatagenTask(FrameSourceTask):
             return 0
         if config.per_second is None:
             return left
-        now = time.monotonic()
-        due = int((now - self._since) * config.per_second) - self._made
-        if due > config.per_second * _LATE_S + 1:
-            # It was paused, or Kafka was away: it does not hurry afterwards.
-            due = int(config.per_second * _LATE_S) + 1
-            self._since, self._made = now - due / config.per_second, 0
+        due = self._due_at(time.monotonic(), config.per_second)
         if due < 1:
-            following = self._since + (self._made + 1) / config.per_second
-            self.context.stopping.wait(min(1.0, max(0.0, following - now)))
-            return 0
+            following = self._since + self._made / config.per_second
+            self.context.stopping.wait(min(1.0, max(0.0, following - time.monotonic())))
+            due = 0 if self.context.stopping.is_set() else self._due_at(time.monotonic(), config.per_second)
         return min(due, left)
+
+    def _due_at(self, now: float, per_second: float) -> int:
+        """How many records the pace wants; the first at once."""
+        due = int((now - self._since) * per_second) + 1 - self._made
+        most = int(per_second * _LATE_S) + 1
+        if due > most:
+            # It was paused, or Kafka was away: it does not hurry afterwards.
+            self._since, self._made, due = now - (most - 1) / per_second, 0, most
+        return due
 
 
 class DatagenSource(SourceConnector):

@@ -24,7 +24,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 def made(kind: Any, rows: Any = ROWS, **hints: Any) -> list[Any]:
     avro = {"type": kind, "arg.properties": hints} if hints else kind
-    return records_of(record({"name": "a", "type": avro})).make(7, rows).field("a").to_pylist()
+    return list(records_of(record({"name": "a", "type": avro})).make(7, rows).field("a").to_pylist())
 
 
 @pytest.mark.parametrize("name", QUICKSTARTS)
