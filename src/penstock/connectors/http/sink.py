@@ -106,9 +106,7 @@ class HttpSinkTask(SinkTask):
             whole = f"{config.batch_prefix}{body}{config.batch_suffix}".encode()
             answer = self._client.send(config.request_method.value, url, body=whole, headers=kind)
         if config.retries(answer.status):
-            error = RetriableException(str(_refused(answer)))
-            error.retry_after_s = answer.retry_after_s  # type: ignore[attr-defined]
-            raise error
+            raise RetriableException(str(_refused(answer)), retry_after_s=answer.retry_after_s)
         return answer
 
 

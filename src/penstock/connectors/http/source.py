@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.api import RetryPolicy, SourceConnector, SourceRecord, SourceTask
+from penstock.api import SourceConnector, SourceRecord, SourceTask
 from penstock.config import Config
 from penstock.connectors.http.client import Answer, Client, expand, shown
 from penstock.connectors.http.json_values import at, text_of
@@ -32,21 +32,14 @@ class HttpSourceTask(SourceTask):
         super().start(props)
         self._partition = {"url": shown(self.settings.http_api_url)}
         self._place: dict[str, Any] = dict(self.context.offset_storage_reader().offset(self._partition) or {})
-        self._client, self._due, self._failures = Client(self.settings), 0.0, 0
+        self._client, self._due = Client(self.settings), 0.0
 
     def poll(self) -> list[SourceRecord] | None:
         """See ``SourceTask.poll``."""
         wait = self._due - time.monotonic()
         if wait > 0 and (self.context.stopping.wait(min(wait, 1.0)) or wait > 1.0):
             return None
-        try:
-            records = self._page()
-        except RetriableException as error:
-            self._failures += 1
-            self._due = time.monotonic() + RetryPolicy().wait_s(self._failures, error)
-            raise
-        self._failures = 0
-        return records
+        return self._page()
 
     def stop(self) -> None:
         """Ends the request that is under way."""
@@ -111,9 +104,7 @@ def _fault(answer: Answer) -> ConnectException:
     text = f"{shown(answer.url)} answered with status {answer.status}: {answer.text!r}"
     if answer.status not in _PASSING:
         return ConnectException(text)
-    error = RetriableException(text)
-    error.retry_after_s = answer.retry_after_s  # type: ignore[attr-defined]
-    return error
+    return RetriableException(text, retry_after_s=answer.retry_after_s)
 
 
 class HttpSource(SourceConnector):
