@@ -55,7 +55,7 @@ class HttpSourceTask(SourceTask):
             raise _fault(answer)
         try:
             body = json.loads(answer.body) if answer.body.strip() else []
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConnectException(f"The answer of {shown(answer.url)} is no JSON: {error}: {answer.text!r}") from error
         found = at(body, config.response_pointer, f"the answer of {shown(answer.url)}")
         items = found if isinstance(found, list) else [] if found is None else [found]

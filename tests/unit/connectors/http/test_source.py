@@ -149,6 +149,8 @@ def test_an_answer_is_its_items(web: Web, answer: Any, items: list[Any]) -> None
     ("reply", "settings", "text"),
     [
         (Reply(b"<html>"), {}, "is no JSON"),
+        (Reply(b"\xff"), {}, "is no JSON"),
+        (Reply(b"[" * 100_000), {}, "is no JSON: maximum recursion"),
         (Reply({"a": 1}), {"response.pointer": "/data"}, "nothing at /data in the answer of .*an object with 'a'"),
         (Reply([{"a": 1}]), {"key.pointer": "/id"}, r"nothing at /id in an item \(key.pointer\)"),
         (Reply([5]), {"offset.pointer": "/id"}, r"an item \(offset.pointer\): 'id' is not in 5"),
