@@ -78,6 +78,9 @@ def _transforms() -> list[PluginDescriptor]:
         java = f"{_CONNECT}.transforms.{name}"
         found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))
     found.append(_stock(PluginKind.TRANSFORMATION, "penstock.transforms.Sql", "penstock.transforms.sql:Sql"))
+    unwrap = "ExtractNewRecordState"
+    target = f"penstock.transforms.extract_new_record_state:{unwrap}"
+    found.append(_stock(PluginKind.TRANSFORMATION, f"io.debezium.transforms.{unwrap}", target))
     return found
 
 
@@ -120,6 +123,24 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "penstock.connectors.jdbc.JdbcSink",
         "penstock.connectors.jdbc:JdbcSink",
         "io.confluent.connect.jdbc.JdbcSinkConnector",
+    ),
+    _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.datagen.DatagenSource",
+        "penstock.connectors.datagen:DatagenSource",
+        "io.confluent.kafka.connect.datagen.DatagenConnector",
+        "Datagen",
+        "DatagenConnector",
+    ),
+    _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.http.HttpSource",
+        "penstock.connectors.http:HttpSource",
+    ),
+    _stock(
+        PluginKind.SINK,
+        "penstock.connectors.http.HttpSink",
+        "penstock.connectors.http:HttpSink",
     ),
     *_converters(),
     *_transforms(),

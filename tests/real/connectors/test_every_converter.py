@@ -94,8 +94,14 @@ EXPECTED: Final[dict[str, Expected]] = {
 #: Connectors that read lines of text; where each finds them, below a directory.
 SOURCES: Final = {"FileStreamSourceConnector": "file", "DirectorySourceConnector": "directories"}
 SINKS: Final = ("FileStreamSinkConnector",)
-#: Connectors of structs, and the tests that run them with converters that have schemas.
-ELSEWHERE: Final = {"JdbcSource": "jdbc", "JdbcSink": "jdbc"}
+#: Connectors of structs and of JSON, and the tests that run them, or the pages whose commands do.
+ELSEWHERE: Final = {
+    "JdbcSource": "jdbc",
+    "JdbcSink": "jdbc",
+    "DatagenSource": "../../../docs/datagen.md",
+    "HttpSource": "../../../docs/http.md",
+    "HttpSink": "../../../docs/http.md",
+}
 
 
 def stock(kind: PluginKind) -> list[PluginDescriptor]:

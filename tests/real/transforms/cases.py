@@ -14,7 +14,18 @@ from typing import Any
 from tests.real.transforms.columns import Case, made
 
 from penstock.api import ConnectRecord, SinkRecord, SourceRecord, Transformation
-from penstock.data import INT64_SCHEMA, Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp
+from penstock.data import (
+    INT64_SCHEMA,
+    ConnectHeaders,
+    Date,
+    Decimal,
+    Header,
+    Schema,
+    SchemaBuilder,
+    Struct,
+    Time,
+    Timestamp,
+)
 from penstock.testing.vectors.adapter import decode_record
 from penstock.testing.vectors.model import load_vectors
 
@@ -125,6 +136,66 @@ def odd_values() -> Iterator[Case]:
                 for seq, value in enumerate(values)
             ]
             yield Case((made(cls, config),), records, f"{cls} {config}")
+
+
+# ------------------------------------------------------------------------------------------------ Debezium's envelopes
+ROW = (
+    SchemaBuilder.struct()
+    .name("row")
+    .field("id", SchemaBuilder.int32().build())
+    .field("dst", SchemaBuilder.string().optional().default_value("else").build())
+    .field("n", SchemaBuilder.int64().default_value(5).build())
+    .field("dec", Decimal.builder(2).optional().build())
+    .optional()
+    .build()
+)
+ORIGIN = SchemaBuilder.struct().field("table", TEXT).field("ts_ms", INT64_SCHEMA).build()
+
+
+def envelope_schema(name: str) -> Schema:
+    builder = SchemaBuilder.struct().name(name).field("before", ROW).field("after", ROW).field("source", ORIGIN)
+    return builder.field("op", SchemaBuilder.string().build()).field("inner", INNER).build()
+
+
+UNWRAPPED: Sequence[dict[str, str]] = [
+    *[
+        {"delete.tombstone.handling.mode": mode, "route.by.field": "dst", "add.headers": "op,table,inner"}
+        for mode in ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
+    ],
+    {"delete.handling.mode": "none", "drop.tombstones": "false", "add.fields": "op,source.ts_ms:at,inner,none"},
+    {"delete.tombstone.handling.mode": "rewrite", "replace.null.with.default": "false", "add.fields": "table,inner.a"},
+    {"delete.tombstone.handling.mode": "rewrite", "add.fields": "table:id", "add.fields.prefix": ""},
+    {"route.by.field": "n"},
+    {"route.by.field": "none", "delete.handling.mode": "rewrite"},
+]
+
+
+def _rows() -> list[Struct | None]:
+    texts = ["t2", None, "", " \t", "\u00a0", "a b"]
+    rows = [Struct.unchecked(ROW, [at, text, at, decimal.Decimal("1.50")]) for at, text in enumerate(texts)]
+    # A null where none may be.
+    broken: list[list[object]] = [[None, "t", 1, None], [1, "t", None, None], [None, None, None, None]]
+    return [*rows, *[Struct.unchecked(ROW, values) for values in broken], None]
+
+
+def envelopes() -> Iterator[Case]:
+    """Changes, deletes, truncates and tombstones, of tables, and what has no envelope."""
+    schema, other = envelope_schema("a.Envelope"), envelope_schema("a.Other")
+    origin, inner = Struct.unchecked(ORIGIN, ["t", 7]), Struct.unchecked(INNER, ["x", 1])
+    pairs = [(before, after) for before in (None, _rows()[0]) for after in _rows()]
+    pairs += [(before, None) for before in _rows()]
+    values: list[tuple[Schema | None, object]] = [
+        (one, Struct.unchecked(one, [before, after, origin, "u" if before else "c", inner if after else None]))
+        for one in (schema, other)
+        for before, after in pairs
+    ]
+    values += [(schema, None), (None, None), (other, None), (None, "text"), (None, {"op": "c"}), (TEXT, "text")]
+    records = [
+        SinkRecord("topic", 0, seq, value, value_schema=one, key={"id": seq}, headers=ConnectHeaders([Header("h", 1)]))
+        for seq, (one, value) in enumerate(values)
+    ]
+    for config in UNWRAPPED:
+        yield Case((made("ExtractNewRecordState", config),), records, f"ExtractNewRecordState {config}")
 
 
 # --------------------------------------------------------------------------------------- moments at the ends of 64 bits

@@ -19,10 +19,9 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.testing.vectors.adapter import encode_record
 from penstock.testing.vectors.codec import equal_values
-from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name
+from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name, transform_class
 
 PLUGINS = Plugins.discover()
-CLASSES = "org.apache.kafka.connect.transforms"
 #: So many cases share a job: the time to plan one grows faster than they do.
 _AT_ONCE = 3
 #: So many schemaless values that do not look alike get a plan each, at most.
@@ -40,7 +39,7 @@ class Case:
 
 def made(cls: str, config: Mapping[str, object]) -> Transformation:
     """A transform, by the name that vectors have for its class, with its settings."""
-    transform = PLUGINS.new(PluginKind.TRANSFORMATION, f"{CLASSES}.{cls}")
+    transform = PLUGINS.new(PluginKind.TRANSFORMATION, transform_class(cls))
     assert isinstance(transform, Transformation)
     transform.configure(config)
     return transform

@@ -61,6 +61,10 @@ TRANSFORMS: dict[str, st.SearchStrategy[dict[str, str]]] = {
         optional={"replace.null.with.default": switch},
     ),
     "DropHeaders": st.fixed_dictionaries({"headers": st.sampled_from(["h", "h,i", "none"])}),
+    "ExtractNewRecordState": st.fixed_dictionaries(
+        {},
+        optional={"delete.tombstone.handling.mode": st.sampled_from(["drop", "rewrite"]), "add.fields": several},
+    ),
     "ExtractField": st.fixed_dictionaries(
         {"field": st.one_of(names, st.sampled_from(["a.b", "c.a.b", "`d.e`.a"]))},
         optional={"field.syntax.version": st.sampled_from(["V1", "V2"]), "replace.null.with.default": switch},
@@ -209,6 +213,7 @@ TRIED: dict[str, tuple[int, Callable[[], Iterator[Case]]]] = {
     "recorded": (100, cases.recorded),
     "generated": (100, generated),
     "odd values": (100, cases.odd_values),
+    "envelopes": (500, cases.envelopes),
     "moments": (50, cases.moments),
     "decimals": (200, cases.decimals),
     "maps that look alike": (60, cases.alike),

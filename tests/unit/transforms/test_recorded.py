@@ -12,7 +12,7 @@ from penstock.plugins import PluginKind, Plugins
 from penstock.testing.vectors.adapter import decode_record, encode_record
 from penstock.testing.vectors.compare import judge
 from penstock.testing.vectors.deviations import load_deviations
-from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, load_vectors
+from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, load_vectors, transform_class
 
 CLASSES = "org.apache.kafka.connect.transforms"
 PLUGINS = Plugins.discover()
@@ -36,8 +36,9 @@ def test_a_record_becomes_what_it_becomes_in_java(cls: str) -> None:
 def outcome_of(vector: Vector) -> Outcome:
     """What a class makes of a vector's record."""
     of_predicates = vector.kind == "predicate"
-    kind, package = (PluginKind.PREDICATE, ".predicates") if of_predicates else (PluginKind.TRANSFORMATION, "")
-    made = cast("Any", PLUGINS.new(kind, f"{CLASSES}{package}.{vector.cls}"))
+    kind = PluginKind.PREDICATE if of_predicates else PluginKind.TRANSFORMATION
+    name = f"{CLASSES}.predicates.{vector.cls}" if of_predicates else transform_class(vector.cls)
+    made = cast("Any", PLUGINS.new(kind, name))
     try:
         made.configure(vector.config)
     except Exception as error:

@@ -314,6 +314,8 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
         "8443": str(tls),
         **{str(8084 + number): str(port) for number, port in enumerate(group)},
         "8087": str(free_port()),
+        # The web interface of the page about HTTP.
+        "8089": str(free_port()),
         # Starts Spark sooner; nobody has to see it.
         "bootstrap.servers=localhost": "\n".join(f"{key}={text}" for key, text in QUICK_START.items())
         + "\nbootstrap.servers=localhost",

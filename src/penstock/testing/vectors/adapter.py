@@ -37,7 +37,7 @@ from penstock.pipeline.batch.batches import (
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 from penstock.testing.vectors.codec import decode_schema, decode_value, encode_schema, encode_value
 from penstock.testing.vectors.ends import Capture, Empty, EmptyHeader, LookUp, LookUpHeader, as_consumed, consumed
-from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name
+from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name, transform_class
 
 if TYPE_CHECKING:
     from penstock.pipeline.spark.session import SparkRuntime
@@ -76,7 +76,7 @@ class PipelineAdapter:
     # ------------------------------------------------------------------------------------- transforms and predicates
     def apply_transform(self, records: Sequence[ConnectRecord], cls: str, config: Mapping[str, Any]) -> list[Outcome]:
         """Each record after a transform: ``{"record": ...}``, None for a dropped one."""
-        name = f"{_CONNECT}.transforms.{cls}"
+        name = transform_class(cls)
         made = self._make(PluginKind.TRANSFORMATION, name, lambda one: cast("Transformation", one).configure(config))
         if isinstance(made, Failure):
             return [made] * max(1, len(records))

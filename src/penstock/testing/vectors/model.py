@@ -21,6 +21,15 @@ Phase = Literal["configure", "apply"]
 
 KINDS: Final = ("transform", "predicate", "from_connect", "to_connect", "header", "data", "config")
 
+#: Transforms that are not Kafka's own.
+_DEBEZIUM: Final = frozenset({"ExtractNewRecordState"})
+
+
+def transform_class(cls: str) -> str:
+    """The full name of a transform, by the name that vectors have for its class."""
+    package = "io.debezium" if cls in _DEBEZIUM else "org.apache.kafka.connect"
+    return f"{package}.transforms.{cls}"
+
 
 @dataclass(frozen=True)
 class Vector:

@@ -1,0 +1,273 @@
+"""Settings: `HttpSourceConfig`, `HttpSinkConfig`; `HttpConfig` is what both have. Values; any thread.
+
+Source: the settings of Confluent's HTTP connectors, where those have the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from importlib.util import find_spec
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from penstock.config import (
+    AbstractConfig,
+    ClassResolver,
+    Config,
+    ConfigType,
+    Importance,
+    Password,
+    Range,
+    setting,
+)
+from penstock.errors import ConfigException
+
+PLACE: Final = re.compile(r"\$\{(\w+)\}")
+#: The places that a sink fills in.
+_PLACES: Final = frozenset({"topic", "key"})
+
+
+class AuthType(Enum):
+    """How requests log in: the values of ``auth.type``."""
+
+    NONE = "none"
+    BASIC = "basic"
+    BEARER = "bearer"
+    OAUTH2 = "oauth2"
+
+
+class HttpConfig(AbstractConfig):
+    """The settings of both."""
+
+    http_api_url: str = setting(importance=Importance.HIGH, doc="The address, http or https, with places to fill in.")
+    headers: Password = setting(
+        default=Password(""), doc="Headers of each request, as NAME:VALUE; several with header.separator between them."
+    )
+    header_separator: str = setting(default="|", importance=Importance.LOW, doc="What separates headers.")
+    auth_type: AuthType = setting(
+        default=AuthType.NONE,
+        doc="How to log in. basic: connection.user and connection.password. bearer: bearer.token. oauth2: client "
+        "credentials (oauth2.*).",
+    )
+    connection_user: str = setting(default="", doc="The user, for basic.")
+    connection_password: Password = setting(default=Password(""), doc="The password, for basic.")
+    bearer_token: Password = setting(default=Password(""), doc="The token, for bearer.")
+    oauth2_token_url: str = setting(default="", doc="Where tokens are given out, for oauth2.")
+    oauth2_client_id: str = setting(default="", doc="The client, for oauth2.")
+    oauth2_client_secret: Password = setting(default=Password(""), doc="The client's secret, for oauth2.")
+    oauth2_client_scope: str = setting(default="", doc="The scope to ask for, for oauth2; left out: none.")
+    request_timeout_ms: int = setting(
+        type=ConfigType.LONG, default=30_000, validator=Range.at_least(1), doc="How long a request may take in all."
+    )
+    response_max_bytes: int = setting(
+        default=16 << 20, validator=Range.at_least(1), doc="A larger answer is refused, unpacked if it is compressed."
+    )
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
+        """See ``AbstractConfig``; also checks which settings fit together.
+
+        Raises:
+            ConfigException: A setting is missing or wrong, or two do not fit together.
+        """
+        config = super().parse(properties, resolve_class=resolve_class)
+        for name, text in config.faults():
+            raise ConfigException(f"{name}: {text}")
+        return config
+
+    @classmethod
+    def checked(cls, config: Config, properties: Mapping[str, str]) -> Config:
+        """A validation with the faults of settings that do not fit together."""
+        values = {value.name: value for value in config.config_values}
+        if not any(value.error_messages for value in values.values()):
+            for name, text in cls.of(cls.definition().parse(properties)).faults():
+                values[name].add_error_message(f"{name}: {text}")
+        return config
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Names of settings that do not fit, each with a text for people."""
+        found = [("http.api.url", text) for text in [_fault_of_url(self.http_api_url)] if text]
+        needed = {
+            AuthType.BASIC: {"connection.user": self.connection_user},
+            AuthType.BEARER: {"bearer.token": self.bearer_token.value},
+            AuthType.OAUTH2: {
+                "oauth2.token.url": self.oauth2_token_url,
+                "oauth2.client.id": self.oauth2_client_id,
+                "oauth2.client.secret": self.oauth2_client_secret.value,
+            },
+        }.get(self.auth_type, {})
+        found += [(name, f"auth.type={self.auth_type.value} needs it") for name, value in needed.items() if not value]
+        if self.oauth2_token_url and (text := _fault_of_url(self.oauth2_token_url)):
+            found.append(("oauth2.token.url", text))
+        if any(not _is_header(one) for one in self._header_texts()):
+            found.append(("headers", f"each must be NAME:VALUE, separated by {self.header_separator!r}"))
+        if find_spec("httpx") is None:
+            found.append(("http.api.url", "needs the library httpx: pip install 'penstock[http]' on each worker"))
+        return found
+
+    def header_pairs(self) -> dict[str, str]:
+        """The headers."""
+        pairs = (one.split(":", 1) for one in self._header_texts())
+        return {name.strip(): value.strip() for name, value in pairs}
+
+    def _header_texts(self) -> list[str]:
+        texts = self.headers.value.split(self.header_separator or "|")
+        return [one for one in texts if one.strip()]
+
+
+def _is_header(text: str) -> bool:
+    name, colon, value = text.partition(":")
+    fits = re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip())
+    return bool(colon and fits) and value.isprintable() and value.isascii()
+
+
+def _fault_of_url(url: str) -> str:
+    # The start must be fixed: what is filled in says no scheme, host or port.
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return f"{url!r} is no URL: {error}"
+    if parts.scheme not in ("http", "https") or not host:
+        return "must be a URL that begins with http:// or https:// and has a host"
+    if parts.username or parts.password is not None:
+        return "must not hold a user or a password: set auth.type=basic, connection.user and connection.password"
+    return "the host must not have places to fill in" if "$" in parts.netloc else ""
+
+
+def places(url: str) -> set[str]:
+    """The names of the places of a URL."""
+    return set(PLACE.findall(url))
+
+
+class Paging(Enum):
+    """How the next page is found: the values of ``page.mode``."""
+
+    NONE = "none"
+    LINK = "link"
+    NUMBER = "number"
+    CURSOR = "cursor"
+
+
+class HttpSourceConfig(HttpConfig):
+    """The settings of the source."""
+
+    topic: str = setting(importance=Importance.HIGH, doc="The topic of the records.")
+    request_interval_ms: int = setting(
+        type=ConfigType.LONG,
+        default=60_000,
+        validator=Range.at_least(0),
+        doc="How long to wait after the last page before the first one is asked for again.",
+    )
+    response_pointer: str = setting(
+        default="", doc="Where the items are in an answer, as a JSON pointer (/data/items). No array: the one item."
+    )
+    key_pointer: str | None = setting(default=None, doc="Where the key is in an item; left out: no key.")
+    offset_pointer: str | None = setting(
+        default=None, doc="Where the offset is in an item: the largest one takes the place ${offset} of the URL."
+    )
+    offset_initial: str = setting(default="0", doc="What takes the place ${offset} at first.")
+    page_mode: Paging = setting(
+        default=Paging.NONE,
+        doc="How the next page is found. link: by the header Link (rel=next), or the URL at page.pointer. number: "
+        "${page} of the URL counts up until a page has no items. cursor: what is at page.pointer takes the place "
+        "${cursor}, which is empty at first.",
+    )
+    page_pointer: str | None = setting(default=None, doc="Where the next URL, or the cursor, is in an answer.")
+    page_first: int = setting(default=1, doc="The number of the first page.")
+
+    def faults(self) -> list[tuple[str, str]]:
+        """See ``HttpConfig``."""
+        found = super().faults()
+        wanted = {"offset": self.offset_pointer, "page": self.page_mode is Paging.NUMBER or None}
+        wanted |= {"cursor": self.page_mode is Paging.CURSOR or None}
+        unknown = places(self.http_api_url) - {name for name, used in wanted.items() if used is not None}
+        if unknown:
+            text = (
+                f"${{{min(unknown)}}} has no value: ${{offset}} needs offset.pointer, ${{page}}, ${{cursor}} page.mode"
+            )
+            found.append(("http.api.url", text))
+        if self.page_mode in (Paging.NUMBER, Paging.CURSOR) and not places(self.http_api_url) & {"page", "cursor"}:
+            found.append(("http.api.url", f"page.mode={self.page_mode.value} needs a place for it in the URL"))
+        if self.page_mode is Paging.CURSOR and not self.page_pointer:
+            found.append(("page.pointer", "page.mode=cursor needs it"))
+        for name in ("response_pointer", "key_pointer", "offset_pointer", "page_pointer"):
+            if getattr(self, name) and not getattr(self, name).startswith("/"):
+                found.append((name.replace("_", "."), "a JSON pointer begins with /"))
+        return found
+
+
+class Method(Enum):
+    """The values of ``request.method``."""
+
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+
+
+class NullValues(Enum):
+    """The values of ``behavior.on.null.values``."""
+
+    IGNORE = "ignore"
+    DELETE = "delete"
+    FAIL = "fail"
+
+
+class HttpSinkConfig(HttpConfig):
+    """The settings of the sink."""
+
+    request_method: Method = setting(default=Method.POST, importance=Importance.HIGH, doc="The method of requests.")
+    content_type: str = setting(default="application/json", doc="The header Content-Type.")
+    batch_max_size: int = setting(
+        default=1, validator=Range.at_least(1), doc="The most values of a request. A batch has one address."
+    )
+    batch_prefix: str = setting(default="", doc="What a request with a batch begins with: [ for an array.")
+    batch_suffix: str = setting(default="", doc="What it ends with: ] for an array.")
+    batch_separator: str = setting(default=",", doc="What is between two values.")
+    behavior_on_null_values: NullValues = setting(
+        default=NullValues.IGNORE,
+        doc="A record without a value. ignore: it is skipped. delete: a DELETE is sent to its address. fail: it is "
+        "reported as a record that cannot be sent.",
+    )
+    retry_on_status_codes: tuple[str, ...] = setting(
+        default=("408", "425", "429", "500-"),
+        doc="After these a request is sent again: 429, 500-599, or 500- and above.",
+    )
+    max_retries: int = setting(
+        default=10, validator=Range.at_least(-1), doc="How often, before the task fails; -1: for ever."
+    )
+    retry_backoff_ms: int = setting(
+        type=ConfigType.LONG,
+        default=1000,
+        validator=Range.at_least(1),
+        doc="How long to wait before the first retry, twice as long before each other, a minute at most. An answer "
+        "with Retry-After says it itself.",
+    )
+
+    def faults(self) -> list[tuple[str, str]]:
+        """See ``HttpConfig``."""
+        found = super().faults()
+        unknown = places(self.http_api_url) - _PLACES
+        if unknown:
+            found.append(("http.api.url", f"${{{min(unknown)}}} is not known; there are ${{topic}} and ${{key}}"))
+        try:
+            self.retries(0)
+        except ConfigException as error:
+            found.append(("retry.on.status.codes", str(error)))
+        return found
+
+    def retries(self, status: int) -> bool:
+        """Whether a request is sent again after a status.
+
+        Raises:
+            ConfigException: An entry is no status and no range.
+        """
+        found = False
+        for one in self.retry_on_status_codes:
+            low, dash, high = one.partition("-")
+            if not low.isdecimal() or (high and not high.isdecimal()):
+                raise ConfigException(f"an entry is 429, 500-599 or 500-, not {one!r}")
+            found |= int(low) <= status <= (int(high or 999) if dash else int(low))
+        return found

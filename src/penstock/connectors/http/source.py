@@ -1,0 +1,121 @@
+"""HTTP source: asks a web interface again and again, page by page, and makes a record of each item of its answers.
+
+Main types: `HttpSource`, `HttpSourceTask`. Thread: the connector's and the task's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from penstock.api import SourceConnector, SourceRecord, SourceTask
+from penstock.config import Config
+from penstock.connectors.http.client import Answer, Client, expand, shown
+from penstock.connectors.http.json_values import at, text_of
+from penstock.connectors.http.settings import HttpSourceConfig, Paging
+from penstock.errors import ConnectException, RetriableException
+
+#: Answers that may be others soon.
+_PASSING: Final = frozenset({408, 425, 429, *range(500, 600)})
+
+
+class HttpSourceTask(SourceTask):
+    """Asks for one page in each ``poll``. The offset moves with the last item of a page: a kill repeats a page."""
+
+    config_class = HttpSourceConfig
+    settings: HttpSourceConfig
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Finds the committed page."""
+        super().start(props)
+        self._partition = {"url": shown(self.settings.http_api_url)}
+        self._place: dict[str, Any] = dict(self.context.offset_storage_reader().offset(self._partition) or {})
+        self._client, self._due = Client(self.settings), 0.0
+
+    def poll(self) -> list[SourceRecord] | None:
+        """See ``SourceTask.poll``."""
+        wait = self._due - time.monotonic()
+        if wait > 0 and (self.context.stopping.wait(min(wait, 1.0)) or wait > 1.0):
+            return None
+        return self._page()
+
+    def stop(self) -> None:
+        """Ends the request that is under way."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+    def _page(self) -> list[SourceRecord]:
+        config, place = self.settings, self._place
+        page, cursor = str(place.get("page", config.page_first)), str(place.get("cursor", ""))
+        values = {"offset": str(place.get("offset", config.offset_initial)), "page": page, "cursor": cursor}
+        answer = self._client.send("GET", place.get("link") or expand(config.http_api_url, values))
+        if answer.status != 200:
+            raise _fault(answer)
+        try:
+            body = json.loads(answer.body) if answer.body.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise ConnectException(f"The answer of {shown(answer.url)} is no JSON: {error}: {answer.text!r}") from error
+        found = at(body, config.response_pointer, f"the answer of {shown(answer.url)}")
+        items = found if isinstance(found, list) else [] if found is None else [found]
+        self._place = self._following(answer, body, items)
+        if not self._place.keys() & {"link", "page", "cursor"}:
+            self._due = time.monotonic() + config.request_interval_ms / 1000
+        last = len(items) - 1
+        return [self._record(item, self._place if row == last else place) for row, item in enumerate(items)]
+
+    def _record(self, item: Any, offset: Mapping[str, Any]) -> SourceRecord:
+        pointer = self.settings.key_pointer
+        key = None if pointer is None else at(item, pointer, "an item (key.pointer)")
+        return SourceRecord(self._partition, offset, self.settings.topic, item, key=key)
+
+    def _following(self, answer: Answer, body: Any, items: Sequence[Any]) -> dict[str, Any]:
+        """The place of the next page; without one, where the next round begins."""
+        config, place = self.settings, self._place
+        seen = [place[name] for name in ("last", "offset") if name in place][:1]
+        if config.offset_pointer is not None:
+            seen += [text_of(at(item, config.offset_pointer, "an item (offset.pointer)")) for item in items]
+        last = max(seen, key=_order) if seen else None
+        begun = {name: place[name] for name in ("offset",) if name in place} | ({} if last is None else {"last": last})
+        found = None
+        if config.page_mode is Paging.NUMBER and items:
+            return {**begun, "page": int(place.get("page", config.page_first)) + 1}
+        if config.page_mode in (Paging.LINK, Paging.CURSOR):
+            found = at(body, config.page_pointer, "", missing=None) if config.page_pointer else answer.next_link
+        if found not in (None, "", False):
+            name = config.page_mode.value
+            following = self._client.absolute(answer.url, str(found)) if name == "link" else text_of(found)
+            if place.get(name) == following:
+                raise ConnectException(f"The answer of {shown(answer.url)} has itself as the next page ({name})")
+            return {**begun, name: following}
+        return {} if last is None else {"offset": last}
+
+
+def _order(offset: str) -> tuple[int, float, str]:
+    """Numbers by their size, text (times, say) as text."""
+    try:
+        return 0, float(offset), offset
+    except ValueError:
+        return 1, 0.0, offset
+
+
+def _fault(answer: Answer) -> ConnectException:
+    text = f"{shown(answer.url)} answered with status {answer.status}: {answer.text!r}"
+    if answer.status not in _PASSING:
+        return ConnectException(text)
+    return RetriableException(text, retry_after_s=answer.retry_after_s)
+
+
+class HttpSource(SourceConnector):
+    """Reads a web interface that answers with JSON: a record for each item, page by page."""
+
+    config_class, task_class = HttpSourceConfig, HttpSourceTask
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """One task: pages come one after the other."""
+        return [dict(self.props)]
+
+    def validate(self, connector_configs: Mapping[str, str]) -> Config:
+        """Checks each setting, and which of them fit together."""
+        return HttpSourceConfig.checked(super().validate(connector_configs), connector_configs)
