@@ -241,7 +241,7 @@ class SinkPipeline:
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
                 aligned[seq] = record
-        there = {failures.seq(seq) for seq in positions}
+        there = set(positions) if failures.origins is None else {failures.seq(seq) for seq in positions}
         dropped = consumed - len(there | failures.errors.keys())
         return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
 
