@@ -270,9 +270,9 @@ class SinkPipeline:
         return finish
 
     def _seen_by_spark(self, table: pa.Table) -> list[Outcome]:
-        """Sends the messages of a batch that goes as rows through a plan that changes nothing."""
+        """Sends the messages of a batch that goes as rows through a plan, which hands none of them back."""
         if not (self._whole or is_huge(table)):
-            self._jobs.through(table.select(_SIDES))
+            self._jobs.pass_by(table.select(_SIDES))
         return []
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
