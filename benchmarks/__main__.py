@@ -1,7 +1,7 @@
 """The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report.
 
 `bin/bench smt` measures transforms and converters by themselves instead, `bin/bench eos` sources that deliver exactly
-once; they have arguments of their own.
+once, `bin/bench shapes` sinks by the shape of their messages; they have arguments of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.eos import main as eos
 from benchmarks.figures import median
 from benchmarks.runs import Contestant, RunResult, as_dict, measure_latency, run_once
+from benchmarks.shapes import main as shapes
 from benchmarks.smt.command import main as smt
 from benchmarks.workloads import ALL_SETS, CLIENTS, Environment, Workload
 from penstock.broker import KAFKA_VERSION, EmbeddedBroker
@@ -38,6 +39,8 @@ def main() -> int:
         return smt(sys.argv[2:])
     if sys.argv[1:2] == ["eos"]:
         return eos(sys.argv[2:])
+    if sys.argv[1:2] == ["shapes"]:
+        return shapes(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bin/bench", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000, help="records a run moves (2 million)")
     parser.add_argument("--rounds", type=int, default=1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.api import Converter, HeaderConverter
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
-from penstock.converters.json_byte_columns import plain_column
+from penstock.converters.json_byte_columns import odd_rows, plain_column
 from penstock.converters.json_bytes import UnreadableBytesError, plain_json
 from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
@@ -26,6 +26,7 @@ from penstock.converters.json_payloads import PlainPayloads
 from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import read_schema, schema_text
 from penstock.converters.json_schemaless import read_schemaless, write_schemaless
+from penstock.converters.json_schemaless_columns import read_schemaless_column
 from penstock.converters.json_tree import MISSING, first_json, is_blank, parse_json
 from penstock.converters.json_value_reading import read_value
 from penstock.converters.json_value_writing import write_value
@@ -34,7 +35,7 @@ from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null,
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
-from penstock.pipeline.plan.step import ColumnConverter, SideName, Sorted, Step
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName, Sorted, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,6 +168,15 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         if found.deep or not beside_spark:
             return found
         return self._payloads.read(found, column if found.column is None else found.column, content)
+
+    def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
+        """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
+        if self._schemas:
+            return None
+        shallow, deep = without_deep(column)
+        refused = [*odd_rows(column), *(() if deep is None else deep.tolist())]
+        values, odd = read_schemaless_column(shallow, refused)
+        return ReadAtOnce(None, values, odd)
 
     # ------------------------------------------------------------------ one value
     def from_connect_data(

@@ -10,6 +10,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import pyarrow as pa
+
 from penstock.config import Importance, Width, setting
 from penstock.converters.character_sets import decode_text, decoded, encode_text, encoded, find_encoding
 from penstock.converters.plain import PlainConverter, ReadSide, WriteSide
@@ -17,7 +19,7 @@ from penstock.converters.settings import ConverterConfig
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
 from penstock.pipeline.plan.java_text import java_text
-from penstock.pipeline.plan.step import RAW_TEXT, Fault, Keep, Side, SideName, Step
+from penstock.pipeline.plan.step import RAW_TEXT, Fault, Keep, ReadAtOnce, Side, SideName, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -88,6 +90,15 @@ class StringConverter(PlainConverter):
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadText(side, self._encoding)
+
+    def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
+        """See ``ColumnConverter``. All messages, if all of them are UTF-8."""
+        if not self.reads_text:
+            return None
+        try:
+            return ReadAtOnce(OPTIONAL_STRING_SCHEMA, column.cast(pa.string()).to_pylist())
+        except pa.ArrowInvalid:
+            return None
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None

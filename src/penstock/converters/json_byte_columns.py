@@ -2,7 +2,7 @@
 
 What may not be plain is put right, or refused, one message at a time (``json_bytes``).
 
-Main function: ``plain_column``. Thread: any; pure functions.
+Main functions: ``plain_column`` and ``odd_rows``. Thread: any; pure functions.
 """
 
 from __future__ import annotations
@@ -52,11 +52,7 @@ class Plain:
 
 def plain_column(column: pa.ChunkedArray) -> Plain:
     """The messages of a column, as they are read where there are columns."""
-    odd: list[int] = []
-    start = 0
-    for chunk in column.chunks:
-        odd += [start + row for row in _odd_rows(chunk)]
-        start += len(chunk)
+    odd = odd_rows(column)
     found: dict[int, bytes | None] = {}
     refused: dict[str, list[int]] = {}
     changed = False
@@ -78,6 +74,16 @@ def plain_column(column: pa.ChunkedArray) -> Plain:
     order[list(found)] = len(column) + np.arange(len(found))
     rewritten = pa.array(found.values(), column.type)
     return Plain(pa.chunked_array([*column.chunks, rewritten]).take(pa.array(order)), refused, changed)
+
+
+def odd_rows(column: pa.ChunkedArray) -> list[int]:
+    """The rows of messages that may not be plain, ascending; few of others are among them."""
+    odd: list[int] = []
+    start = 0
+    for chunk in column.chunks:
+        odd += [start + row for row in _odd_rows(chunk)]
+        start += len(chunk)
+    return odd
 
 
 def _whole_or_mark(escape: re.Match[bytes]) -> bytes:

@@ -48,6 +48,8 @@ _PATTERNS: Final[Mapping[Type, str]] = {
     Type.FLOAT64: REAL,
     Type.BOOLEAN: BOOLEAN,
 }
+#: What a member is of which there are only nulls: a null is the same in every column.
+_NULLS: Final = ("null", Member.of(Type.INT64))
 #: So many messages of a batch are looked at to find out what its messages are.
 _SAMPLE: Final = 8
 _GOLDEN_SECTION: Final = (5**0.5 - 1) / 2
@@ -174,8 +176,7 @@ class AlikeObjects:
                 return layout
         if few or len(self._layouts) >= _MAX_KINDS:
             return None
-        made = _object_texts(kinds)
-        return None if made is None else _Layout(kinds, *made)
+        return _Layout(kinds, *_object_texts(kinds))
 
 
 def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
@@ -267,18 +268,16 @@ def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
     return tuple(both)
 
 
-def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member] | None:
-    """The texts of such objects, and what they are; None = of a member there are only nulls."""
+def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member]:
+    """The texts of such objects, and what they are."""
     members: dict[str, Member] = {}
     parts: list[tuple[str, str | ObjectTexts]] = []
     for name, kind in kinds:
-        found: tuple[str | ObjectTexts, Member] | None
+        found: tuple[str | ObjectTexts, Member]
         if isinstance(kind, tuple):
             found = _object_texts(kind)
         else:
-            found = None if kind is None else (f"null|{_PATTERNS[kind]}", Member.of(kind))
-        if found is None:
-            return None
+            found = _NULLS if kind is None else (f"null|{_PATTERNS[kind]}", Member.of(kind))
         texts, members[name] = found
         parts.append((name, texts))
     return ObjectTexts.of(parts), object_member(members, optional=False)

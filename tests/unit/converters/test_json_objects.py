@@ -119,7 +119,7 @@ def test_a_message_that_is_other_becomes_variant(other: bytes) -> None:
     assert found(FIRST, other) is None
 
 
-@pytest.mark.parametrize("first", [b"{}", b'{"a": null}', b'{"a": []}', b'{"a b": 1}', b'{"a": 1, "a": 2}', b"{", b"1"])
+@pytest.mark.parametrize("first", [b"{}", b'{"a": []}', b'{"a b": 1}', b'{"a": 1, "a": 2}', b"{", b"1"])
 def test_messages_that_tell_nothing_become_variant(first: bytes) -> None:
     assert found(first, first) is None
 
@@ -133,6 +133,25 @@ def test_what_a_null_does_not_tell_another_message_does() -> None:
         Type.INT64,
         Type.STRING,
     ]
+
+
+def test_a_member_of_which_there_are_only_nulls_is_null_and_other_values_of_it_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 3)
+    alike = AlikeObjects()
+    nulls = [b'{"a": %d, "none": null, "maybe": %b}' % (row, b"null" if row % 2 else b"5") for row in range(20)]
+    others = [b'{"a": 1, "none": "x", "maybe": null}', b'{"a": 1, "none": 2, "maybe": 1}', b'{"a": 1, "maybe": 2}']
+
+    made = alike.sort(column_of(*nulls, *others), read=True)
+    later = alike.sort(column_of(*[others[0]] * 20), read=True)
+
+    assert kinds(made) == [["a", "maybe", "none"]] * 20 + [None] * 3
+    assert made.read[0][1].to_pylist() == [
+        *({"a": row, "maybe": None if row % 2 else 5, "none": None} for row in range(20)),
+        *[None] * 3,
+    ]
+    assert later.read[0][1].to_pylist()[0] == {"a": 1, "maybe": None, "none": "x"}
 
 
 def test_those_that_are_other_are_told_apart_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.segments import Columns, Failures
-from penstock.pipeline.plan.step import SideName
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName
 
 #: Records and their rows in the batch.
 Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
@@ -133,6 +133,12 @@ class OneSide:
                 failures.raised(row, self._stage, self._name, as_exception(error))
             found.append(text)
         return pa.array(found, pa.string())
+
+    def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
+        """What messages are, as far as that can be told without a call for each."""
+        found = self._converter.read_at_once(column) if isinstance(self._converter, ColumnConverter) else None
+        rows = len(column)
+        return ReadAtOnce(None, [None] * rows, range(rows)) if found is None else found
 
     def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
         """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""

@@ -241,7 +241,7 @@ class SinkPipeline:
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
                 aligned[seq] = record
-        there = {failures.seq(seq) for seq in positions}
+        there = set(positions) if failures.origins is None else {failures.seq(seq) for seq in positions}
         dropped = consumed - len(there | failures.errors.keys())
         return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
 
@@ -270,9 +270,9 @@ class SinkPipeline:
         return finish
 
     def _seen_by_spark(self, table: pa.Table) -> list[Outcome]:
-        """Sends the messages of a batch that goes as rows through a plan that changes nothing."""
+        """Sends the messages of a batch that goes as rows through a plan, which hands none of them back."""
         if not (self._whole or is_huge(table)):
-            self._jobs.through(table.select(_SIDES))
+            self._jobs.pass_by(table.select(_SIDES))
         return []
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:

@@ -6,20 +6,20 @@ Main type: ``MessageReader``. Thread: the task's pipeline thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
-from penstock.data import ConnectHeaders
+from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.parts import Values, packed
 from penstock.pipeline.batch.rebuild import side_values
 from penstock.pipeline.batch.row_road import transformed
 from penstock.pipeline.columns.header_columns import headers_of_column
 from penstock.pipeline.plan.outcomes import Outcome
-from penstock.pipeline.plan.step import NOTHING, Shape, SideName
+from penstock.pipeline.plan.step import NOTHING, ReadAtOnce, Shape, SideName
 
 if TYPE_CHECKING:
     from penstock.pipeline.batch.headers import HeaderReader
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.batch.segments import Columns, Failures
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
+_NAMES = ("topic", "partition", "offset", "timestamp")
 _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
 
@@ -37,21 +38,69 @@ def beside_of_messages(table: pa.Table, headers: Sequence[ConnectHeaders | None]
         table: The messages.
         headers: Theirs.
     """
-    names = ("topic", "partition", "offset", "timestamp", "timestamp_type")
-    topics, partitions, offsets, timestamps, kinds = (table.column(name).to_pylist() for name in names)
-    found: dict[str, list[Any]] = {
+    topics, partitions, offsets, timestamps, kinds, _ = Coordinates.of(table, headers)
+    found: dict[str, Sequence[Any]] = {
         "topic": topics,
         "kafka_partition": partitions,
         "kafka_offset": offsets,
         "timestamp": timestamps,
-        "timestamp_type": [_TIMESTAMP_TYPES[kind] for kind in kinds],
+        "timestamp_type": kinds,
         "raw_headers": list(headers),
         "original_topic": topics,
         "original_kafka_partition": partitions,
         "original_kafka_offset": offsets,
         "_delivered": [None] * table.num_rows,
     }
-    return {name: packed(values) for name, values in found.items()}
+    return {name: packed(list(values)) for name, values in found.items()}
+
+
+class Coordinates(NamedTuple):
+    """What messages have beside keys and values, as columns of the same length."""
+
+    topics: Sequence[str]
+    partitions: Sequence[int]
+    offsets: Sequence[int]
+    timestamps: Sequence[int | None]
+    timestamp_types: Sequence[TimestampType]
+    headers: Sequence[ConnectHeaders | None]
+
+    @classmethod
+    def of(cls, table: pa.Table, headers: Sequence[ConnectHeaders | None]) -> Coordinates:
+        """Those of some messages."""
+        topics, partitions, offsets, timestamps = (table.column(name).to_pylist() for name in _NAMES)
+        kinds = [_TIMESTAMP_TYPES[kind] for kind in table.column("timestamp_type").to_pylist()]
+        return cls(topics, partitions, offsets, timestamps, kinds, headers)
+
+    def taken(self, rows: Sequence[int]) -> Coordinates:
+        """Those of some rows."""
+        return Coordinates._make([column[row] for row in rows] for column in self)
+
+
+def records_of(
+    coordinates: Coordinates,
+    key_schema: Schema | None,
+    keys: Sequence[object],
+    value_schema: Schema | None,
+    values: Sequence[object],
+) -> list[SinkRecord]:
+    """Records as they are read; keys and values are as many as the coordinates."""
+    # A call of the constructor for each takes twice as long.
+    make, records = SinkRecord.__new__, []
+    for topic, partition, offset, timestamp, kind, header, key, value in zip(*coordinates, keys, values, strict=True):
+        record: SinkRecord = make(SinkRecord)
+        record.topic = record.original_topic = topic
+        record.kafka_partition = record.original_kafka_partition = partition
+        record.kafka_offset = record.original_kafka_offset = offset
+        record.key_schema = key_schema
+        record.key = key
+        record.value_schema = value_schema
+        record.value = value
+        record.timestamp = timestamp
+        record.timestamp_type = kind
+        record.raw_headers = header
+        record._delivered = None
+        records.append(record)
+    return records
 
 
 class MessageReader:
@@ -115,61 +164,90 @@ class MessageReader:
         unread = Outcome(alone, Shape(NOTHING, NOTHING, sink=True), {}, None, None, {})
         if len(alone):
             outcomes = [*outcomes, unread]
-        names = ("topic", "partition", "offset", "timestamp", "timestamp_type")
-        coordinates = [table.column(name).to_pylist() for name in names]
-        records: dict[int, ConnectRecord] = {}
+        coordinates = Coordinates.of(table, headers)
+        records: dict[int, SinkRecord] = {}
         for outcome in outcomes:
-            mine = table if outcome.rows is None else table.take(pa.array(outcome.rows))
-            raw = {side: mine.column(side).to_pylist() for side in _SIDES if outcome is unread or side in self._own}
-            self._fill(outcome, coordinates, headers, raw, records, failures)
+            mine = table if _is_all(outcome.rows, len(table)) else table.take(pa.array(outcome.rows))
+            late = _SIDES if outcome is unread else self._own
+            found = {side: self._sides[side].read_at_once(mine.column(side)) for side in _SIDES if side in late}
+            made = self._made(outcome, coordinates, found, failures)
+            self._read_odd(made, outcome, mine, found, failures)
+            for row in failures.errors:
+                made.pop(row, None)
+            records.update(_changed(made, outcome))
+        if not self._first.alone:
+            return cast("dict[int, ConnectRecord]", records)
         ones = [row for row in alone.tolist() if row in records]
         live, kept = transformed(self._first, ([records.pop(row) for row in ones], ones), failures)
-        records.update(zip(kept, live, strict=True))
-        return records
+        return {**records, **dict(zip(kept, live, strict=True))}
 
-    def _fill(
+    def _made(
         self,
         outcome: Outcome,
-        coordinates: Sequence[Sequence[object]],
-        headers: Sequence[ConnectHeaders | None],
-        raw: Mapping[SideName, Sequence[bytes | None]],
-        records: dict[int, ConnectRecord],
+        coordinates: Coordinates,
+        found: Mapping[SideName, ReadAtOnce],
+        failures: Failures,
+    ) -> dict[int, SinkRecord]:
+        """The records of an outcome by row, without failed and dropped ones; odd messages are not in them yet.
+
+        Headers are converted after key and value: where these may yet fail, records whose headers did are among them.
+        """
+        rows = range(len(coordinates.topics)) if outcome.rows is None else outcome.rows.tolist()
+        schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in _SIDES}
+        keys, values = (
+            found[side].values if side in found else side_values(outcome, side, len(rows)) for side in _SIDES
+        )
+        if not _is_all(outcome.rows, len(coordinates.topics)):
+            coordinates = coordinates.taken(rows)
+        records = records_of(coordinates, schemas["key"], keys, schemas["value"], values)
+        errors = failures.errors
+        failed = {row for row, one in errors.items() if not (found and one.stage == Stage.HEADER_CONVERTER)}
+        gone = None if outcome.dropped is None else outcome.dropped.to_pylist()
+        if not failed and gone is None:
+            return dict(zip(rows, records, strict=True))
+        pairs = zip(rows, records, gone or [False] * len(rows), strict=True)
+        return {row: record for row, record, dropped in pairs if not dropped and row not in failed}
+
+    def _read_odd(
+        self,
+        records: dict[int, SinkRecord],
+        outcome: Outcome,
+        mine: pa.Table,
+        found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
     ) -> None:
-        topics, partitions, offsets, timestamps, kinds = coordinates
-        rows = range(len(topics)) if outcome.rows is None else outcome.rows.tolist()
-        keys = side_values(outcome, "key", len(rows))
-        values = side_values(outcome, "value", len(rows))
-        changed = {
-            name: outcome.columns[name].to_pylist()
-            for name in ("topic", "partition", "timestamp")
-            if name in outcome.columns
-        }
-        dropped = None if outcome.dropped is None else outcome.dropped.to_pylist()
-        key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
-        errors = failures.errors
-        for place, row in enumerate(rows):
-            before = errors.get(row)
-            # Headers are converted after key and value, which may yet be read here.
-            if before is not None and not (raw and before.stage == Stage.HEADER_CONVERTER):
-                continue
-            if dropped is not None and dropped[place]:
-                continue
-            record: SinkRecord = SinkRecord(
-                topics[row],
-                partitions[row],
-                offsets[row],
-                values[place],
-                value_schema=value_schema,
-                key=keys[place],
-                key_schema=key_schema,
-                timestamp=timestamps[row],
-                timestamp_type=_TIMESTAMP_TYPES[kinds[row]],
-                headers=headers[row],
-            )
-            read = all(self._sides[side].read(record, data[place], row, failures) for side, data in raw.items())
-            if not read or before is not None:
-                continue
-            if changed:
-                record = record.new_record(**{name: column[place] for name, column in changed.items()})
-            records[row] = record
+        """Reads messages that have to be read by themselves, in their order; notes those that fail."""
+        odd = {side: frozenset(one.odd) for side, one in found.items() if one.odd}
+        if not odd:
+            return
+        places = sorted(frozenset().union(*odd.values()))
+        taken = pa.array(places)
+        raw = {side: mine.column(side).take(taken).to_pylist() for side in odd}
+        for number, place in enumerate(places):
+            row = place if outcome.rows is None else int(outcome.rows[place])
+            record = records.get(row)
+            if record is not None:
+                sides = (side for side, those in odd.items() if place in those)
+                all(self._sides[side].read(record, raw[side][number], row, failures) for side in sides)
+
+
+def _is_all(rows: np.ndarray | None, count: int) -> bool:
+    """Whether rows are all of so many, in their order."""
+    return rows is None or np.array_equal(rows, np.arange(count))
+
+
+def _changed(records: dict[int, SinkRecord], outcome: Outcome) -> dict[int, SinkRecord]:
+    """Records with the topics, partitions and timestamps that a job has made of theirs."""
+    changed = {
+        name: outcome.columns[name].to_pylist()
+        for name in ("topic", "partition", "timestamp")
+        if name in outcome.columns
+    }
+    if not changed:
+        return records
+    rows = range(len(next(iter(changed.values())))) if outcome.rows is None else outcome.rows.tolist()
+    return {
+        row: records[row].new_record(**{name: column[place] for name, column in changed.items()})
+        for place, row in enumerate(rows)
+        if row in records
+    }

@@ -349,6 +349,21 @@ class Sorted:
         return replace(self, hints=(*self.hints, hint), codes=codes)
 
 
+@dataclass(frozen=True)
+class ReadAtOnce:
+    """Messages that were read without a call for each, for records that do not go as columns.
+
+    Attributes:
+        schema: The schema of all values.
+        values: The values in the order of the messages; None for the odd ones.
+        odd: The positions of messages that have to be read by themselves, ascending.
+    """
+
+    schema: Schema | None
+    values: Sequence[object]
+    odd: Sequence[int] = ()
+
+
 class ColumnConverter(ABC):
     """A converter that is carried out by Spark columns. Stock converters are both this and ``Converter``."""
 
@@ -377,3 +392,11 @@ class ColumnConverter(ABC):
             beside_spark: Whether a converter may read them here; its step then gets what it has read.
         """
         return Sorted(hints=(None,))
+
+    def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
+        """Reads messages for records as ``to_connect_data`` does; None = each is read by itself.
+
+        Args:
+            column: The bytes. Their topics and headers do not matter to who reads them so.
+        """
+        return None
