@@ -1,4 +1,4 @@
-"""Messages of a registry read as columns are what they are one by one: values, schemas, and the errors that are left."""
+"""Messages of a registry read as columns are what they are one by one: values and schemas; errors are left."""
 
 from __future__ import annotations
 
@@ -272,8 +272,10 @@ def test_a_count_that_a_message_only_claims_takes_no_memory() -> None:
     found = sorted_of(codec, bodies)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.codes is not None and np.flatnonzero(found.codes < 0).tolist() == [100]
-    assert most < 2**20 and pa.total_allocated_bytes() - before < 2**20
+    assert found.codes is not None
+    assert np.flatnonzero(found.codes < 0).tolist() == [100]
+    assert most < 2**20
+    assert pa.total_allocated_bytes() - before < 2**20
 
 
 def test_a_message_with_many_more_items_than_others_is_left() -> None:
@@ -314,7 +316,8 @@ RECURSIVE = {
 def test_schemas_without_columns_are_read_one_by_one(schema: Any) -> None:
     assert codec_of(schema).columns() is None
     found = sorted_of(codec_of(schema), [b"\x00", b"\x02"])
-    assert found.codes is not None and found.codes.tolist() == [-1, -1]
+    assert found.codes is not None
+    assert found.codes.tolist() == [-1, -1]
 
 
 def test_a_schema_that_connect_does_not_have_leaves_the_error_to_each_message() -> None:
@@ -323,7 +326,8 @@ def test_a_schema_that_connect_does_not_have_leaves_the_error_to_each_message() 
         codec.columns()
     column, topics = pa.chunked_array([[frame(ID, b"\x00\x00")] * 2]), pa.chunked_array([["t"] * 2])
     found = read_columns(column, topics, lambda *_: True, lambda *_: codec.columns())
-    assert found.codes is not None and found.codes.tolist() == [-1, -1]
+    assert found.codes is not None
+    assert found.codes.tolist() == [-1, -1]
 
 
 # ------------------------------------------------------------------------------------------------------ the whole batch
@@ -374,10 +378,12 @@ def test_many_schemas_and_few_messages_are_read_one_by_one(monkeypatch: pytest.M
     codec = codec_of(record("int"))
     column, topics = pa.chunked_array([[frame(ID, b"\x02")] * 4]), pa.chunked_array([["t"] * 4])
     none = read_columns(column, topics, lambda *_: False, lambda *_: codec.columns())
-    assert none.codes is not None and none.codes.tolist() == [-1] * 4
+    assert none.codes is not None
+    assert none.codes.tolist() == [-1] * 4
     monkeypatch.setattr(reading_columns, "MIN_ROWS", 5)
     few = read_columns(column, topics, lambda *_: True, lambda *_: codec.columns())
-    assert few.codes is not None and few.codes.tolist() == [-1] * 4
+    assert few.codes is not None
+    assert few.codes.tolist() == [-1] * 4
     assert not few.read
 
 
@@ -386,9 +392,11 @@ def test_slices_and_empty_batches_are_read() -> None:
     messages = pa.array([frame(ID, written("string", str(number))) for number in range(10)], pa.binary())
     column, topics = pa.chunked_array([messages.slice(3, 4)]), pa.chunked_array([["t"] * 4])
     side, values = read_columns(column, topics, lambda *_: True, lambda *_: codec.columns()).read_rows(0, None)
-    assert values.to_pylist() == [{"f0": "3"}, {"f0": "4"}, {"f0": "5"}, {"f0": "6"}] and side.present
+    assert values.to_pylist() == [{"f0": "3"}, {"f0": "4"}, {"f0": "5"}, {"f0": "6"}]
+    assert side.present
     empty = read_columns(column.slice(0, 0), topics.slice(0, 0), lambda *_: True, lambda *_: codec.columns())
-    assert empty.codes is not None and not len(empty.codes)
+    assert empty.codes is not None
+    assert not len(empty.codes)
 
 
 @pytest.fixture(scope="module")
