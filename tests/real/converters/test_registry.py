@@ -143,7 +143,10 @@ def test_an_outage_makes_every_record_retriable_and_costs_one_request(
 
 def rows_of(made: SinkBatch) -> object:
     """What came of a batch: records, or the rows of its frames by their offsets, and the errors."""
-    errors = {row: str(error.error) for row, error in made.errors.items()}
+    errors = {
+        row: (one.stage, one.executing_class, one.exception_class, one.message, one.retriable)
+        for row, one in made.errors.items()
+    }
     if made.records is not None:
         return [None if one is None else (repr(one.value), one.value_schema) for one in made.records], errors
     assert made.frames is not None
