@@ -186,5 +186,5 @@ def test_messages_of_avro_in_columns_are_what_they_are_one_by_one(
         rows = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
     assert rows_of(columns) == rows_of(rows)
     assert columns.errors.keys() == {20, 40, 50}
-    assert columns.dropped == rows.dropped
+    assert columns.count_dropped == rows.count_dropped
     assert moved == [{None: 296, Why.ONE_BY_ONE: 7}, {Why.ONE_BY_ONE: 302, None: 1}]
