@@ -293,8 +293,8 @@ class SinkPipeline:
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
     def _sorted(self, table: pa.Table) -> tuple[list[Group], np.ndarray, bool, bool]:
-        """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep for
-        a plan; whether texts lack something."""
+        """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
+        for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
         sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
         found: dict[SideName, Sorted] = {}
