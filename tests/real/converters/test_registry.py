@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -179,7 +178,7 @@ def test_messages_of_avro_in_columns_are_what_they_are_one_by_one(
         values[30] = (values[30] or b"")[:-1] + b"\xff"
         values[40] = b"{}"
         values[50] = b"\x00\x00\x00\xff\xff\x02\x00"
-        moved: list[Counter[Why | None]] = []
+        moved: list[Mapping[Why | None, int]] = []
         batch = messages(values)
         columns = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
         monkeypatch.setattr(reading_columns, "MIN_ROWS", 1000)
