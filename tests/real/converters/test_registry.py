@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,15 +10,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.api import SourceRecord
+from penstock.api import SourceRecord, ValueForm
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.registry import reading_columns
 from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import (
+    CONSUMED_SCHEMA,
+    ConsumedBatch,
+    PipelineSpec,
+    SinkBatch,
+    SourceRecords,
+    TransformStage,
+)
+from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.sink import build_sink_pipeline
 from penstock.pipeline.batch.source import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -129,3 +138,52 @@ def test_an_outage_makes_every_record_retriable_and_costs_one_request(
     assert {error.exception_class for error in made.errors.values()} == {
         "org.apache.kafka.connect.errors.RetriableException"
     }
+
+
+def rows_of(made: SinkBatch) -> object:
+    """What came of a batch: records, or the rows of its frames by their offsets, and the errors."""
+    errors = {
+        row: (one.stage, one.executing_class, one.exception_class, one.message, one.retriable)
+        for row, one in made.errors.items()
+    }
+    if made.records is not None:
+        return [None if one is None else (repr(one.value), one.value_schema) for one in made.records], errors
+    assert made.frames is not None
+    pairs = {}
+    for frame in made.frames:
+        for row in frame.table.select(["offset", "value"]).to_pylist():
+            pairs[row["offset"]] = (row["value"], frame.value_schema)
+    return sorted(pairs.items(), key=lambda pair: pair[0]), errors
+
+
+@pytest.mark.parametrize("form", [None, ValueForm.COLUMNS, ValueForm.TEXT])
+@pytest.mark.parametrize("transformed", [True, False])
+def test_messages_of_avro_in_columns_are_what_they_are_one_by_one(
+    registry: RegistryStandIn,
+    spark_runtime: SparkRuntime,
+    monkeypatch: pytest.MonkeyPatch,
+    form: ValueForm | None,
+    transformed: bool,
+) -> None:
+    other = SchemaBuilder.struct().name("app.Other").field("text", STRING_SCHEMA).build()
+    with pipeline(AvroConverter(), registry) as spec:
+        spec = replace(spec, transforms=spec.transforms if transformed else [], value_form=form)
+        write = spec.value_converter.from_connect_data
+        users = [Struct(USER).put("id", number).put("name", None if number % 3 else "x") for number in range(300)]
+        values = [write("users", USER, one) for one in users]
+        values += [write("others", other, Struct(other).put("text", "few"))] * 3
+        # A null, one that is cut off, one whose text is no UTF-8, one without a head, one of an unknown schema.
+        values[10] = None
+        values[20] = (values[20] or b"")[:5]
+        values[30] = (values[30] or b"")[:-1] + b"\xff"
+        values[40] = b"{}"
+        values[50] = b"\x00\x00\x00\xff\xff\x02\x00"
+        moved: list[Mapping[Why | None, int]] = []
+        batch = messages(values)
+        columns = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
+        monkeypatch.setattr(reading_columns, "MIN_ROWS", 1000)
+        rows = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
+    assert rows_of(columns) == rows_of(rows)
+    assert columns.errors.keys() == {20, 40, 50}
+    assert columns.count_dropped == rows.count_dropped
+    assert moved == [{None: 296, Why.ONE_BY_ONE: 7}, {Why.ONE_BY_ONE: 302, None: 1}]

@@ -1,9 +1,9 @@
 """AvroConverter: Avro with its schemas in a schema registry. Class ``AvroConverter``.
 
 Schemas are converted by ``avro_schema_writing`` and ``avro_reading``, values by ``avro_value_writing`` and
-``avro_reading``; fastavro makes the bytes of a value and reads them. It is a converter record by record: Spark
-reads and writes Avro only with a jar that it does not come with, and a message says by an id what its schema is. All
-that depends on the schema alone is done once for it.
+``avro_reading``; fastavro makes the bytes of a value and reads them. Spark reads and writes Avro only with a jar that
+it does not come with, and a message says by an id what its schema is, so values are written record by record, and read
+so or many at once before Spark (``avro_blocks``). All that depends on the schema alone is done once for it.
 
 Thread: one instance a task.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaAvroSerializer.
@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from penstock.converters.registry.avro_blocks import AvroBlocks, avro_blocks
 from penstock.converters.registry.avro_compatibility import cannot_read
 from penstock.converters.registry.avro_forms import AvroOptions
 from penstock.converters.registry.avro_reading import Convert, connect_schema, reader
@@ -62,6 +63,7 @@ class AvroCodec:
         self._reader: tuple[Schema | None, Convert | None] | None = None
         self._unreadable: str | None = None
         self._writers: dict[Schema | None, Convert] = {}
+        self._columns: AvroBlocks | None = None
 
     @property
     def record_name(self) -> str | None:
@@ -73,6 +75,7 @@ class AvroCodec:
         """The Connect schema and value of a payload."""
         if self._reader is None:
             self._reader = self._make_reader(where)
+            self._columns = avro_blocks(self.found, self._reader[0], self._options)
         schema, convert = self._reader
         try:
             value = self._read(payload)
@@ -84,6 +87,17 @@ class AvroCodec:
                 f"{type(error).__name__}: {error}. It was written with another schema than its id says, or is damaged"
             ) from error
         return SchemaAndValue(schema, value if convert is None else convert(value))
+
+    def columns(self) -> AvroBlocks | None:
+        """What reads many payloads at once; None if they have no columns.
+
+        Raises:
+            DataException: The schema has no Connect schema.
+        """
+        if self._reader is None:
+            self._reader = self._make_reader("a message")
+            self._columns = avro_blocks(self.found, self._reader[0], self._options)
+        return self._columns
 
     def _make_reader(self, where: str) -> tuple[Schema | None, Convert | None]:
         """Only when something is read: a schema may have no Connect schema, and be good enough to write with."""
@@ -161,6 +175,7 @@ class AvroConverter(RegistryConverter[AvroCodec, AvroConverterConfig]):
 
     needs: ClassVar[str] = "fastavro"
     takes_schemaless: ClassVar[bool] = True
+    reads_columns: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(AvroConverterConfig)

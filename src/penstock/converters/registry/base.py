@@ -12,18 +12,23 @@ from __future__ import annotations
 import importlib
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
 from penstock.converters.registry.client import Memory, RegistryClient, SchemaText, TextForm
+from penstock.converters.registry.reading_columns import ColumnReader, no_columns, read_columns
 from penstock.converters.registry.settings import RECORD_NAME, TOPIC_NAME, RegistryConfig
 from penstock.converters.registry.wire import frame, unframe
 from penstock.converters.settings import TYPE_CONFIG, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException
+from penstock.pipeline.plan.step import RowConverter, Sorted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Codec(Protocol):
@@ -38,6 +43,9 @@ class Codec(Protocol):
 
         Its schema is the one that was described, or another one that the user wants it to be written with this one.
         """
+
+    def columns(self) -> ColumnReader | None:
+        """What reads many payloads of the schema at once; None if its values have no columns."""
 
     def decode(self, payload: bytes, where: str, /) -> SchemaAndValue:
         """What a payload means. ``where`` is the message, for errors: "the value of topic t"."""
@@ -55,7 +63,7 @@ class _Writer(Generic[C]):
     codec: C
 
 
-class RegistryConverter(Converter, Generic[C, S]):
+class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     """Base of the converters with a schema registry.
 
     A format defines ``format`` and the hooks ``describe`` and ``parse``. They, and what ``parse`` makes, raise
@@ -72,6 +80,8 @@ class RegistryConverter(Converter, Generic[C, S]):
     needs: ClassVar[str | None] = None
     #: Whether values without a schema have a schema in this format.
     takes_schemaless: ClassVar[bool] = False
+    #: Whether some of its codecs read many payloads at once.
+    reads_columns: ClassVar[bool] = False
     #: Whether a null is a tombstone also where its schema is not optional.
     null_is_tombstone: ClassVar[bool] = False
 
@@ -177,6 +187,19 @@ class RegistryConverter(Converter, Generic[C, S]):
         schema_id, payload = unframe(data, where)
         codec = self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, payload, where))
         return codec.decode(payload, where)
+
+    def read_columns(
+        self, column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool]
+    ) -> Sorted:
+        """See ``RowConverter``. Messages of one topic and schema id are one column, if they are enough for that."""
+        if not self.reads_columns:
+            return no_columns(len(column))
+        return read_columns(column, topics, worth, self._column_reader)
+
+    def _column_reader(self, topic: str, schema_id: int, payload: bytes) -> ColumnReader | None:
+        where = f"the {self._side} of topic {topic}"
+        codec = self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, payload, where))
+        return codec.columns()
 
     # ------------------------------------------------------------------ once for each schema
     def _reader(self, topic: str, schema_id: int, payload: bytes, where: str) -> C:

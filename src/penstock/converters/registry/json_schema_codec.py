@@ -157,6 +157,9 @@ class JsonSchemaCodec:
         self._check(payload)
         return payload
 
+    def columns(self) -> None:
+        """None: payloads are read one by one."""
+
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of JSON.
 

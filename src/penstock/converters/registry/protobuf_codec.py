@@ -136,6 +136,9 @@ class ProtobufCodec:
         )
 
     # ------------------------------------------------------------------ reading
+    def columns(self) -> None:
+        """None: payloads are read one by one."""
+
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of a message.
 

@@ -166,15 +166,17 @@ def _lay_out(
 
 
 def rows_of_pairs(keys: Sorted, values: Sorted, rows: int) -> list[tuple[np.ndarray | None, Mapping[SideName, int]]]:
-    """The rows of each pair of hints, by their indices; None = all rows."""
+    """The rows of each pair of hints, by their indices; None = all rows. Those without a hint are in none."""
     if keys.codes is None and values.codes is None:
         return [(None, {"key": 0, "value": 0})]
     zeros = np.zeros(rows, dtype=np.int64)
     key_codes = zeros if keys.codes is None else keys.codes.astype(np.int64)
     value_codes = zeros if values.codes is None else values.codes.astype(np.int64)
     width = len(values.hints)
-    both = key_codes * width + value_codes
+    both = np.where((key_codes < 0) | (value_codes < 0), -1, key_codes * width + value_codes)
+    found = np.unique(both).tolist()
+    if len(found) == 1 and found[0] >= 0:
+        return [(None, {"key": found[0] // width, "value": found[0] % width})]
     return [
-        (np.flatnonzero(both == code), {"key": code // width, "value": code % width})
-        for code in np.unique(both).tolist()
+        (np.flatnonzero(both == code), {"key": code // width, "value": code % width}) for code in found if code >= 0
     ]

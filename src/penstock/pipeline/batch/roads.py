@@ -63,6 +63,7 @@ class Why(enum.Enum):
     HUGE_VALUE = "a huge value"
     MIXED_VALUES = "schemaless values, few or of mixed kinds"
     NO_COLUMNS = "a step that has no columns for such schemaless values"
+    ONE_BY_ONE = "messages of a schema registry, read or written one by one"
     NO_SPARK = "a look at a few records"
     OWN_CLASS = "a class of your own, in the worker"
     STATELESS = "a stateless class of your own, in Python workers of Spark"

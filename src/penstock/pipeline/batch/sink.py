@@ -28,7 +28,7 @@ from penstock.pipeline.batch.grouping import group_records, rows_of_pairs
 from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
-from penstock.pipeline.batch.roads import Why, is_huge, why_messages_in_rows, why_rows
+from penstock.pipeline.batch.roads import Why, are_many, is_huge, why_messages_in_rows, why_rows
 from penstock.pipeline.batch.row_road import OneSide, Rows, java_text_of, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
@@ -55,6 +55,7 @@ from penstock.pipeline.plan.step import (
     RAW_TEXT,
     SCHEMALESS_TEXT,
     ColumnConverter,
+    RowConverter,
     Shape,
     Side,
     SideName,
@@ -115,7 +116,9 @@ class SinkPipeline:
             for side, converter in self._converters.items()
         }
         #: What is never columns.
-        self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        self._own = {
+            side for side, one in self._converters.items() if not isinstance(one, (ColumnConverter, RowConverter))
+        }
         segments = cut_transforms(spec.transforms)
         self._first = Columns(())
         if not self._own and segments and isinstance(first := segments[0], Columns):
@@ -186,7 +189,7 @@ class SinkPipeline:
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE
-        found, deep, changed = self._sorted(table)
+        found, unread, deep, changed = self._sorted(table)
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
@@ -195,6 +198,8 @@ class SinkPipeline:
         to_records = self._form is None and not self._whole
         groups: list[Group] = []
         left = np.zeros(table.num_rows, dtype=bool)
+        if len(unread):
+            failures.went_as_rows(unread, Why.ONE_BY_ONE)
         for one in found:
             why = why_rows(one.steps, one.shape, to_records=to_records)
             if why is None:
@@ -209,6 +214,7 @@ class SinkPipeline:
             failures.went_as_rows(one.rows if self._form is None else None, why)
         if self._form is not None and left.any():
             return [], everything, None
+        left[unread] = True
         return groups, np.flatnonzero(left), None
 
     def _with_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
@@ -228,6 +234,10 @@ class SinkPipeline:
         if self._straight and not len(alone):
             self._reader.look_at_headers(table, failures)
             return self._frames(outcomes, table, failures)
+        read: Sequence[Outcome] = ()
+        if self._straight:
+            # What the plan has made is what frames hold.
+            read, outcomes = outcomes, ()
         headers = self._reader.headers_before(outcomes, alone, table, failures)
         live, positions = self._transformed(outcomes, alone, table, headers, failures, why)
         consumed = rows
@@ -236,7 +246,8 @@ class SinkPipeline:
             table = table.take(pa.array(failures.origins))
         if self._form is not None:
             before = [headers[failures.seq(row)] for row in positions]
-            return self._frames(self._framed(live, positions, before, table, failures, why), table, failures)
+            made = self._framed(live, positions, before, table, failures, why)
+            return self._frames([*read, *made], table, failures)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
@@ -281,8 +292,9 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table) -> tuple[list[Group], bool, bool]:
-        """One group for each pair of hints; whether a schema is too deep for a plan; whether texts lack something."""
+    def _sorted(self, table: pa.Table) -> tuple[list[Group], np.ndarray, bool, bool]:
+        """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
+        for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
         sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
         found: dict[SideName, Sorted] = {}
@@ -296,19 +308,33 @@ class SinkPipeline:
                 unread = len(found[side].read) < len(found[side].hints)
                 if converter.reads_text and unread and not sides[side].absent:
                     sides[side], columns[side] = _as_text(columns[side])
+            elif isinstance(converter, RowConverter):
+                found[side] = converter.read_columns(columns[side], table.column("topic"), self._worth_columns)
             else:
                 found[side] = Sorted(hints=(None,))
         groups: list[Group] = []
         for rows, codes in rows_of_pairs(found["key"], found["value"], table.num_rows):
             steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
-            given = {side: found[side].read.get(codes[side], (sides[side], columns[side])) for side in _SIDES}
+            given = {
+                side: found[side].read_rows(codes[side], rows)
+                if codes[side] in found[side].read
+                else (sides[side], _rows_of(columns[side], rows))
+                for side in _SIDES
+            }
             present: dict[str, pa.ChunkedArray] = {
                 name: column for name, (side, column) in given.items() if not side.absent
             }
-            if rows is not None:
-                present = {side: column.take(pa.array(rows)) for side, column in present.items()}
             groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
-        return groups, any(one.deep for one in found.values()), any(one.changed for one in found.values())
+        single = np.zeros(table.num_rows, dtype=bool)
+        for one in found.values():
+            if one.codes is not None:
+                single |= one.codes < 0
+        deep, changed = (any(getattr(one, name) for one in found.values()) for name in ("deep", "changed"))
+        return groups, np.flatnonzero(single), deep, changed
+
+    def _worth_columns(self, schemas: int, rows: int) -> bool:
+        """Whether so many schemas in so many messages would go as columns."""
+        return self._whole or self._form is not None or not are_many(schemas, rows)
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
         steps = [
@@ -468,6 +494,10 @@ class SinkPipeline:
         )
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
+
+
+def _rows_of(column: pa.ChunkedArray, rows: np.ndarray | None) -> pa.ChunkedArray:
+    return column if rows is None else column.take(pa.array(rows))
 
 
 def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:

@@ -76,7 +76,7 @@ from penstock.pipeline.columns.types import collectable
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome
-from penstock.pipeline.plan.step import NOTHING, ColumnConverter, Shape, SideName
+from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -376,7 +376,8 @@ class SourcePipeline:
             if by_rows[0]:
                 assembly.fill(side, by_rows[1], one.written(by_rows, failures))
         if self._own:
-            failures.went_as_rows(None, Why.OWN_CLASS)
+            stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
+            failures.went_as_rows(None, Why.ONE_BY_ONE if stock else Why.OWN_CLASS)
         self._moved(failures.roads(assembly.rows))
         return assembly.batch(failures)
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.data import Schema, Type
 from penstock.pipeline.columns.required import has_all_required
@@ -32,7 +33,6 @@ from penstock.pipeline.columns.text_bounds import unbounded
 from penstock.pipeline.columns.types import SCALAR, VARIANT, Form, Physical, default_physical
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
 
     from penstock.pipeline.plan.topics import FoundByTopic, TopicPredicate, TopicRoute
@@ -327,12 +327,14 @@ class Sorted:
 
     Attributes:
         hints: What a converter needs to know of each group; each hint gives a plan of its own.
-        codes: For each row the index of its hint; None = all rows have the first one.
+        codes: For each row the index of its hint, -1 where the message is read by itself (``RowConverter``); None = all
+            rows have the first one.
         column: The bytes, perhaps brought into a normal form; None = as they came.
         read: By the index of its hint what has been read already, in the rows of this hint: what is known of the
             values, and a column for all rows.
         deep: Whether a schema is among them that is nested more deeply than a plan should be.
         changed: Whether a text in ``column`` lacks what columns cannot hold: half of a surrogate pair.
+        places: For each row its place in the column of its hint, if columns in ``read`` have only the rows of theirs.
     """
 
     hints: Sequence[Hashable]
@@ -341,6 +343,17 @@ class Sorted:
     read: Mapping[int, tuple[Side, pa.ChunkedArray]] = field(default_factory=dict)
     deep: bool = False
     changed: bool = False
+    places: np.ndarray | None = None
+
+    def read_rows(self, code: int, rows: np.ndarray | None) -> tuple[Side, pa.ChunkedArray]:
+        """What has been read of some rows, all of the hint ``code``; None = all rows of the batch."""
+        side, column = self.read[code]
+        if side.absent or rows is None:
+            return side, column
+        places = rows if self.places is None else self.places[rows]
+        if len(places) == len(column) and np.array_equal(places, np.arange(len(places))):
+            return side, column
+        return side, column.take(pa.array(places))
 
     def with_hint(self, hint: Hashable, rows: np.ndarray, size: int) -> Sorted:
         """The same with some of ``size`` rows, by number or as a mask, under one more hint."""
@@ -400,3 +413,22 @@ class ColumnConverter(ABC):
             column: The bytes. Their topics and headers do not matter to who reads them so.
         """
         return None
+
+
+class RowConverter(ABC):
+    """A stock converter that reads and writes messages one by one, or reads many of them before Spark.
+
+    It has no columns of Spark: what it has read goes into a plan as columns, or becomes records.
+    """
+
+    @abstractmethod
+    def read_columns(
+        self, column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool]
+    ) -> Sorted:
+        """Reads those messages that it can read as columns; the code of each other one is -1. Raises nothing.
+
+        Args:
+            column: The bytes.
+            topics: The topic of each.
+            worth: Whether so many schemas in so many messages are worth columns.
+        """

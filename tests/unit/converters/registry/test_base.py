@@ -47,6 +47,9 @@ class NamedCodec:
     def encode(self, schema: Schema | None, value: object) -> bytes:
         return f"{self.text.text}:{value}".encode()
 
+    def columns(self) -> None:
+        return None
+
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         schema = Schema(STRING_SCHEMA.type, name=self.text.text, version=self.version)
         return SchemaAndValue(schema, payload.decode())
