@@ -41,7 +41,7 @@ Partition = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait before something that failed is tried again.
+    """The waits between tries of something that fails.
 
     Attributes:
         first_s: The wait after the first failure, in seconds.

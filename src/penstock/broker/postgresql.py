@@ -48,7 +48,7 @@ class PostgreSql:
 
     @property
     def log(self) -> str:
-        """What the server has logged."""
+        """The server's log."""
         path = self.directory / "log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 

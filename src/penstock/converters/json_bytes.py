@@ -83,7 +83,7 @@ def _may_have_long_name(data: bytes) -> bool:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether bytes are UTF-8."""
+    """True if bytes are UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -75,7 +75,7 @@ def without_leading_zeros(text: str) -> str:
 
 
 def _goes_on(last: str, following: str) -> bool:
-    """Whether what follows is no end of a number or word: white space ends a number, what is in no name a word."""
+    """True if what follows is no end of a number or word: white space ends a number, what is in no name a word."""
     if not following or following in " \t\r\n" or not last.isalnum():
         return False
     return last.isdigit() or (following >= "0" and (f"_{following}".isidentifier() or following == "$"))

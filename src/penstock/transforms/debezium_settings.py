@@ -18,7 +18,7 @@ from penstock.transforms.definition import null_replacement
 
 
 class Deletes(enum.Enum):
-    """What becomes of a delete."""
+    """The treatment of a delete."""
 
     DROP = "it is dropped"
     KEEP_SCHEMA = "it becomes null, with the schema of rows"
@@ -83,7 +83,7 @@ class FieldReference:
         return self.field == "op"
 
     def is_in(self, envelope: Mapping[str, object]) -> bool:
-        """Whether a schemaless envelope has it."""
+        """True if a schemaless envelope has it."""
         inner = None if self.struct is None else envelope.get(self.struct)
         return self.field in envelope or (isinstance(inner, dict) and self.field in inner)
 

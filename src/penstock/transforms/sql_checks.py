@@ -1,4 +1,4 @@
-"""Whether the expressions of ``Sql`` may be used and can work, asked when a connector is configured.
+"""Checks of the expressions of ``Sql``, made when a connector is configured.
 
 Whether expressions can work at all is asked when a connector is configured, before there are records. Which fields
 there will be, and of what types, is not known then: Spark analyses the expressions over fields whose types are assumed,

@@ -41,7 +41,7 @@ class Finding:
 
     @property
     def secret(self) -> bool:
-        """Whether its value must not be shown: its definition says so, or its name."""
+        """True if its value must not be shown: its definition says so, or its name."""
         return (self.key is not None and self.key.type is ConfigType.PASSWORD) or is_secret_name(self.name)
 
     def to_json(self) -> dict[str, object]:

@@ -46,7 +46,7 @@ def asks_again(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait before a call is made again.
+    """The wait before a call is made again.
 
     Attributes:
         most_s: The longest wait.

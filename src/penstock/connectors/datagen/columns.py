@@ -62,7 +62,7 @@ def _as_type(whole: npt.NDArray[np.int64], wanted: pa.DataType) -> pa.Array:
 
 
 class Column(ABC):
-    """How the values of a field are made."""
+    """Makes the values of a field."""
 
     schema: Schema
     type: pa.DataType

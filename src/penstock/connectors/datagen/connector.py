@@ -72,7 +72,7 @@ class DatagenTask(FrameSourceTask):
         return {CURRENT: following, SEED: self._seed}
 
     def _due(self) -> int:
-        """How many records to make now; waits a second at most for the first."""
+        """The number of records to make now; waits a second at most for the first."""
         config = self.settings
         left = config.batch_rows
         if config.iterations >= 0:
@@ -90,7 +90,7 @@ class DatagenTask(FrameSourceTask):
         return min(due, left)
 
     def _due_at(self, now: float, per_second: float) -> int:
-        """How many records the pace wants; the first at once."""
+        """The number of records that the pace wants; the first at once."""
         due = int((now - self._since) * per_second) + 1 - self._made
         most = int(per_second * _LATE_S) + 1
         if due > most:

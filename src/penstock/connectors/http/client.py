@@ -74,7 +74,7 @@ class Answer:
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long it asks to wait, in seconds."""
+        """The wait that it asks for, in seconds."""
         return retry_after_s(self.headers, datetime.now(UTC).timestamp())
 
 

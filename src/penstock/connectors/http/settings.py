@@ -30,7 +30,7 @@ _PLACES: Final = frozenset({"topic", "key"})
 
 
 class AuthType(Enum):
-    """How requests log in: the values of ``auth.type``."""
+    """The login of requests: the values of ``auth.type``."""
 
     NONE = "none"
     BASIC = "basic"
@@ -143,7 +143,7 @@ def places(url: str) -> set[str]:
 
 
 class Paging(Enum):
-    """How the next page is found: the values of ``page.mode``."""
+    """The way to the next page: the values of ``page.mode``."""
 
     NONE = "none"
     LINK = "link"
@@ -259,7 +259,7 @@ class HttpSinkConfig(HttpConfig):
         return found
 
     def retries(self, status: int) -> bool:
-        """Whether a request is sent again after a status.
+        """True if a request is sent again after a status.
 
         Raises:
             ConfigException: An entry is no status and no range.

@@ -87,7 +87,7 @@ _AUTHORITY = re.compile(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
-    """Where a database is and who logs in there.
+    """The address of a database, with its login.
 
     Attributes:
         dialect: Its kind.

@@ -29,7 +29,7 @@ def _check_zone(name: str, value: object) -> None:
 
 
 class ConnectionConfig(AbstractConfig):
-    """Where the database is."""
+    """The settings of the connection."""
 
     connection_url: str = setting(
         URL_CONFIG,

@@ -1,4 +1,4 @@
-"""Whether data of one Avro schema can be read with another.
+"""Compatibility of Avro schemas: tells if data of one can be read with another.
 
 Main function: ``cannot_read``. Thread: pure functions.
 Source: the Avro specification, "Schema Resolution"; org.apache.avro.SchemaCompatibility.

@@ -135,7 +135,7 @@ class AvroOptions(AbstractConfig):
 
     @property
     def writes_enums(self) -> bool:
-        """Whether texts that were enums are written as enums."""
+        """True if texts that were enums are written as enums."""
         return self.enhanced or self.general_sums
 
     @property
@@ -162,7 +162,7 @@ class AvroOptions(AbstractConfig):
 
 
 def is_name(name: str) -> bool:
-    """Whether a name without dots is one in Avro, as Java's library sees it: with the letters of all languages."""
+    """True if a name without dots is one in Avro, as Java's library sees it: with the letters of all languages."""
     return bool(name) and all(
         char == "_" or (char < "\U00010000" and (char.isalpha() or (place > 0 and char.isdecimal())))
         for place, char in enumerate(name)
@@ -186,7 +186,7 @@ def scrubbed(name: str) -> str:
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether a struct stands for one of several types: a field for each, of which one is set."""
+    """True if a struct stands for one of several types: a field for each, of which one is set."""
     return schema.type is Type.STRUCT and (schema.name == UNION or GENERAL_UNION in (schema.parameters or {}))
 
 
@@ -383,7 +383,7 @@ def doubled(node: Any) -> Any:
 
 
 def is_field_default(schema: Schema | None, value: Any, options: AvroOptions) -> bool:
-    """Whether a default can be that of an Avro field: in a union, at any depth, it is one of the first type."""
+    """True if a default can be that of an Avro field: in a union, at any depth, it is one of the first type."""
     if schema is None:
         return False
     if is_union(schema):

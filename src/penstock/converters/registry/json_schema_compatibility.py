@@ -1,4 +1,4 @@
-"""Whether values of one JSON Schema can be read with another, by Confluent's rules.
+"""Compatibility of JSON Schemas: tells if values of one can be read with another, by Confluent's rules.
 
 Main function: ``cannot_read``. Thread: pure functions.
 Source: io.confluent.kafka.schemaregistry.json.diff.SchemaDiff and the classes beside it.

@@ -1,4 +1,4 @@
-"""Whether messages of one Protobuf file can be read with another, by Confluent's rules.
+"""Compatibility of Protobuf files: tells if messages of one can be read with another, by Confluent's rules.
 
 Main functions: ``cannot_read``, ``numbered_alike``. Thread: pure functions.
 Source: io.confluent.kafka.schemaregistry.protobuf.diff.SchemaDiff; "Updating A Message Type" in Protobuf's guide.
@@ -38,7 +38,7 @@ def cannot_read(reader: FileDescriptor, writer: FileDescriptor) -> str | None:
 
 
 def numbered_alike(reader: FileDescriptor, writer: FileDescriptor) -> bool:
-    """Whether messages of a file mean the same with another one: fields of a number have the same name in both, and
+    """True if messages of a file mean the same with another one: fields of a number have the same name in both, and
     those that the other one has not are passed over."""
     known = reader.message_types_by_name
     return all(_alike(known[name], one) for name, one in writer.message_types_by_name.items() if name in known)

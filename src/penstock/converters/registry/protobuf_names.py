@@ -114,7 +114,7 @@ class ProtobufOptions(AbstractConfig):
         return scrubbed(name) if self.scrub_names else name
 
     def wraps(self, schema: Schema) -> bool:
-        """Whether a field is a wrapper message; a member of a oneof that was none stays none."""
+        """True if a field is a wrapper message; a member of a oneof that was none stays none."""
         if not self.wrapper_for_nullables or not schema.optional:
             return False
         return (schema.parameters or {}).get(WRAPPER, "").lower() != "false"

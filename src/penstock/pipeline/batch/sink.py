@@ -333,7 +333,7 @@ class SinkPipeline:
         return groups, np.flatnonzero(single), deep, changed
 
     def _worth_columns(self, schemas: int, rows: int) -> bool:
-        """Whether so many schemas in so many messages would go as columns."""
+        """True if so many schemas in so many messages would go as columns."""
         return self._whole or self._form is not None or not are_many(schemas, rows)
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:

@@ -232,7 +232,7 @@ class MessageReader:
 
 
 def _is_all(rows: np.ndarray | None, count: int) -> bool:
-    """Whether rows are all of so many, in their order."""
+    """True if rows are all of so many, in their order."""
     return rows is None or np.array_equal(rows, np.arange(count))
 
 

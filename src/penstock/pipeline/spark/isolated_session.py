@@ -43,7 +43,7 @@ _LENGTH: Final = struct.Struct(">Q")
 
 @dataclass(frozen=True)
 class Loss:
-    """How a job has lost sessions.
+    """The sessions that a job has lost.
 
     Attributes:
         count: How many so far.

@@ -27,7 +27,7 @@ _MB: Final = 1024 * 1024
 
 
 def shares(heap_bytes: int) -> tuple[int, int]:
-    """How many bytes of rows one job may have, and all together.
+    """The bytes of rows that one job may have, and all together.
 
     >>> [share // 2**20 for share in shares(700 * 2**20)]
     [21, 58]

@@ -29,7 +29,7 @@ class InsertMode(Enum):
 
 
 class PkMode(Enum):
-    """Where the primary key comes from: the values of ``pk.mode``."""
+    """The source of the primary key: the values of ``pk.mode``."""
 
     NONE = "none"
     KAFKA = "kafka"

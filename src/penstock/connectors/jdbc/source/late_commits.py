@@ -66,7 +66,7 @@ def unsettled(snapshot: Snapshot) -> str:
 
 
 def bound_of(mode: Mode, snapshot: Snapshot, running: tuple[object, ...], lowest: int | None) -> Bound:
-    """How far a reader may go.
+    """Computes the bound of a read.
 
     Rows of transactions that began after the oldest running one wait, and so do all rows from the first of them on. A
     timestamp is often that of the start of its transaction, so no reader goes past the oldest start.

@@ -20,7 +20,7 @@ _SECOND: Final = 1_000_000_000
 
 
 class Mode(Enum):
-    """How new rows are found: the values of ``mode``."""
+    """The way to find new rows: the values of ``mode``."""
 
     BULK = "bulk"
     INCREMENTING = "incrementing"

@@ -138,7 +138,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far a reader may go: rows before it, and none at or after it.
+    """The end of a read: rows before it are read, and none at or after it.
 
     Attributes:
         timestamp: Nanoseconds since 1970; None: no bound.

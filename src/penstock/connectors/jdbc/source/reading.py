@@ -32,7 +32,7 @@ class Reader(ABC):
 
     @abstractmethod
     def bound(self, selection: Selection, after: Position) -> Bound:
-        """How far rows may be read, as the database sees its own transactions; begins the transaction.
+        """The bound of a read, as the database sees its own transactions; begins the transaction.
 
         Raises:
             RetriableException: The database cannot be reached, or ended the connection.

@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """How one table or query is read.
+    """The reading of one table or query.
 
     Attributes:
         selection: What is selected.
@@ -63,7 +63,7 @@ class Tables:
         return reader_for(self.address, self.catalog, self._config.isolation)
 
     def describe(self, name: str | None) -> Described:
-        """How a table is read, or the query for None.
+        """Describes the reading of a table, or of the query for None.
 
         Raises:
             RetriableException: The database cannot be reached.
