@@ -84,6 +84,7 @@ TRANSFORMS: Final[dict[str, Mapping[str, str]]] = {
     "Cast": {"spec": "id:string"},
     "DropHeaders": {"headers": "h"},
     "ExtractField": {"field": "after"},
+    "ExtractNewRecordState": {},
     "Filter": {},
     "Flatten": {},
     "HeaderFrom": {"fields": "after", "headers": "h", "operation": "move"},
@@ -124,7 +125,8 @@ KEYS: Final = made("converters.ByteArrayConverter", {})
 
 
 def transform(name: str, settings: Mapping[str, str]) -> Transformation:
-    found = PLUGINS.new(PluginKind.TRANSFORMATION, f"org.apache.kafka.connect.transforms.{name}")
+    package = "io.debezium" if name == "ExtractNewRecordState" else "org.apache.kafka.connect"
+    found = PLUGINS.new(PluginKind.TRANSFORMATION, f"{package}.transforms.{name}")
     assert isinstance(found, Transformation)
     found.configure(settings)
     return found
@@ -219,7 +221,10 @@ SETUPS: Final = [
     *((name, settings) for name, settings in TRANSFORMS.items()),
     *((name, settings) for name, settings in WHOLE.items()),
 ]
-ONE_SIDED: Final = ("DropHeaders", "Filter", "InsertHeader", "RegexRouter", "TimestampRouter", "ValueToKey")
+ONE_SIDED: Final = (
+    *("DropHeaders", "ExtractNewRecordState", "Filter", "InsertHeader"),
+    *("RegexRouter", "TimestampRouter", "ValueToKey"),
+)
 
 
 @pytest.mark.parametrize("schemas", ["true", "false"])

@@ -24,7 +24,9 @@ NUMBERS = [
     *('"AQ=="', '"/w=="', '"gAAAAAAAAAAAAAAAAAAAAAAAAA=="'),
 ]
 BAD = {
-    "1" * 1001: "a number has 1001 digits, and 1000 are allowed",
+    "1"
+    * 1001: "Converting byte[] to Kafka Connect data failed due to serialization error: a number has 1001 digits, and "
+    "1000 are allowed",
     "1e99999999999": "A decimal has 1000 digits (416 bytes) at most, and a scale of 32 bits",
     f'"{"AAAA" * 200}"': "A decimal has 1000 digits (416 bytes) at most, and a scale of 32 bits",
     '""': "Invalid bytes for Decimal field",
