@@ -32,7 +32,11 @@ def test_explain_names_the_cause(awake_worker: WorkerProcess, broker: EmbeddedBr
     sink = {**plain, "connector.class": "FileStreamSink", "file": str(tmp_path / "out")}
     given = {
         "explain-file": {**source, "file": str(tmp_path / "in"), "topic": "explain-t"},
-        "explain-topic": {**sink, "topics": "explain-gone"},
+        "explain-topic": {
+            **sink,
+            "topics": "explain-gone",
+            "consumer.override.allow.auto.create.topics": "false",
+        },
         "explain-regex": {**sink, "topics.regex": "explain-never-.*"},
         "explain-fails": {**sink, "topics": "explain-gone", "file": str(tmp_path / "no" / "out")},
         "explain-broker": {

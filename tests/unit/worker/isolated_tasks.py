@@ -90,6 +90,8 @@ class DoingSource(SourceTask):
             case "wait":
                 self.woken.wait()
                 return [self.record("woken")]
+            case "idle":
+                return [self.record("stopped" if self.context.stopping.wait(20) else "not stopped")]
             case "retry":
                 raise RetriableException("not now")
             case "own-error":

@@ -178,6 +178,14 @@ class TestSource:
 
             assert polled.result(5)[0].value == "woken"
 
+    def test_a_stop_is_seen_by_a_poll_that_waits_without_a_wakeup(self, started):
+        task = doing(started, "idle")
+        with ThreadPoolExecutor(1) as pool:
+            polled = pool.submit(task.poll)
+            task.context.stopping.set()
+
+            assert polled.result(30)[0].value == "stopped"
+
     def test_stop_runs_beside_a_poll_that_waits(self, started):
         task = doing(started, "wait")
         with ThreadPoolExecutor(1) as pool:

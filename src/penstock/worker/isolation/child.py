@@ -84,7 +84,7 @@ class TaskHost:
         self._methods: dict[str, Callable[..., Any]] = {
             name: getattr(self, name)
             for name in (
-                *("make", "initialize", "poll", "put_frame", "wakeup", "stop"),
+                *("make", "initialize", "poll", "put_frame", "stopping", "wakeup", "stop"),
                 *("offset_after", "commit_record", "record_acknowledged", "commit_batch"),
             )
         }
