@@ -71,7 +71,7 @@ class RetryPolicy:
         asked = getattr(error, "retry_after_s", None)
         if isinstance(asked, float):
             return asked
-        wait = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 30))
+        wait = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 40))
         return wait * (1 - self.jitter * (chance or random.random)())
 
 

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from random import random as any_share
 from typing import Final
 
+from penstock.api import RetryPolicy
 from penstock.errors import KafkaRetriableException, RetriableException, SparkStoppedException
 from penstock.telemetry.standstills import Standstill, goes_on, stands_still, task_owner
 from penstock.worker.waiting import Waiting
@@ -65,7 +66,7 @@ class Backoff:
         >>> [backoff.delay_s(count) for count in (1, 2, 3, 9, 100)]
         [0.25, 0.5, 1.0, 60.0, 60.0]
         """
-        return min(self.most_s, FIRST_DELAY_S * 2.0 ** min(count - 1, 40)) * (1 - 0.2 * self.share())
+        return RetryPolicy(FIRST_DELAY_S, self.most_s).wait_s(count, chance=self.share)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from penstock.connectors.jdbc.source.position import Mode
 from penstock.connectors.jdbc.source.queries import Bound
 
 #: The oldest start of a transaction that has written something or may still, in microseconds since 1970, its process,
-#: the present moment of the database, and how many transactions this user may not look at.
+#: and the present moment of the database.
 RUNNING: Final = (
     "SELECT (SELECT (extract(epoch FROM min(xact_start)) * 1000000)::bigint FROM pg_stat_activity "
     "WHERE pid <> pg_backend_pid() AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())"

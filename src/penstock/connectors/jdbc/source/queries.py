@@ -8,7 +8,7 @@ Source: io.confluent.connect.jdbc.source.TimestampIncrementingCriteria, for cond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -240,8 +240,3 @@ def utc_nanoseconds(value: object, zone: str) -> int | None:
         aware = value if value.tzinfo else value.replace(tzinfo=ZoneInfo(zone))
         return (aware - _EPOCH) // timedelta(microseconds=1) * 1000
     return value if isinstance(value, int) else None
-
-
-def chosen(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of these names, all if there are none."""
-    return tuple(one for one in columns if not names or one.name in names)
