@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from penstock.api import Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
-from penstock.errors import BadRequestException, KafkaException, KafkaRetriableException
+from penstock.config.validators import NonEmptyStringWithoutControlChars
+from penstock.errors import BadRequestException, ConfigException, KafkaException, KafkaRetriableException
 from penstock.herder import Herder, HerderParts, SoleMember
 from penstock.herder.interface import Health
 from penstock.model import ConnectorType, State
@@ -167,8 +168,20 @@ class FakeGroups:
             raise GroupBusy
 
 
+def _check_name(name: str | None) -> None:
+    """Refuses what the definition of a connector's settings refuses.
+
+    Raises:
+        BadRequestException: the name is empty or has control characters.
+    """
+    try:
+        NonEmptyStringWithoutControlChars().ensure_valid("name", name)
+    except ConfigException as error:
+        raise BadRequestException(str(error)) from error
+
+
 class LaxValidator:
-    """Takes every configuration that names a class; settings that are called password are secrets.
+    """Takes every configuration that names a class and has a possible name; settings called password are secrets.
 
     Attributes:
         strict: Whether configurations are checked as a worker does it.
@@ -184,6 +197,7 @@ class LaxValidator:
         text = resolved.get("connector.class")
         if not text:
             raise BadRequestException("Connector config contains no connector type")
+        _check_name(config.get("name"))
         BOARD.hit(str(resolved.get("name")), "validate", record=False)
         self._real.connector_of(resolved)
         enforce = resolved.get("tasks.max.enforce", "true") == "true"

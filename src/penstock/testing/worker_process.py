@@ -1,7 +1,7 @@
 """A standalone worker as a process of its own, in a directory of its own, for tests that signal and kill it.
 
-Main type: `WorkerProcess`; `children`, `resident_kb` and `is_running` look at processes by their ids. Thread: the
-test's.
+Main type: `WorkerProcess`; `children`, `resident_kb`, `cpu_seconds` and `is_running` look at processes by their ids.
+Thread: the test's.
 """
 
 from __future__ import annotations
@@ -264,6 +264,12 @@ def children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, without its children's."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_kb(pid: int) -> int:

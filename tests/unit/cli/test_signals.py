@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cli.watchdog import AGAIN_WITHIN_S, BEGIN_WITHIN_S, BEGUN, SAME_WISH_S, Verdict
-from penstock.testing.worker_process import children, is_running, wait_gone
+from penstock.testing.worker_process import children, cpu_seconds, is_running, wait_gone
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 # A search that goes on for years, without letting any other Python code run.
-HELD = "import re; print('held', flush=True); re.search('(a+)+b', 'a' * 80)"
+HELD = "import re; held = re.compile('(a+)+b'); print('held', flush=True); held.search('a' * 80)"
 PROCESS = """
 import os, signal, sys, threading, time
 from penstock.cli.signals import Events
@@ -30,6 +30,8 @@ exec(sys.argv[2])
 events.restore()
 sys.exit(ending.exit_code)
 """
+# More than any code between the line and the search takes.
+HELD_FOR_S = 0.1
 READY = "print('ready', flush=True)"
 # The main thread would run its handlers within such a search.
 HELD_AT_THE_END = f"threading.Thread(target=exec, args=({HELD!r},), daemon=True).start(); threading.Event().wait(60)"
@@ -54,6 +56,17 @@ class Waiting:
         """Exit code, and what else was printed."""
         text, _ = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, text
+
+    def wait_held(self) -> None:
+        """Waits until the search runs: the process said that it would begin, and has computed for a while since.
+
+        Writing the line lets the main thread run, so a signal that comes with the line may still be seen by it.
+        """
+        assert self.first_line == "held"
+        began, deadline = cpu_seconds(self.process.pid), time.monotonic() + 20
+        while cpu_seconds(self.process.pid) - began < HELD_FOR_S:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def group(self, number: signal.Signals) -> None:
         os.killpg(self.process.pid, number)
@@ -130,7 +143,7 @@ def test_a_second_signal_ends_a_process_whose_interpreter_is_held(started: list[
     one = Waiting(after=HELD_AT_THE_END) if stopping else Waiting(HELD)
     started.append(one)
     if not stopping:
-        assert one.first_line == "held"
+        one.wait_held()
     one.group(TERM)
     time.sleep(1.0)
     assert one.process.poll() is None
@@ -145,6 +158,7 @@ def test_a_second_signal_ends_a_process_whose_interpreter_is_held(started: list[
 @pytest.mark.slow
 def test_one_signal_ends_a_process_whose_clean_stop_does_not_begin(started: list[Waiting]) -> None:
     started.append(one := Waiting(HELD))
+    one.wait_held()
     began = time.monotonic()
     one.process.send_signal(INT)
     assert one.rest(BEGIN_WITHIN_S + 60)[0] == -signal.SIGKILL

@@ -133,20 +133,25 @@ def _bare(schema: Any) -> Any:
     return [_bare(one) for one in schema] if isinstance(schema, list) else schema
 
 
-def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    def record(parts: list[Any]) -> st.SearchStrategy[Any]:
-        names = [f"f{place}" for place in range(len(parts))]
-        fields = [{"name": name, "type": part[0]} for name, part in zip(names, parts, strict=True)]
-        values = st.fixed_dictionaries({name: part[1] for name, part in zip(names, parts, strict=True)})
-        return _named(lambda name: ({"type": "record", "name": name, "fields": fields}, values))
+def _record(parts: list[Any]) -> st.SearchStrategy[Any]:
+    names = [f"f{place}" for place in range(len(parts))]
+    fields = [{"name": name, "type": part[0]} for name, part in zip(names, parts, strict=True)]
+    values = st.fixed_dictionaries({name: part[1] for name, part in zip(names, parts, strict=True)})
+    return _named(lambda name: ({"type": "record", "name": name, "fields": fields}, values))
 
+
+def _records(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, min_size=1, max_size=5).flatmap(_record)
+
+
+def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     def optional(part: Any, first: bool) -> Any:
         if isinstance(part[0], list):
             return part
         return (["null", part[0]] if first else [part[0], "null"], st.none() | part[1])
 
     return st.one_of(
-        st.lists(inner, min_size=1, max_size=5).flatmap(record),
+        _records(inner),
         st.builds(optional, inner, st.booleans()),
         inner.map(lambda part: ({"type": "array", "items": part[0]}, st.lists(part[1], max_size=8))),
         inner.map(
@@ -156,7 +161,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 ANY = st.recursive(SCALARS, _nested, max_leaves=6)
-RECORDS = _nested(ANY).filter(lambda part: isinstance(part[0], dict) and part[0]["type"] == "record")
+RECORDS = _records(ANY)
 
 
 @settings(max_examples=40, deadline=None)
