@@ -349,7 +349,8 @@ class SinkFrame:
         """
         if self.spark is None:
             raise IllegalWorkerStateException("This SinkFrame has no Spark session; pass spark=lambda: session")
-        table: Any = self.table
+        # PySpark makes a partition, and so a writer makes a file, of each chunk.
+        table: Any = self.table.combine_chunks()
         return self.spark().createDataFrame(table)
 
     def _by_place(self) -> dict[TopicPartition, pa.Array]:

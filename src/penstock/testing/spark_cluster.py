@@ -127,8 +127,6 @@ class SparkCluster:
             "spark.master": self.url,
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICKLY,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
         }
 
     def __enter__(self) -> Self:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.testing.spark_cluster import SparkCluster
+
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
 #: In a process of its own: PySpark has one session for a process, and this one is on a cluster.
@@ -72,6 +74,48 @@ def test_work_goes_on_after_a_master_without_recovery_and_after_a_time_without_s
     assert lines[:2] == ["up: 4950 1 None", "master anew: 4950 2 None"]
     assert lines[2].startswith("told: spark_executors Spark at spark://127.0.0.1:")
     assert " has had no executor any more since 20" in lines[2]
+    assert "this worker waits for cores of the cluster" in lines[2]
     assert lines[3:] == ["waits: True", "workers again: 4950", "failures: []"]
     assert "penstock.spark.executors.timeout.ms" in done.stderr
     assert done.stderr.count("Batches wait; a session without executors is replaced") == 2
+
+
+#: A worker's session with the settings that it has by itself, until its input ends.
+SHARING = """
+    import sys
+    from penstock.pipeline.spark.session import SparkRuntime
+    from penstock.testing.spark_settings import QUICK_START
+
+    runtime = SparkRuntime({"spark.master": sys.argv[1], "spark.executor.memory": "512m", **QUICK_START})
+    runtime.start()
+    query = lambda session: session.range(100).selectExpr("sum(id)").collect()[0][0]
+    print(runtime.run(query), runtime.parallelism, flush=True)
+    sys.stdin.read()
+    print(runtime.run(query), flush=True)
+    runtime.stop()
+"""
+
+
+def test_two_workers_share_the_cores_of_a_cluster_and_one_goes_on_without_the_other(tmp_path: Path) -> None:
+    with SparkCluster(tmp_path / "spark", cores=4) as cluster:
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(SHARING), cluster.url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        first, second = workers
+        assert first.stdout is not None
+        assert second.stdout is not None
+        try:
+            # The second one would wait for ever if the first one had taken all cores.
+            assert [first.stdout.readline(), second.stdout.readline()] == ["4950 2\n", "4950 2\n"]
+            first.kill()
+            assert second.communicate("", timeout=60)[0] == "4950\n"
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.communicate()

@@ -22,6 +22,11 @@ from penstock.pipeline.spark.driver_jvm import classic_settings, launch_settings
 def test_a_jvm_of_its_own_speaks_to_nobody_else(given: dict[str, str], wanted: str | None) -> None:
     settings = classic_settings(given, "/scratch")
     assert settings.get("spark.authenticate") == wanted
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]"])
+def test_the_driver_of_this_machine_alone_listens_on_the_loopback_address(master: str) -> None:
+    settings = classic_settings({"spark.master": master}, "/scratch")
     assert (settings["spark.driver.host"], settings["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.pipeline.spark.driver_jvm import JavaMissingException, SessionRefusedException
-from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException, is_clustered
+from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry.standstills import goes_on, standstill_of
 
@@ -26,22 +26,6 @@ class Clock:
 def clock() -> Iterator[Clock]:
     yield Clock()
     goes_on("Spark")
-
-
-@pytest.mark.parametrize(
-    ("conf", "clustered"),
-    [
-        ({}, False),
-        ({"spark.master": "local"}, False),
-        ({"spark.master": "local[4]"}, False),
-        ({"spark.master": "local-cluster[2,1,1024]"}, True),
-        ({"spark.master": "yarn"}, True),
-        ({"spark.master": "k8s://https://k8s:6443"}, True),
-        ({"spark.remote": "sc://spark:15002", "spark.master": "spark://spark:7077"}, False),
-    ],
-)
-def test_which_sessions_have_executors_of_their_own(conf: dict[str, str], clustered: bool) -> None:
-    assert is_clustered(conf) is clustered
 
 
 def test_one_without_executors_is_told_of_after_a_moment_and_lost_after_the_timeout(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import SparkUnavailableException
 from penstock.pipeline.spark.class_archive import archive_option
+from penstock.pipeline.spark.cluster import cluster_settings
 from penstock.pipeline.spark.executors import ExecutorWatch
 from penstock.pipeline.spark.memory_pool import HEAPS_VARIABLE, MOST_HEAPS
 from penstock.pipeline.spark.scratch import make_scratch, remove_scratch, remove_stale_scratch
@@ -394,6 +395,11 @@ def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
             # a directory of the user's lets nobody else connect.
             settings["spark.python.unix.domain.socket.enabled"] = "true"
             settings["spark.python.unix.domain.socket.dir"] = scratch
+    for name, value in cluster_settings(conf).items():
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
     settings.update(conf)
     settings.update(REQUIRED_SETTINGS)
     executor_options = conf.get("spark.executor.extraJavaOptions", "")
@@ -444,9 +450,29 @@ def require_java() -> None:
 
 
 def brief(error: BaseException) -> str:
-    """One line for a log: class and first line of the message."""
-    lines = _text_of(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+    """One line for a log: class and first line of the message; of an exception in the JVM that one's, and its cause."""
+    text = _text_of(error).strip()
+    lines = text.splitlines()
+    reasons = java_reasons(text)
+    return f"{type(error).__name__}: {' | caused by '.join(reasons) or (lines[0] if lines else '')}"[:500]
+
+
+def java_reasons(text: str) -> list[str]:
+    """The exception that a trace of the JVM tells of, and its first cause; empty if the text has none.
+
+    Args:
+        text: The message of a ``Py4JJavaError``: what was called, then the trace.
+
+    >>> java_reasons("An error occurred while calling o1.x.\\n: a.B: no\\n\\tat c\\nCaused by: d.E: why\\n\\tat f")
+    ['a.B: no', 'd.E: why']
+    >>> java_reasons("plain")
+    []
+    """
+    lines = text.splitlines()
+    if len(lines) < 2 or not lines[1].startswith(": "):
+        return []
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [lines[1].removeprefix(": "), *causes[-1:]]
 
 
 def _text_of(error: BaseException) -> str:

@@ -1,9 +1,9 @@
 """Watches whether a session on a cluster of Spark has executors: one without is up, answers, and does nothing for ever.
 
-Main types: ``ExecutorWatch``, one for all sessions of a worker; ``NoExecutorsException``. Function: ``is_clustered``.
-A session that has had no executor for some time counts as lost and is replaced: a master that was killed and started
-again without recovery knows nothing of the application, and gives it none. Where all Spark workers are gone, or other
-applications have all cores, another session has none either; then it is given twice the time, and the next one more.
+Main types: ``ExecutorWatch``, one for all sessions of a worker; ``NoExecutorsException``. A session that has had no
+executor for some time counts as lost and is replaced: a master that was killed and started again without recovery
+knows nothing of the application, and gives it none. Where all Spark workers are gone, or other applications have all
+cores, another session has none either; then it is given twice the time, and the next one more.
 
 A session with dynamic allocation may have no executor while it has nothing to do: there only jobs that wait count.
 
@@ -40,18 +40,6 @@ class NoExecutorsException(SparkUnavailableException):
     """A new session has had no executor for too long; another one is tried."""
 
 
-def is_clustered(conf: Mapping[str, str]) -> bool:
-    """If a session's executors are processes of a cluster.
-
-    >>> is_clustered({"spark.master": "spark://spark:7077"}), is_clustered({"spark.master": "local[2]"})
-    (True, False)
-    >>> is_clustered({}), is_clustered({"spark.remote": "sc://spark:15002"})
-    (False, False)
-    """
-    master = conf.get("spark.master", "local")
-    return "spark.remote" not in conf and master.partition("[")[0] != "local"
-
-
 class ExecutorWatch:
     """Counts the executors of the session that is up, or starting.
 
@@ -77,6 +65,8 @@ class ExecutorWatch:
         self._had_some = False
         self._told = False
         self.ended = 0
+        #: Cores of the executors, as Spark counts them; None before it was asked.
+        self.cores: int | None = None
 
     def begin(self) -> None:
         """Another session starts. Executors that come to it are those that there are."""
@@ -87,6 +77,8 @@ class ExecutorWatch:
         context = session.sparkContext._jsc.sc()
         # The driver counts as well.
         executors = int(context.getExecutorMemoryStatus().size()) - 1
+        if executors > 0:
+            self.cores = int(context.defaultParallelism())
         self.count(executors, waits=not self._dynamic or len(context.statusTracker().getActiveJobIds()) > 0)
 
     def count(self, executors: int, *, waits: bool = True) -> None:
@@ -124,9 +116,10 @@ class ExecutorWatch:
         began = self._began().isoformat(timespec="seconds")
         had = "has had no executor any more since" if self._had_some else "has given this worker no executor since"
         return (
-            f"Spark at {self._master} {had} {began}: its Spark workers are gone, other applications have all of their "
-            "cores or memory (spark.cores.max and spark.executor.memory of each), or its master was started anew and "
-            "does not know this worker"
+            f"Spark at {self._master} {had} {began}: this worker waits for cores of the cluster. Other applications "
+            "have all of them, or their memory (spark.cores.max and spark.executor.memory of each), its Spark workers "
+            "are gone or cannot reach this worker (spark.driver.host), or its master was started anew and does not "
+            "know this worker"
         )
 
     @property

@@ -29,8 +29,9 @@ from penstock.errors import (
     SparkStoppedException,
     SparkUnavailableException,
 )
+from penstock.pipeline.spark.cluster import is_clustered, planned_cores
 from penstock.pipeline.spark.driver_jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
-from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException, is_clustered
+from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException
 from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
 from penstock.pipeline.spark.memory_budget import MemoryBudget
 from penstock.pipeline.spark.remote_session import RemoteSession
@@ -152,7 +153,12 @@ class SparkRuntime:
 
     @property
     def parallelism(self) -> int:
-        """Cores that a local session uses; for a cluster or a remote session the cores of this machine."""
+        """Cores that the session uses: on a cluster as Spark has counted them last, before that as its settings ask.
+
+        For a Spark Connect server, and a cluster that says nothing, the cores of this machine.
+        """
+        if self._executors is not None:
+            return self._executors.cores or planned_cores(self._conf) or os.cpu_count() or 1
         master = self._conf.get("spark.master", "local[*]")
         count = master.removeprefix("local[").partition("]")[0].partition(",")[0]
         return int(count) if master.startswith("local[") and count.isdigit() else os.cpu_count() or 1
