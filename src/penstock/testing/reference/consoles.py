@@ -314,6 +314,8 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
         "8443": str(tls),
         **{str(8084 + number): str(port) for number, port in enumerate(group)},
         "8087": str(free_port()),
+        # Spark's master, and the web interfaces of master and worker.
+        **{str(port): str(free_port()) for port in (7077, 7078, 7079)},
         # The web interface of the page about HTTP.
         "8089": str(free_port()),
         # Starts Spark sooner; nobody has to see it.
