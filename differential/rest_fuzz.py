@@ -32,6 +32,7 @@ from penstock.rest.app import build_app
 from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
 from penstock.testing.control_plane import SINK, SOURCE, running
+from penstock.testing.probes import BOARD
 from penstock.validation.plugin_catalog import PluginCatalog
 
 NAMES: Final = ("a", "b", "s", "f", "none", "a/b", "é", "%", "..", " a ", "\x00", "x" * 3_000, "a?b", "#")
@@ -350,8 +351,10 @@ MOST_THREADS: Final = 12
 MOST_MEGABYTES: Final = 64.0
 
 
-def fuzz(url: str, seed: int, seconds: float, *, only: int | None = None) -> Found:
-    """Asks for so long; each request has a seed of its own."""
+def fuzz(
+    url: str, seed: int, seconds: float, *, only: int | None = None, forget: Callable[[], None] = lambda: None
+) -> Found:
+    """Asks for so long; each request has a seed of its own. ``forget`` is called before memory is looked at."""
     found = Found()
     begun, first = time.monotonic(), None
     number = seed * 1_000_000
@@ -372,8 +375,8 @@ def fuzz(url: str, seed: int, seconds: float, *, only: int | None = None) -> Fou
             if only is not None:
                 break
             if first is None and time.monotonic() - begun > seconds / 4:
-                first = _size(client)
-        last = _size(client)
+                first = _size(client, forget)
+        last = _size(client, forget)
     if first is not None:
         found.growth = (last[0] - first[0], last[1] - first[1])
         if found.growth[0] > MOST_THREADS or found.growth[1] > MOST_MEGABYTES:
@@ -381,25 +384,33 @@ def fuzz(url: str, seed: int, seconds: float, *, only: int | None = None) -> Fou
     return found
 
 
-def _size(client: httpx.Client) -> tuple[int, float]:
+def _size(client: httpx.Client, forget: Callable[[], None]) -> tuple[int, float]:
     """Threads and megabytes of this process without any connector: each of those has threads of its own."""
     for name in client.get("/connectors").json():
         client.delete(f"/connectors/{quote(name, safe='')}")
+    forget()
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return threading.active_count(), pages * 4096 / 1e6
 
 
 @contextlib.contextmanager
-def own_worker() -> Iterator[str]:
-    """A worker of this process whose tasks are doubles; its address."""
+def own_worker() -> Iterator[tuple[str, Callable[[], None]]]:
+    """A worker of this process whose tasks are doubles: its address, and what has the doubles forget their past."""
     with running(plugins=Plugins()) as setup:
         setup.validator.strict = True
+
+        def forget() -> None:
+            # Doubles keep all connectors and tasks that there ever were, for tests to look at.
+            setup.tasks.clear()
+            setup.previews.clear()
+            BOARD.clear()
+
         app = build_app(Services(setup.herder, "4.3.0", "unknown", PluginCatalog(Plugins()), metrics=setup.metrics))
         server = RestServer([Served(app, open_listeners([Listener("127.0.0.1", 0)]))], patience_s=0.1)
         server.start()
         try:
-            yield f"http://127.0.0.1:{server.ports[0]}"
+            yield f"http://127.0.0.1:{server.ports[0]}", forget
         finally:
             server.stop()
 
@@ -414,8 +425,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.CRITICAL)
     with contextlib.ExitStack() as stack:
-        url = options.url or stack.enter_context(own_worker())
-        found = fuzz(url, options.seed, options.minutes * 60, only=options.only)
+        url, forget = (options.url, lambda: None) if options.url else stack.enter_context(own_worker())
+        found = fuzz(url, options.seed, options.minutes * 60, only=options.only, forget=forget)
     for failure in found.failures[:50]:
         print(failure)
     total = sum(found.statuses.values())

@@ -9,8 +9,8 @@ from differential.rest_fuzz import fuzz, main, own_worker
 @pytest.mark.slow
 def test_no_request_is_an_error_of_the_worker_or_leaves_anything_behind() -> None:
     seed = int(os.environ.get("PENSTOCK_FUZZ_SEED", "11"))
-    with own_worker() as url:
-        found = fuzz(url, seed, 30)
+    with own_worker() as (url, forget):
+        found = fuzz(url, seed, 30, forget=forget)
     assert found.failures == [], f"seed {seed}"
     assert sum(found.statuses.values()) > 1_000
     assert {200, 201, 204, 400, 404} <= found.statuses.keys()
