@@ -98,7 +98,7 @@ class SourceTaskContext(ABC):
         again where its committed offsets end, so that it can make anew what it keeps.
 
         Raises:
-            IllegalWorkerStateException: This context has none: a preview's, or one that a test has made.
+            IllegalWorkerStateException: This context has none: one that a test has made.
             SparkUnavailableException: It cannot start, or is not there and the task is to stop. Let it pass.
         """
         raise IllegalWorkerStateException("This context has no Spark session; a worker's has one")

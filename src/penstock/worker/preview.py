@@ -34,6 +34,7 @@ from penstock.settings import SinkSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.preview_chain import ChainView, has_frames
 from penstock.worker.preview_process import PreviewProcess
+from penstock.worker.preview_session import session_settings
 from penstock.worker.preview_source import FirstRecords, SourceReaders
 
 #: The share of all cores that previews may use.
@@ -106,7 +107,7 @@ class Previewer:
         self._session = PreviewProcess(settings)
         self._turn = threading.BoundedSemaphore(_AT_ONCE)
         self._pace = Pace(os.cpu_count() or 1)
-        self._readers = SourceReaders()
+        self._readers = SourceReaders(session_settings(settings.spark_settings()))
 
     def close(self) -> None:
         """Ends the processes that read sources, and that run the plans of previews."""

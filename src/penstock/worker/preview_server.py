@@ -27,14 +27,19 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from penstock.api import OffsetStorageReader, PluginMetrics, SourceConnectorContext, SourceFrame, SourceTaskContext
-from penstock.errors import RetriableException
+from penstock.errors import RetriableException, SparkUnavailableException
 from penstock.worker.plugin_metrics import InstanceMetrics
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _PAUSE_S = 0.05
+#: How long a session may take to start; the time of the preview stands still meanwhile.
+SESSION_S: Final = 60.0
 
 
 class _NoOffsets(OffsetStorageReader):
@@ -67,8 +72,42 @@ class _ConnectorContext(SourceConnectorContext):
         """There is one task, once."""
 
 
+class _Session:
+    """The Spark session of a source that asks for one: it has a small JVM of its own, which ends with this process.
+
+    Args:
+        settings: Its ``spark.*`` settings.
+        answers: Where the worker is told that a session starts, and that it is up.
+    """
+
+    def __init__(self, settings: Mapping[str, str], answers: IO[bytes]) -> None:
+        self._settings = settings
+        self._answers = answers
+        self._runtime: Any = None
+
+    def __call__(self) -> SparkSession:
+        """The session; waits for it the first time.
+
+        Raises:
+            SparkUnavailableException: It does not start.
+        """
+        if self._runtime is None:
+            # Imports PySpark, which most previews do without.
+            from penstock.pipeline.spark.session import SparkRuntime
+
+            _send(self._answers, ("session", "starts"))
+            runtime = SparkRuntime(self._settings, most_losses=1)
+            runtime.start()
+            runtime.session(SESSION_S)
+            self._runtime = runtime
+            _send(self._answers, ("session", "is up"))
+        session: SparkSession = self._runtime.session()
+        return session
+
+
 class _TaskContext(SourceTaskContext):
-    def __init__(self, config: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, str], session: Callable[[], SparkSession]) -> None:
+        self._session = session
         self._config = dict(config)
         self.stopping = threading.Event()
         self._plugin_metrics = InstanceMetrics.unread().plugin()
@@ -82,12 +121,15 @@ class _TaskContext(SourceTaskContext):
     def offset_storage_reader(self) -> OffsetStorageReader:
         return _NoOffsets()
 
+    def spark(self) -> SparkSession:
+        return self._session()
+
 
 def answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
     """Reads until the limit; the worker has the process ended when the time is over.
 
     Args:
-        request: Class and settings of the connector, limits, and where modules are.
+        request: Class and settings of the connector, limits, where modules are, and settings of a Spark session.
         answers: Where what was read goes.
     """
     sys.path[:] = request["path"]
@@ -109,24 +151,28 @@ def _read(request: Mapping[str, Any], answers: IO[bytes]) -> None:
     if not configs:
         return
     task = connector.task_class()()
-    task.initialize(_TaskContext(configs[0]))
+    session = _Session(request["spark"], answers)
+    task.initialize(_TaskContext(configs[0], session))
     task.start(dict(configs[0]))
     pause = threading.Event()
     left_records, left_bytes = int(request["records"]), int(request["bytes"])
     while left_records > 0 and left_bytes > 0:
         try:
             polled = task.poll()
+        except SparkUnavailableException:
+            # It was tried several times.
+            raise
         except RetriableException:
             polled = None
         if not polled:
             pause.wait(_PAUSE_S)
             continue
-        count, size = _send_polled(answers, polled, left_records)
+        count, size = _send_polled(answers, polled, left_records, session)
         left_records -= count
         left_bytes -= size
 
 
-def _send_polled(answers: IO[bytes], polled: Any, limit: int) -> tuple[int, int]:
+def _send_polled(answers: IO[bytes], polled: Any, limit: int, session: Callable[[], SparkSession]) -> tuple[int, int]:
     if not isinstance(polled, SourceFrame):
         records = list(polled)[:limit]
         return len(records), _send(answers, ("records", records))
@@ -137,11 +183,12 @@ def _send_polled(answers: IO[bytes], polled: Any, limit: int) -> tuple[int, int]
         from penstock.pipeline.batch.frame import in_arrow
 
         polled = in_arrow(polled)
-    if not isinstance(polled.data, pa.Table):
-        raise TypeError("a source that returns Spark DataFrames cannot be previewed; one with Arrow tables can")
+    data: Any = polled.data
+    if not isinstance(data, pa.Table):
+        data = (data(session()) if callable(data) else data).limit(limit).toArrow()
     # Written as a stream, because pickling a slice would send the memory of the whole table, and because taking rows
     # by their numbers imports pandas: ten times the work of all else here.
-    table = polled.data.slice(0, limit)
+    table = data.slice(0, limit)
     rows = pa.BufferOutputStream()
     with pa.ipc.new_stream(rows, table.schema) as stream:
         stream.write_table(table)

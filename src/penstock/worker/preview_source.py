@@ -26,11 +26,12 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import ConnectException
 from penstock.model.preview import PreviewLimits
 from penstock.pipeline.batch.frame import frame_to_records
-from penstock.worker.preview_server import MESSAGE_BYTES, NICENESS
+from penstock.worker.preview_server import MESSAGE_BYTES, NICENESS, SESSION_S
 
 #: How long the server may take for an answer: its start on a busy machine is the longest.
 _SERVER_TIMEOUT_S = 30.0
 _SERVER_END_S = 5.0
+_SESSION_END_S = 5.0
 _HEADER = 8
 _CHUNK = 1 << 16
 
@@ -55,10 +56,14 @@ class FirstRecords:
 class SourceReaders:
     """Reads sources in processes that end when the time is over.
 
+    Args:
+        spark: The ``spark.*`` settings of a session for a source that asks for one.
+
     Thread: any; several at once. ``close`` ends the server behind it, which else ends with this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spark: Mapping[str, str]) -> None:
+        self._spark = dict(spark)
         self._lock = threading.Lock()
         self._server: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
@@ -69,7 +74,7 @@ class SourceReaders:
         Args:
             cls: The connector's class.
             config: Its settings.
-            limits: When to stop; the time runs from when the process is there.
+            limits: When to stop; the time runs from when the process is there, without the start of a session.
 
         Raises:
             ConnectException: no process can be made.
@@ -80,6 +85,7 @@ class SourceReaders:
             "records": limits.records,
             "bytes": limits.bytes,
             "path": sys.path,
+            "spark": self._spark,
         }
         read_end, write_end = os.pipe()
         try:
@@ -169,6 +175,7 @@ class SourceReaders:
 
 def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
     deadline = time.monotonic() + limits.seconds
+    paused = 0.0
     buffer = bytearray()
     records: list[SourceRecord] = []
     size = 0
@@ -192,6 +199,14 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
             kind, content = pickle.loads(message)
             if kind == "error":
                 return FirstRecords(records, "error", content)
+            if kind == "session":
+                now = time.monotonic()
+                if content == "starts":
+                    # The process itself gives up sooner, and says why.
+                    paused, deadline = deadline - now, now + SESSION_S + _SESSION_END_S
+                else:
+                    deadline = now + paused
+                continue
             if kind == "records":
                 records += content
             else:

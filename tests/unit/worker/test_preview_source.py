@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 
@@ -12,13 +13,16 @@ import pyarrow as pa
 import pytest
 from examples.prices_source import PRICE, PricesSource
 from tests.unit.worker.counting_source import Counting
+from tests.unit.worker.range_source import Ranges
 
 from penstock.api import SourceFrame
 from penstock.connectors.file import FileStreamSourceConnector
 from penstock.model.preview import PreviewLimits
 from penstock.pipeline.batch.frame import frame_to_records
 from penstock.testing.control_plane import await_true
+from penstock.testing.spark_settings import QUICK_START
 from penstock.worker.preview_server import NICENESS
+from penstock.worker.preview_session import session_settings
 from penstock.worker.preview_source import FirstRecords, SourceReaders
 
 pytestmark = pytest.mark.slow
@@ -26,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def readers() -> Iterator[SourceReaders]:
-    found = SourceReaders()
+    found = SourceReaders({})
     yield found
     found.close()
 
@@ -104,13 +108,37 @@ def test_a_columnar_source_is_read_too(readers: SourceReaders, tmp_path: Path) -
     assert read.ended == "records"
 
 
+@pytest.mark.java
+@pytest.mark.parametrize("of", ["session", "function"])
+def test_a_source_that_reads_with_spark_has_a_session_whose_start_takes_none_of_its_time(of: str) -> None:
+    own = SourceReaders(session_settings(QUICK_START))
+    limits = PreviewLimits(records=3, seconds=2)
+    read = own.first_records(Ranges, {"of": of}, limits)
+    # The first query may take all of its time on a busy machine.
+    if read.ended == "seconds":
+        read = own.first_records(Ranges, {"of": of}, replace(limits, seconds=60))
+    own.close()
+    assert (read.ended, read.error) == ("records", None)
+    assert [(record.topic, record.value) for record in read.records] == [("ranges", {"id": n}) for n in (5, 6, 7)]
+
+
+@pytest.mark.java
+def test_a_session_that_spark_refuses_is_the_error_of_the_source() -> None:
+    own = SourceReaders(session_settings({**QUICK_START, "spark.jars": "no:/such"}))
+    read = own.first_records(Ranges, {"of": "session"}, PreviewLimits(records=3, seconds=2))
+    own.close()
+    assert (read.records, read.ended) == ([], "error")
+    assert read.error is not None
+    assert read.error.startswith("SparkUnavailableException: the Spark session cannot start")
+
+
 def test_a_source_that_ends_its_process_gives_no_records(readers: SourceReaders) -> None:
     read = readers.first_records(Counting, {"do": "die"}, PreviewLimits(seconds=30))
     assert (read.records, read.ended) == ([], "end")
 
 
 def test_a_server_that_has_ended_is_replaced() -> None:
-    own = SourceReaders()
+    own = SourceReaders({})
     assert own.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
     server = own._server
     assert server is not None
