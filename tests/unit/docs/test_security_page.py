@@ -78,7 +78,7 @@ CLAIMS: Final = {
     ),
     "What the expressions of `Sql` search for": (
         _FENCE,
-        "test_a_batch_that_runs_over_its_time_fails_and_the_session_comes_back_for_others",
+        "test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on",
     ),
     "They are fields, constants, operators": (
         "tests/unit/hostile/test_sql_fence.py",
