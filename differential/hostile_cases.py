@@ -248,7 +248,8 @@ def _imports() -> Iterator[Case]:
         plugin = f"/connector-plugins/{quote(text, safe='')}"
         config = {**SOURCE, "connector.class": text}
         # A class that there is, Java makes, and finds that it is no plugin.
-        made = {"status": 404, "row": "names of classes in requests"} if text == "java.lang.System" else {}
+        made: dict[str, Any] = {"status": 404, "row": "names of classes in requests"}
+        made = made if text == "java.lang.System" else {}
         yield Case(f"{text} read", "GET", f"{plugin}/config", **made)
         yield Case(f"{text} read by a reader", "GET", f"{plugin}/config", user="reader", java=False, status=404)
         forbidden: dict[str, Any] = {"user": "reader", "java": False, "status": 403}
@@ -296,7 +297,8 @@ def _bodies() -> Iterator[Case]:
         differs = {} if "surrogate" in what else _WRONG
         yield Case(f"a body with {what}", "POST", "/connectors", raw, **differs)
     yield Case("a body of 9 MB", "POST", "/connectors", b" " * 9_000_000, status=413, row="bodies over 8 MiB")
-    for number in (2**70, -(2**70), "x", None, [], {"a": 1}):
+    positions: tuple[Any, ...] = (2**70, -(2**70), "x", None, [], {"a": 1})
+    for number in positions:
         row = {"partition": {"filename": "/nowhere/in"}, "offset": {"position": number}}
         yield Case(f"an offset of {number}", "PATCH", f"/connectors/{KEPT}/offsets", {"offsets": [row]})
     for what, raw in {
@@ -367,9 +369,10 @@ def _names() -> Iterator[Case]:
     yield Case("the longest name created", "POST", "/connectors", _named(LONGEST), java=False, status=201)
     yield Case("the longest name put", "PUT", f"{longest}/config", SOURCE, java=False, status=201)
     yield Case("the longest name read", "GET", longest, java=False, status=404)
-    for number in (1, None, True, [], {"a": 1}):
-        differs = _WRONG if isinstance(number, (list, dict)) else {}
-        yield Case(f"the name {number}", "POST", "/connectors", _named(number), **differs)
+    odd: tuple[Any, ...] = (1, None, True, [], {"a": 1})
+    for one in odd:
+        differs = _WRONG if isinstance(one, (list, dict)) else {}
+        yield Case(f"the name {one}", "POST", "/connectors", _named(one), **differs)
     other = {"name": "c", "config": {**SOURCE, "name": "d"}}
     yield Case("another name in the configuration", "POST", "/connectors", other)
 
@@ -380,14 +383,14 @@ def _named(name: object) -> dict[str, object]:
 
 def _last() -> Iterator[Case]:
     """What Java's worker ends with: its clients' ids are too long for Kafka's protocol."""
-    long = {"status": 400, "row": "a connector's name of more than 10,000 bytes"}
+    long: dict[str, Any] = {"status": 400, "row": "a connector's name of more than 10,000 bytes"}
     yield Case("the name 100,000 characters created", "POST", "/connectors", _named("x" * 100_000), **long)
 
 
 def _secrets() -> Iterator[Case]:
     row = _PASSWORDS
     for path in ("", "/config", "/tasks", "/status", "/topics", "/offsets"):
-        differs = {"row": row} if path in ("", "/config", "/tasks") else {}
+        differs: dict[str, Any] = {"row": row} if path in ("", "/config", "/tasks") else {}
         yield Case(f"secrets in '{path}'", "GET", f"/connectors/{KEPT}{path}", **differs)
         reader: dict[str, Any] = {"user": "reader", "java": False, "status": 200}
         yield Case(f"secrets in '{path}' for a reader", "GET", f"/connectors/{KEPT}{path}", **reader)

@@ -184,14 +184,14 @@ def test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on(spark_
     slow.limit_s = 3.0
     chain = Chain(spark_runtime, stages(slow))
     # As a task has it, which keeps away from the worker's session for a while.
-    task, names = build_source_pipeline(spark_runtime, chain._spec()), [f"n{number}" for number in range(70)]
-    names[41] = SLOW_TEXT
+    task, names = build_source_pipeline(spark_runtime, chain._spec()), [f"n{number}" for number in range(12)]
+    names[7] = SLOW_TEXT
     records = [record(Struct(NAMED).put("name", name), schema=NAMED) for name in names]
     spark_runtime.session(180)
     batch = task.run(SourceRecords(records))
-    assert list(batch.errors) == [41]
-    assert "had nothing else to do: it took longer than 3 s. Look for expressions" in str(batch.errors[41].message)
-    assert batch.errors[41].stage == "TRANSFORMATION"
+    assert list(batch.errors) == [7]
+    assert "had nothing else to do: it took longer than 3 s. Look for expressions" in str(batch.errors[7].message)
+    assert batch.errors[7].stage == "TRANSFORMATION"
     assert [json.loads(one)["name"] for one in sent(batch)] == [name for name in names if name != SLOW_TEXT]
     # The next of its batches cost the session of the others nothing.
     generation = spark_runtime.session(180) and spark_runtime.generation

@@ -123,6 +123,10 @@ def failing(error: Exception) -> Callable[[], object]:
     return fail
 
 
+def keeps_away(apart: Apart) -> bool:
+    return apart.has_all
+
+
 def test_a_task_keeps_away_from_the_workers_session_for_a_while_since_its_last_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,23 +134,23 @@ def test_a_task_keeps_away_from_the_workers_session_for_a_while_since_its_last_l
     monkeypatch.setattr("penstock.pipeline.plan.isolated_jobs.time.monotonic", lambda: now[0])
     session, work, order = Apartment(), PythonWork(), Order("m", "f", ())
     apart = Apart(cast("SparkRuntime", session), work)
-    assert not apart.has_all
+    assert not keeps_away(apart)
     assert apart.run(order) == "done"
     now[0] += ISOLATION_S - 1
-    assert apart.has_all
+    assert keeps_away(apart)
     # What goes well there is no reason to stay.
     apart.run(order)
     now[0] += 2
-    assert not apart.has_all
+    assert not keeps_away(apart)
     for error in (IsolatedSessionLostException(FULL), SparkOverdueException("it took longer than 60 s")):
         session.does = failing(error)
         with pytest.raises(IsolatedSessionLostException) as caught:
             apart.run(order)
         assert caught.value.loss.overdue is isinstance(error, SparkOverdueException)
         now[0] += ISOLATION_S - 1
-        assert apart.has_all
+        assert keeps_away(apart)
     now[0] += 2
-    assert not apart.has_all
+    assert not keeps_away(apart)
     work.end()
     with pytest.raises(SparkStoppedException, match="given up"):
         apart.run(order)

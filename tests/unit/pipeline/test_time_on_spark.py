@@ -2,7 +2,9 @@
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -75,10 +77,10 @@ class Jobs:
 
 
 def outcomes(jobs, rows, failures):
-    plan = SimpleNamespace(segment=SimpleNamespace(name="Sql", transformation=Sql()))
+    plan: Any = SimpleNamespace(segment=SimpleNamespace(name="Sql", transformation=Sql()))
     table = pa.table({"seq": pa.array(range(rows), pa.int64())})
     found = FrameRunner(jobs)._outcomes(plan, table, failures)
-    return [row for one in found for row in one.rows.tolist()]
+    return [row for one in found for row in np.asarray(one.rows).tolist()]
 
 
 @pytest.mark.parametrize("bad", [[0], [499], [7, 8], [3, 300]])
@@ -88,7 +90,7 @@ def test_the_records_that_take_too_long_are_errors_and_the_others_come_out(bad):
     assert sorted(failures.errors) == bad
     error = failures.errors[bad[0]]
     assert (error.stage, error.exception_class) == ("TRANSFORMATION", ConnectException.java_name)
-    assert "it took longer than 60 s. Look for expressions that make very much of a value" in error.message
+    assert "it took longer than 60 s. Look for expressions that make very much of a value" in str(error.message)
     assert jobs.limits == {60.0}
     assert jobs.lost <= 1 + 2 * len(bad)
 
