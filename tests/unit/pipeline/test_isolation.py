@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException, PySparkException
 
-from penstock.errors import ConnectException, SparkOverdueException, SparkStoppedException
+from penstock.errors import ConnectException, DataException, SparkOverdueException, SparkStoppedException
 from penstock.pipeline.plan.isolated_jobs import (
     ISOLATION_S,
     LOST_PLACE,
@@ -22,6 +24,7 @@ from penstock.pipeline.plan.isolated_jobs import (
     without_content,
 )
 from penstock.pipeline.plan.jobs import _nulls
+from penstock.pipeline.spark.isolated_main import _sendable
 from penstock.pipeline.spark.isolated_session import (
     SUSPECT_BYTES,
     IsolatedSessionLostException,
@@ -121,6 +124,35 @@ def failing(error: Exception) -> Callable[[], object]:
         raise error
 
     return fail
+
+
+class OfTheJvm(PySparkException):
+    """An error that holds on to an object of the JVM, which is nowhere else."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("it cannot be pickled")
+
+    def __str__(self) -> str:
+        return "[DIVIDE_BY_ZERO] Division by zero.\n\nJVM stacktrace:\nat org.apache.spark"
+
+
+class OfThePlan(OfTheJvm, AnalysisException):
+    """An error of the plan."""
+
+
+@pytest.mark.parametrize(("error", "whole"), [(OfTheJvm("x"), False), (OfThePlan("x"), True)])
+def test_an_error_of_spark_is_of_its_kind_when_it_comes_from_the_session_apart(error: Exception, whole: bool) -> None:
+    crossed = pickle.loads(pickle.dumps(_sendable(error)))
+    assert isinstance(crossed, PySparkException)
+    assert isinstance(crossed, AnalysisException) is whole
+    assert str(crossed) == "[DIVIDE_BY_ZERO] Division by zero."
+
+
+def test_other_errors_come_as_they_are_or_as_their_text() -> None:
+    assert isinstance(_sendable(DataException("x")), DataException)
+    told = _sendable(type("Local", (Exception,), {})("what it said"))
+    assert type(told) is ConnectException
+    assert "what it said" in str(told)
 
 
 def keeps_away(apart: Apart) -> bool:
