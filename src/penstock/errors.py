@@ -251,9 +251,10 @@ class SparkUnavailableException(RetriableException):
 
 
 class SparkOverdueException(ConnectException):
-    """A batch took longer on Spark than its transform may; the session was given up for it. It is not tried again.
+    """A batch took longer on Spark than its transform may; the session was given up for it.
 
-    Not retriable: the same rows would take the session from all others again.
+    Not retriable: the same rows would take the session from all others again. The worker tries them in parts, in a
+    session of their own; a task fails with this error only where there is none, as with Spark Connect.
     """
 
 

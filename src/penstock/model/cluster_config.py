@@ -209,10 +209,12 @@ class _Folding:
         self._unfenced = set(config.unfenced)
         self._session_key = config.session_key
         self._uncommitted = {name: dict(tasks) for name, tasks in config.uncommitted.items()}
-        self._recorded = dict(config.recorded)
+        # The numbers of tasks with a record, of connectors that records of tasks have come of.
+        self._recorded: dict[str, set[int]] = {}
         self.changes: list[Change] = []
 
     def snapshot(self) -> ClusterConfig:
+        recorded = {**self._before.recorded, **{name: frozenset(tasks) for name, tasks in self._recorded.items()}}
         return ClusterConfig(
             self._offset,
             MappingProxyType(self._connectors),
@@ -221,7 +223,7 @@ class _Folding:
             frozenset(self._unfenced),
             self._session_key,
             MappingProxyType({name: MappingProxyType(tasks) for name, tasks in self._uncommitted.items()}),
-            MappingProxyType(self._recorded),
+            MappingProxyType({name: tasks for name, tasks in recorded.items() if tasks}),
         )
 
     def take(self, record: ConfigRecord) -> None:
@@ -277,10 +279,10 @@ class _Folding:
         connector, _, number = name.rpartition("-")
         if not connector or not number.isdecimal() or len(number) > 9:
             raise _UnusableError("its key names no task")
-        one = frozenset({int(number)})
-        recorded = self._recorded.pop(connector, frozenset())
-        if recorded := recorded - one if value is None else recorded | one:
-            self._recorded[connector] = recorded
+        recorded = self._recorded.get(connector)
+        if recorded is None:
+            recorded = self._recorded[connector] = set(self._before.recorded.get(connector, ()))
+        (recorded.discard if value is None else recorded.add)(int(number))
         waiting = self._uncommitted.pop(connector, {})
         try:
             if value is None:

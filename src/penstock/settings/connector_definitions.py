@@ -46,6 +46,8 @@ ERRORS: Final = "Error Handling"
 TOPIC_CREATION: Final = "Topic Creation"
 EXACTLY_ONCE: Final = "Exactly Once Support"
 OFFSETS_TOPIC: Final = "offsets.topic"
+#: Bytes of UTF-8 in a connector's name: each may be three characters of a path, and the server reads 64 KiB of those.
+LONGEST_NAME: Final = 10_000
 #: Python with PyArrow takes about half of it.
 LEAST_MEMORY: Final = 128 * 1024 * 1024
 
@@ -136,11 +138,23 @@ def _converter_version(side: str, order: int) -> Any:
     )
 
 
+class ConnectorName(NonEmptyStringWithoutControlChars):
+    """The validator of a connector's name: one that a path of the REST API can hold."""
+
+    def ensure_valid(self, name: str, value: object) -> None:
+        """Refuses the empty text, control characters, and what is longer than ``LONGEST_NAME``."""
+        super().ensure_valid(name, value)
+        size = len(value.encode("utf-8", "replace")) if isinstance(value, str) else 0
+        if size > LONGEST_NAME:
+            told = f"has {size} bytes, and at most {LONGEST_NAME} are possible: no request could reach the connector"
+            raise invalid(name, f"{str(value)[:20]}...", told)
+
+
 class ConnectorConfig(TypedConfig):
     """The settings of every connector."""
 
     name: str = _common(
-        validator=NonEmptyStringWithoutControlChars(),
+        validator=ConnectorName(),
         importance=Importance.HIGH,
         doc="The name of the connector, unique in the worker or cluster.",
         order=1,

@@ -46,6 +46,7 @@ class WorkerProcess:
 
     Attributes:
         module: what a worker of this kind is started with.
+        headers: of every request that is asked here, such as who asks.
     """
 
     module: ClassVar[str] = "penstock.cli.standalone"
@@ -62,6 +63,7 @@ class WorkerProcess:
         self.directory = directory
         self.log = directory / "log"
         self.port = free_port()
+        self.headers: dict[str, str] = {"Content-Type": "application/json"}
         self.running: subprocess.Popen[bytes] | None = None
         self.arguments: list[str] = []
         self._orders = directory / "end-at"
@@ -222,9 +224,8 @@ class WorkerProcess:
     def ask(self, method: str, path: str, body: object = None, timeout_s: float = 30) -> tuple[int, object]:
         """Status and body of any request; status 0 when nobody answers."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}, method=method
-        )
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data, self.headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as reply:
                 content = reply.read()

@@ -15,9 +15,11 @@ import pytest
 from pyspark.errors import AnalysisException, ParseException
 
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.errors import ConfigException, SparkOverdueException
+from penstock.errors import ConfigException, DataException
 from penstock.model import ConnectorType
 from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
+from penstock.pipeline.batch.batches import SourceRecords
+from penstock.pipeline.batch.source import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
@@ -176,17 +178,31 @@ def test_the_tree_of_spark_is_refused_too(spark_runtime, text):
 
 
 # ------------------------------------------------------------------ too much
-def test_a_batch_that_runs_over_its_time_fails_and_the_session_comes_back_for_others(spark_runtime):
-    slow = sql(select=f"name rlike {SLOW_PATTERN} as x")
-    slow.limit_s = 2.0
+def test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on(spark_runtime):
     quick = Chain(spark_runtime, stages(sql(select="upper(name) as x")))
-    value = Struct(NAMED).put("name", SLOW_TEXT)
+    slow = sql(select=f"name, name rlike {SLOW_PATTERN} as x, 10 div length(name) as y")
+    slow.limit_s = 3.0
+    chain = Chain(spark_runtime, stages(slow))
+    # As a task has it, which keeps away from the worker's session for a while.
+    task, names = build_source_pipeline(spark_runtime, chain._spec()), [f"n{number}" for number in range(12)]
+    names[7] = SLOW_TEXT
+    records = [record(Struct(NAMED).put("name", name), schema=NAMED) for name in names]
     spark_runtime.session(180)
-    began = time.monotonic()
-    with pytest.raises(SparkOverdueException, match="batch of 1 records: it took longer than 2 s"):
-        Chain(spark_runtime, stages(slow)).source([record(value, schema=NAMED)])
-    assert time.monotonic() - began < 20
-    assert len(sent(quick.source([record(value, schema=NAMED)]))) == 1
+    batch = task.run(SourceRecords(records))
+    assert list(batch.errors) == [7]
+    assert "had nothing else to do: it took longer than 3 s. Look for expressions" in str(batch.errors[7].message)
+    assert batch.errors[7].stage == "TRANSFORMATION"
+    assert [json.loads(one)["name"] for one in sent(batch)] == [name for name in names if name != SLOW_TEXT]
+    # The next of its batches cost the session of the others nothing, and errors of values are those of their records.
+    generation = spark_runtime.session(180) and spark_runtime.generation
+    assert len(sent(quick.source(records[:2]))) == 2
+    empty = record(Struct(NAMED).put("name", ""), schema=NAMED)
+    batch = task.run(SourceRecords([*records[:2], empty, *records[2:5]]))
+    assert {row: error.exception_class for row, error in batch.errors.items()} == {2: DataException.java_name}
+    assert "DIVIDE_BY_ZERO" in str(batch.errors[2].message)
+    assert "Traceback" not in str(batch.errors[2].message)
+    assert len(sent(batch)) == 5
+    assert spark_runtime.generation == generation
 
 
 class Unused:
@@ -282,7 +298,7 @@ def test_a_preview_that_takes_all_memory_leaves_the_worker_and_its_session_alone
 def test_the_fence_holds_on_spark_connect(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import sys
-        from penstock.errors import ConfigException
+        from penstock.errors import ConfigException, DataException
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.testing.chains import Chain, configured, record, sent, stages
         from penstock.transforms.sql import Sql

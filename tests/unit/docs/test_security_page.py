@@ -78,7 +78,7 @@ CLAIMS: Final = {
     ),
     "What the expressions of `Sql` search for": (
         _FENCE,
-        "test_a_batch_that_runs_over_its_time_fails_and_the_session_comes_back_for_others",
+        "test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on",
     ),
     "They are fields, constants, operators": (
         "tests/unit/hostile/test_sql_fence.py",
@@ -126,6 +126,7 @@ CLAIMS: Final = {
     "Users are asked for": (_REQUESTS, "test_an_unsigned_body_is_not_read"),
     "A number that one member": (_REQUESTS, "test_looking_at_the_headers_uses_no_number_up"),
     "When a question": (_GROWTH, "test_the_work_for_a_question_ends_with_its_answer"),
+    "The name of a connector has": (_REQUESTS, "test_a_name_is_as_long_as_a_path_has_room_for"),
     "No request is an error": (
         "tests/unit/hostile/test_fuzz.py",
         "test_no_request_is_an_error_of_the_worker_or_leaves_anything_behind",

@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock.config.prefixes import NamesByPrefix
 from penstock.config.suggestions import LONGEST, MOST_CANDIDATES, candidates, nearest
 from penstock.herder.offset_requests import sink_offsets, source_offsets
 from penstock.kafka.client_table import ClientKind, java_name_of
+from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.bodies import config_map, offsets_request, parse_json, timestamp_ms
 from penstock.testing.control_plane import SINK as PROBE_SINK
@@ -280,6 +281,79 @@ def test_answering_takes_time_in_step_with_the_request(kind: str, size: int, api
                 api.http.post("/connectors", content=b" " * n, headers={"content-type": "application/json"})
 
     require_in_step(lambda n: n, ask, size, time.process_time)
+
+
+# ------------------------------------------------------------------ the config topic
+def entry(key: str, /, **value: Any) -> tuple[str, bytes | None]:
+    return key, json.dumps(value).encode() if value else None
+
+
+def of_connectors(count: int) -> Iterator[tuple[str, bytes | None]]:
+    for number in range(count):
+        yield entry(f"connector-c{number}", properties=SOURCE)
+        yield entry(f"task-c{number}-0", properties=SOURCE)
+        yield entry(f"commit-c{number}", tasks=1)
+        yield entry(f"target-state-c{number}", state="PAUSED")
+
+
+def of_tasks(count: int) -> Iterator[tuple[str, bytes | None]]:
+    yield entry("connector-c", properties=SOURCE)
+    yield from (entry(f"task-c-{number}", properties={"n": "1"}) for number in range(count))
+    yield entry("commit-c", tasks=count)
+    yield from (entry(f"task-c-{number}") for number in range(count))
+
+
+#: By what there is much of: a size, and the records of the config topic, whoever has written them.
+RECORDS: dict[str, tuple[int, Callable[[int], Iterable[tuple[str, bytes | None]]]]] = {
+    "connectors": (10_000, of_connectors),
+    "connectors that come and go": (
+        10_000,
+        lambda n: (e for i in range(n) for e in ((f"connector-{i}", b"{}"), (f"connector-{i}", None))),
+    ),
+    "tasks of one connector": (20_000, of_tasks),
+    "tasks of nothing": (20_000, lambda n: (entry(f"task-c-{i}", properties={"n": "1"}) for i in range(n))),
+    "numbers of tasks far apart": (
+        20_000,
+        lambda n: (entry(f"task-c-{i * 50_000 % 999_999_937}", properties={}) for i in range(n)),
+    ),
+    "commits": (20_000, lambda n: [entry("connector-c", properties=SOURCE), *[entry("commit-c", tasks=10**12)] * n]),
+    "changes of one connector": (20_000, lambda n: [entry("connector-c", properties=SOURCE, secrets=["a"])] * n),
+    "secrets of one connector": (
+        1_000,
+        lambda n: [entry("connector-c", properties={}, secrets=[f"s{i}"]) for i in range(n)],
+    ),
+    "settings of one connector": (50_000, lambda n: [entry("connector-c", properties=many("a", n))]),
+    "states": (20_000, lambda n: (entry(f"target-state-{i}", state="STOPPED") for i in range(n))),
+    "restarts": (20_000, lambda n: [entry("restart-connector-c", **{"include-tasks": True})] * n),
+    "fences": (20_000, lambda n: (entry(f"tasks-fencing-{i}", **{"task-count": i}) for i in range(n))),
+    "session keys": (
+        20_000,
+        lambda n: [entry("session-key", key="AAAA", algorithm="x", **{"creation-timestamp": 1})] * n,
+    ),
+    "loggers": (20_000, lambda n: (entry(f"logger-cluster-{i}", level="INFO") for i in range(n))),
+    "records of no kind": (20_000, lambda n: [("x" * 1_000, b"x" * 1_000)] * n),
+    "a long key": (500_000, lambda n: [("task-" + "-9" * n, b"{}"), ("connector-" + "x" * n, b"{}")]),
+    "a long value": (
+        500_000,
+        lambda n: [("connector-c", b" " * n), ("connector-c", b"[" * n), ("commit-c", b'{"tasks":' + b"9" * n)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_the_config_topic_is_read_in_step_with_its_records(kind: str) -> None:
+    size, make = RECORDS[kind]
+
+    def records(count: int) -> list[ConfigRecord]:
+        return [ConfigRecord(at, key, value) for at, (key, value) in enumerate(make(count))]
+
+    require_in_step(records, lambda given: fold(ClusterConfig(), given), size)
+    # One at a time, as they come while the worker runs: nothing is lost between them.
+    few = records(20)
+    config = ClusterConfig()
+    for one in few:
+        config, _ = fold(config, [one])
+    assert config == fold(ClusterConfig(), few)[0]
 
 
 # ------------------------------------------------------------------ suggestions

@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Iterator
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -24,6 +25,7 @@ from penstock.rest.app import AppOptions
 from penstock.rest.errors import json_bytes
 from penstock.rest.guards import SMALL, BodyBudget
 from penstock.rest.server import MOST_PIECES
+from penstock.settings.connector_definitions import LONGEST_NAME
 from penstock.telemetry import Metrics
 from penstock.telemetry.exposition import metrics_text
 from penstock.testing.control_plane import SINK, SOURCE, await_true
@@ -269,6 +271,25 @@ def test_offsets_of_a_source_without_a_file_are_refused_as_a_bad_request(method:
 def test_what_a_file_source_refuses_is_still_an_error_of_connect() -> None:
     with pytest.raises(ConnectException, match="non-negative"):
         FileStreamSourceConnector().alter_offsets({"file": "x"}, {frozenset({("filename", "x")}): {"position": -1}})
+
+
+# ------------------------------------------------------------------ names
+@pytest.mark.parametrize("letter", ["x", "é", "\u2028", "\U0001f600", "/"])
+def test_a_name_is_as_long_as_a_path_has_room_for(letter: str, api: Api) -> None:
+    api.setup.validator.strict = True
+    fits = letter * (LONGEST_NAME // len(letter.encode()))
+    config = {"connector.class": SOURCE}
+    path = f"/connectors/{quote(fits, safe='')}"
+    assert api.call("POST", "/connectors", {"name": fits, "config": config})[0] == 201
+    assert api.call("GET", path)[0] == 200
+    assert api.call("PUT", f"{path}/config", {**config, "tasks.max": "2"})[0] == 200
+    assert api.call("DELETE", path)[0] == 204
+    longer = {"name": fits + letter, "config": config}
+    status, message = api.error("POST", "/connectors", longer)
+    assert (status, "at most 10000 are possible" in message, len(message) < 500) == (400, True, True)
+    assert api.error("PUT", f"/connectors/{quote(fits + letter, safe='')}/config", config)[0] == 400
+    validation = api.call("PUT", f"/connector-plugins/{SOURCE}/config/validate", {**config, "name": fits * 2})[1]
+    assert [one["value"]["name"] for one in validation["configs"] if one["value"]["errors"]] == ["name"]
 
 
 # ------------------------------------------------------------------ pages of other sites

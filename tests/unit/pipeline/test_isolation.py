@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException, PySparkException
 
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, DataException, SparkOverdueException, SparkStoppedException
 from penstock.pipeline.plan.isolated_jobs import (
+    ISOLATION_S,
     LOST_PLACE,
     MAX_LOST_ROWS,
+    Apart,
     in_parts,
     what_was_lost,
     with_error,
     without_content,
 )
 from penstock.pipeline.plan.jobs import _nulls
+from penstock.pipeline.spark.isolated_main import _sendable
 from penstock.pipeline.spark.isolated_session import (
     SUSPECT_BYTES,
     IsolatedSessionLostException,
     Loss,
+    Order,
     goes_alone,
 )
 from penstock.pipeline.spark.memory_budget import MemoryBudget, shares
+from penstock.pipeline.spark.python_work import PythonWork
 from penstock.telemetry import waits
+
+if TYPE_CHECKING:
+    from penstock.pipeline.spark.session import SparkRuntime
 
 WAIT_S = 10.0
 FULL = Loss(1, True, "the Spark JVM ran out of memory")
@@ -35,8 +46,9 @@ FULL = Loss(1, True, "the Spark JVM ran out of memory")
 class Session:
     """Loses itself under some rows; writes down what it was given."""
 
-    def __init__(self, bad: Sequence[int]) -> None:
+    def __init__(self, bad: Sequence[int], loss: Loss = FULL) -> None:
         self.bad = set(bad)
+        self.loss = loss
         self.asked: list[int] = []
         self.lost = 0
 
@@ -45,7 +57,7 @@ class Session:
         self.asked.append(len(rows))
         if self.bad & set(rows):
             self.lost += 1
-            raise IsolatedSessionLostException(FULL)
+            raise IsolatedSessionLostException(self.loss)
         return pa.table({"made": part["row"]})
 
 
@@ -58,9 +70,13 @@ def rows(count: int) -> pa.Table:
     return pa.table({"row": list(range(count))})
 
 
+def found(table: pa.Table, session: Session) -> pa.Table:
+    return pa.concat_tables(in_parts(table, session.run, given_up), promote_options="default")
+
+
 def test_a_batch_that_passes_by_itself_is_run_once() -> None:
     session = Session([])
-    assert in_parts(rows(50_000), session.run, given_up)["made"].to_pylist() == list(range(50_000))
+    assert found(rows(50_000), session)["made"].to_pylist() == list(range(50_000))
     assert session.asked == [50_000]
 
 
@@ -69,7 +85,7 @@ def test_a_batch_that_passes_by_itself_is_run_once() -> None:
 def test_one_bad_record_is_found_at_the_cost_of_few_sessions(count: int, place: str) -> None:
     bad = {"first": 0, "middle": count // 2, "last": count - 1}[place]
     session = Session([bad])
-    output = in_parts(rows(count), session.run, given_up)
+    output = found(rows(count), session)
     assert output["made"].to_pylist() == [None if row == bad else row for row in range(count)]
     assert session.lost <= 5
     errors = output["error"].to_pylist()
@@ -86,6 +102,92 @@ def test_a_batch_of_which_every_record_costs_a_session_fails_after_few() -> None
     assert session.lost <= 5 + MAX_LOST_ROWS
 
 
+def test_a_batch_that_takes_too_long_says_so_and_what_to_look_for() -> None:
+    session = Session(range(100), Loss(1, False, "it took longer than 60 s", overdue=True))
+    with pytest.raises(ConnectException, match=r"^3 of 100 .*: it took longer than 60 s\. Look for expressions"):
+        in_parts(rows(100), session.run, given_up)
+
+
+class Apartment:
+    """A session apart, which does what it is told."""
+
+    def __init__(self) -> None:
+        self.does: Callable[[], object] = lambda: "done"
+        self.isolated = self
+
+    def run(self, order: Order) -> object:
+        return self.does()
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+class OfTheJvm(PySparkException):
+    """An error that holds on to an object of the JVM, which is nowhere else."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("it cannot be pickled")
+
+    def __str__(self) -> str:
+        return "[DIVIDE_BY_ZERO] Division by zero.\n\nJVM stacktrace:\nat org.apache.spark"
+
+
+class OfThePlan(OfTheJvm, AnalysisException):
+    """An error of the plan."""
+
+
+@pytest.mark.parametrize(("error", "whole"), [(OfTheJvm("x"), False), (OfThePlan("x"), True)])
+def test_an_error_of_spark_is_of_its_kind_when_it_comes_from_the_session_apart(error: Exception, whole: bool) -> None:
+    crossed = pickle.loads(pickle.dumps(_sendable(error)))
+    assert isinstance(crossed, PySparkException)
+    assert isinstance(crossed, AnalysisException) is whole
+    assert str(crossed) == "[DIVIDE_BY_ZERO] Division by zero."
+
+
+def test_other_errors_come_as_they_are_or_as_their_text() -> None:
+    assert isinstance(_sendable(DataException("x")), DataException)
+    told = _sendable(type("Local", (Exception,), {})("what it said"))
+    assert type(told) is ConnectException
+    assert "what it said" in str(told)
+
+
+def keeps_away(apart: Apart) -> bool:
+    return apart.has_all
+
+
+def test_a_task_keeps_away_from_the_workers_session_for_a_while_since_its_last_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("penstock.pipeline.plan.isolated_jobs.time.monotonic", lambda: now[0])
+    session, work, order = Apartment(), PythonWork(), Order("m", "f", ())
+    apart = Apart(cast("SparkRuntime", session), work)
+    assert not keeps_away(apart)
+    assert apart.run(order) == "done"
+    now[0] += ISOLATION_S - 1
+    assert keeps_away(apart)
+    # What goes well there is no reason to stay.
+    apart.run(order)
+    now[0] += 2
+    assert not keeps_away(apart)
+    for error in (IsolatedSessionLostException(FULL), SparkOverdueException("it took longer than 60 s")):
+        session.does = failing(error)
+        with pytest.raises(IsolatedSessionLostException) as caught:
+            apart.run(order)
+        assert caught.value.loss.overdue is isinstance(error, SparkOverdueException)
+        now[0] += ISOLATION_S - 1
+        assert keeps_away(apart)
+    now[0] += 2
+    assert not keeps_away(apart)
+    work.end()
+    with pytest.raises(SparkStoppedException, match="given up"):
+        apart.run(order)
+
+
 def test_where_even_an_empty_record_costs_a_session_the_batch_fails_at_once() -> None:
     session = Session([0])
 
@@ -98,7 +200,7 @@ def test_where_even_an_empty_record_costs_a_session_the_batch_fails_at_once() ->
 
 def test_two_bad_records_are_two_errors() -> None:
     session = Session([3, 900])
-    output = in_parts(rows(1_000), session.run, given_up)
+    output = found(rows(1_000), session)
     assert [row for row, error in enumerate(output["error"].to_pylist()) if error is not None] == [3, 900]
 
 

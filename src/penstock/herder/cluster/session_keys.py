@@ -147,6 +147,7 @@ class Verifier:
                 f"This worker is currently configured to use: {', '.join(self._accepted)}. Check that "
                 "inter.worker.signature.algorithm of each worker is among inter.worker.verification.algorithms of all"
             )
+        given = _decoded(signature)
         if key is None:
             raise NotReadyException(
                 "This worker is still starting up and has not been able to read a session key from the config topic yet"
@@ -159,7 +160,7 @@ class Verifier:
             self._check_time(time)
         if body is None:
             return
-        if not hmac.compare_digest(_decoded(signature), _mac(key.key, algorithm, body)):
+        if not hmac.compare_digest(given, _mac(key.key, algorithm, body)):
             raise _wrong()
         if own is None:
             return

@@ -37,10 +37,12 @@ from penstock.pipeline.batch.segments import Failures, Framed, exception_of
 from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS
 from penstock.pipeline.columns.types import HEADERS_SPARK, physical_of_spark, spark_type
+from penstock.pipeline.plan.isolated_jobs import in_parts, what_was_lost
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome, collectable
 from penstock.pipeline.plan.step import Shape, Side, SideName
 from penstock.pipeline.plan.variant_building import variant_of
+from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -136,7 +138,7 @@ class FrameRunner:
         for present, members in _by_fields(segment, by_row, taken):
             for group in group_records([by_row[row] for row in members], members, sink=sink, on_bad=on_bad):
                 table = _table(group, shared)
-                for outcome in self._halved(_Plan(segment, group.shape, present), table, failures):
+                for outcome in self._outcomes(_Plan(segment, group.shape, present), table, failures):
                     made.append(rebuilt_rows(outcome, by_row))
         kept = sorted_rows(made, failures)
         found = [row for row, _ in kept]
@@ -159,15 +161,30 @@ class FrameRunner:
                 failures.raised(row, Stage.TRANSFORMATION, segment.name, error)
         return taken, passed
 
+    def _outcomes(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[Outcome]:
+        """What comes of the rows; those that no session can take have failed.
+
+        Raises:
+            ConnectException: More rows are so than can be the rows' fault.
+        """
+
+        def lost(row: pa.Table, loss: Loss) -> list[Outcome]:
+            told = ConnectException(what_was_lost(row, loss))
+            failures.raised(row.column("seq")[0].as_py(), Stage.TRANSFORMATION, plan.segment.name, told)
+            return []
+
+        parts = in_parts(table, lambda part: self._halved(plan, part, failures), lost)
+        return [outcome for part in parts for outcome in part]
+
     def _halved(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[Outcome]:
         name = plan.segment.name
         try:
             return [self._run_once(plan, table, failures)]
         except Exception as error:
-            if isinstance(error, SparkUnavailableException):
+            if isinstance(error, (SparkUnavailableException, IsolatedSessionLostException)):
                 raise
             if isinstance(error, SparkOverdueException):
-                # Which of the records it was costs everybody a session for each try.
+                # Without a session apart, which of the records it was costs everybody a session for each try.
                 raise SparkOverdueException(
                     f"The transform {name} was ended with a batch of {table.num_rows} records: {error}. Look for "
                     "expressions that make very much of a value, or for patterns that try very many ways; a preview "

@@ -5,7 +5,7 @@ Invariant 6: a part that is run again gives the same, and each row of the batch 
 What is left in the end are records that no session can take. Each becomes the error of that record, for the error
 policy to decide about; a batch with too many of them, or one that cannot be cut, fails its task.
 
-Main function: ``in_parts`` (the search, without I/O). Main type: ``LostRow`` (what is put in the place of a row).
+Main function: ``in_parts`` (the search, without I/O). Main type: ``Apart`` (which batches of a task go there, and how).
 ``plan_output`` and ``frame_output`` run in the other process, see ``penstock.pipeline.spark.isolated_main``.
 
 Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
@@ -14,51 +14,112 @@ Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
 from __future__ import annotations
 
 import pickle
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, SparkOverdueException, SparkStoppedException
 from penstock.pipeline.columns.sizes import nbytes_of
 from penstock.pipeline.spark.isolated_main import raise_lost
-from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, Order
+from penstock.pipeline.spark.isolated_session import (
+    IsolatedSessionLostException,
+    Loss,
+    Order,
+    goes_alone,
+)
 
 if TYPE_CHECKING:
     from penstock.pipeline.plan.step import Shape
+    from penstock.pipeline.spark.python_work import PythonWork
     from penstock.pipeline.spark.session import SparkRuntime
 
 #: A part that has cost a session is cut into so many: of 32,768 rows the bad one is found with three more sessions.
 CUT_INTO: Final = 32
 #: With so many records of one batch that cost a session each, it is not the records.
 MAX_LOST_ROWS: Final = 3
+#: How long a task whose batch has cost a session keeps away from the worker's.
+ISOLATION_S: Final = 300.0
 #: What a row of the output refers to as the place of the error.
 LOST_PLACE: Final = -1
+_ADVICE_OVERDUE: Final = (
+    "Look for expressions that make very much of a value, or for patterns that try very many ways; a preview shows them"
+)
+T = TypeVar("T")
 _ERROR: Final = pa.struct([("place", pa.int32()), ("message", pa.string())])
 _ADVICE: Final = "Raise spark.driver.memory of the worker, or keep such records out of the topic (max.message.bytes)"
 
 
-def in_parts(
-    table: pa.Table, run: Callable[[pa.Table], pa.Table], lost: Callable[[pa.Table, Loss], pa.Table]
-) -> pa.Table:
-    """What comes of rows, some of which may end any session.
+class Apart:
+    """The batches of a task that go to a session of their own.
+
+    Args:
+        runtime: Has that session, or none.
+        work: What ends when the task is given up.
+    """
+
+    def __init__(self, runtime: SparkRuntime, work: PythonWork) -> None:
+        self._runtime = runtime
+        self._work = work
+        # Until when all batches of the task go there; monotonic seconds.
+        self._until = 0.0
+
+    @property
+    def has_all(self) -> bool:
+        """True if the task keeps away from the worker's session for now."""
+        return time.monotonic() < self._until
+
+    def takes(self, loss: Loss, nbytes: int, passed: int = 0) -> bool:
+        """True if a batch is to go there; see ``goes_alone``."""
+        return self._runtime.isolated is not None and goes_alone(loss, nbytes, passed)
+
+    def overdue(self, error: SparkOverdueException) -> IsolatedSessionLostException:
+        """The loss of a session that was given up for a batch: what follows goes there."""
+        self._until = time.monotonic() + ISOLATION_S
+        return IsolatedSessionLostException(Loss(1, False, str(error), overdue=True))
+
+    def run(self, order: Order) -> Any:
+        """Has an order done there; what follows goes there, too, for a while since the last loss.
+
+        Raises:
+            IsolatedSessionLostException: The session was lost under it, or given up for it.
+            SparkStoppedException: The worker is stopping, or the task was given up: others wait for that session.
+        """
+        isolated = self._runtime.isolated
+        assert isolated is not None
+        if self._work.ended:
+            raise SparkStoppedException("the task was given up")
+        if not self.has_all:
+            self._until = time.monotonic() + ISOLATION_S
+        try:
+            return isolated.run(order)
+        except SparkOverdueException as error:
+            raise self.overdue(error) from error
+        except IsolatedSessionLostException:
+            self._until = time.monotonic() + ISOLATION_S
+            raise
+
+
+def in_parts(table: pa.Table, run: Callable[[pa.Table], T], lost: Callable[[pa.Table, Loss], T]) -> list[T]:
+    """What comes of rows, some of which may end any session, or keep it busy for ever.
 
     Args:
         table: The rows.
-        run: Gives a row for each row; raises IsolatedSessionLostException.
+        run: Gives what comes of some of them; raises IsolatedSessionLostException.
         lost: Gives what stands for a row that ends a session by itself.
 
     Returns:
-        A row for each row, in order.
+        What came of the parts, in the order of the rows.
 
     Raises:
         ConnectException: More rows are lost than can be the rows' fault.
     """
     waiting = deque([table])
-    made: list[pa.Table] = []
+    made: list[T] = []
     given_up = 0
     while waiting:
         part = waiting.popleft()
@@ -75,14 +136,14 @@ def in_parts(
             if stands is None:
                 raise ConnectException(
                     f"{given_up} of {table.num_rows} records ({nbytes_of(table):,} bytes in all) were tried in Spark "
-                    f"sessions of their own, and each was lost: {error.loss.ended}. {_ADVICE}, or look at the "
-                    "connector's transforms"
+                    f"sessions of their own, and each was lost: {error.loss.ended}. {advice(error.loss)}, or look at "
+                    "the connector's transforms"
                 ) from error
             made.append(stands)
-    return pa.concat_tables(made, promote_options="default")
+    return made
 
 
-def _or_none(lost: Callable[[pa.Table, Loss], pa.Table], row: pa.Table, loss: Loss) -> pa.Table | None:
+def _or_none(lost: Callable[[pa.Table, Loss], T], row: pa.Table, loss: Loss) -> T | None:
     """What stands for a row; None if nothing of it is needed to cost a session."""
     try:
         return lost(row, loss)
@@ -94,8 +155,13 @@ def what_was_lost(row: pa.Table, loss: Loss) -> str:
     """The text of the error that a row becomes."""
     return (
         f"A record of {nbytes_of(row):,} bytes cost a Spark session that had nothing else to do: {loss.ended}. "
-        f"{_ADVICE}"
+        f"{advice(loss)}"
     )
+
+
+def advice(loss: Loss) -> str:
+    """What helps against it."""
+    return _ADVICE_OVERDUE if loss.overdue else _ADVICE
 
 
 def with_error(output: pa.Table, message: str) -> pa.Table:
@@ -139,13 +205,19 @@ class PlanOrder:
         return Order(__name__, plan_output.__name__, (self, _sent(table)))
 
 
-def frame_order(table: pa.Table, plan: Callable[..., Any]) -> Order | None:
-    """The order to send rows through a plan that is made for them; None where the plan cannot cross."""
+def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None) -> Order | None:
+    """The order to send rows through a plan that is made for them; None where the plan cannot cross.
+
+    Args:
+        table: The rows.
+        plan: See ``SparkJobs.collect``.
+        limit_s: How long it may take; None for no limit but that of the session apart.
+    """
     try:
         data: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
     except (TypeError, AttributeError, pickle.PicklingError):
         return None
-    return Order(__name__, frame_output.__name__, (data, _sent(table)))
+    return Order(__name__, frame_output.__name__, (data, _sent(table), limit_s))
 
 
 def plan_output(runtime: SparkRuntime, order: PlanOrder, data: bytes) -> bytes:
@@ -155,11 +227,11 @@ def plan_output(runtime: SparkRuntime, order: PlanOrder, data: bytes) -> bytes:
     return _sent(SparkJobs(runtime).output_of(order, received(data), raise_lost))
 
 
-def frame_output(runtime: SparkRuntime, plan: bytes, data: bytes) -> tuple[bytes, Any]:
+def frame_output(runtime: SparkRuntime, plan: bytes, data: bytes, limit_s: float | None) -> tuple[bytes, Any]:
     """Does what ``frame_order`` asks for. Runs in the other process."""
     from penstock.pipeline.plan.jobs import SparkJobs
 
-    output, made = SparkJobs(runtime).collect(received(data), cloudpickle.loads(plan), instead=raise_lost)
+    output, made = SparkJobs(runtime).collect(received(data), cloudpickle.loads(plan), limit_s, raise_lost)
     return _sent(output), made
 
 

@@ -19,7 +19,6 @@ Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
@@ -30,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from penstock.errors import ConnectException, SparkUnavailableException
+from penstock.errors import ConnectException, SparkOverdueException
 from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.pipeline.plan.chain import (
     GROUP_COLUMN,
@@ -43,6 +42,7 @@ from penstock.pipeline.plan.chain import (
 )
 from penstock.pipeline.plan.isolated_jobs import (
     LOST_PLACE,
+    Apart,
     PlanOrder,
     frame_order,
     in_parts,
@@ -56,7 +56,7 @@ from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
 from penstock.pipeline.spark.driver_calls import release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
-from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, Order, goes_alone
+from penstock.pipeline.spark.isolated_session import Loss, Order
 from penstock.pipeline.spark.python_work import PythonWork
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ SPLIT_ROWS: Final = 4_000
 #: Rows a partition has at most: bounds the memory of a task.
 MAX_PARTITION_ROWS: Final = 100_000
 _SUSPECTS: Final = ("TRANSFORMATION", "VALUE_CONVERTER")
-#: How long a task whose batch has cost a session keeps away from the worker's.
-ISOLATION_S: Final = 300.0
 
 
 @dataclass(frozen=True)
@@ -173,13 +171,13 @@ class SparkJobs:
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
         self._prepared = PreparedQueries()
         self._own = PythonWork()
-        # Until when all batches of the task go to a session of their own; monotonic seconds.
-        self._isolated_until = 0.0
+        self._apart = Apart(runtime, self._own)
 
     def of_a_task(self) -> SparkJobs:
         """The same for one task, whose work in Python workers can be ended; plans and gate are those of all."""
         own = copy(self)
         own._own = PythonWork()
+        own._apart = Apart(self._runtime, own._own)
         return own
 
     def end_python_work(self) -> None:
@@ -221,7 +219,7 @@ class SparkJobs:
 
         # What has cost a session here goes on without having seen one: it would be the same.
         return self._runtime.run(
-            job, lambda loss: (lambda: table) if self._isolates(loss, nbytes_of(table)) else None
+            job, lambda loss: (lambda: table) if self._apart.takes(loss, nbytes_of(table)) else None
         ).cast(table.schema)
 
     def pass_by(self, table: pa.Table) -> None:
@@ -243,7 +241,7 @@ class SparkJobs:
             self._execute(session, ("pass by", table.schema), table, plan)
 
         # What has cost a session here goes on without having seen one: it would be the same.
-        self._runtime.run(job, lambda loss: (lambda: None) if self._isolates(loss, nbytes_of(table)) else None)
+        self._runtime.run(job, lambda loss: (lambda: None) if self._apart.takes(loss, nbytes_of(table)) else None)
 
     def collect(
         self,
@@ -261,7 +259,9 @@ class SparkJobs:
             instead: See ``SparkRuntime.run``; None: it is tried in a session of its own.
 
         Raises:
-            SparkOverdueException: It took longer.
+            IsolatedSessionLostException: It is more than a session can do. The next calls of the task, for parts of
+                the table, go to a session of their own.
+            SparkOverdueException: It took longer, and there is no session of its own for it.
         """
 
         def job(session: SparkSession) -> tuple[pa.Table, Shape]:
@@ -276,26 +276,29 @@ class SparkJobs:
                 release([given, frame])
 
         def alone(loss: Loss) -> Callable[[], tuple[pa.Table, Shape]] | None:
-            order = frame_order(table, plan) if self._isolates(loss, nbytes) else None
+            order = frame_order(table, plan, limit_s) if self._apart.takes(loss, nbytes) else None
             if order is None:
                 return None
-            self._isolate()
             return lambda: self._frame_alone(order)
 
         nbytes = nbytes_of(table)
-        if instead is None and time.monotonic() < self._isolated_until and (order := frame_order(table, plan)):
+        if instead is not None:
+            return self._runtime.run(job, instead)
+        if self._apart.has_all and (order := frame_order(table, plan, limit_s)):
             return self._frame_alone(order)
-        return self._runtime.run(job, instead or alone)
+        try:
+            return self._runtime.run(job, alone)
+        except SparkOverdueException as error:
+            order = None if self._runtime.isolated is None else frame_order(table, plan, limit_s)
+            if order is None:
+                raise
+            if table.num_rows > 1:
+                # All of them together would take as long once more.
+                raise self._apart.overdue(error) from error
+        return self._frame_alone(order)
 
     def _frame_alone(self, order: Order) -> tuple[pa.Table, Shape]:
-        assert self._runtime.isolated is not None
-        try:
-            data, shape = self._runtime.isolated.run(order)
-        except IsolatedSessionLostException as lost:
-            raise SparkUnavailableException(
-                f"a batch cost the worker's Spark session, then one that had nothing else to do: {lost.loss.ended}. "
-                "Look at the transform that works on whole frames, raise spark.driver.memory or lower batch.max.bytes"
-            ) from lost
+        data, shape = self._apart.run(order)
         return received(data), shape
 
     @property
@@ -401,12 +404,11 @@ class SparkJobs:
             return output, plan
 
         def alone(loss: Loss) -> Callable[[], tuple[pa.Table, _Plan]] | None:
-            if not self._isolates(loss, nbytes, passed):
+            if not self._apart.takes(loss, nbytes, passed):
                 return None
-            self._isolate()
             return lambda: self._order_alone(order, table_of)
 
-        if time.monotonic() < self._isolated_until:
+        if self._apart.has_all:
             return self._order_alone(order, table_of)
         return self._runtime.run(job, alone)
 
@@ -422,30 +424,17 @@ class SparkJobs:
             lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
         )
 
-    def _isolates(self, loss: Loss, nbytes: int, passed: int = 0) -> bool:
-        return self._runtime.isolated is not None and goes_alone(loss, nbytes, passed)
-
-    def _isolate(self) -> None:
-        """From now on the task's batches go to a session of their own, for a while."""
-        self._isolated_until = time.monotonic() + ISOLATION_S
-
     def _order_alone(self, order: PlanOrder, table_of: Callable[[_Plan], pa.Table]) -> tuple[pa.Table, _Plan]:
         """Runs an order in a session of its own; the plan is that of the worker's session, which comes first."""
-        isolated = self._runtime.isolated
-        assert isolated is not None
         plan = self._runtime.run(lambda session: self._plan_of_order(order))
 
         def run(part: pa.Table) -> pa.Table:
-            try:
-                return received(isolated.run(order.on(part)))
-            except IsolatedSessionLostException:
-                self._isolate()
-                raise
+            return received(self._apart.run(order.on(part)))
 
         def lost(row: pa.Table, loss: Loss) -> pa.Table:
             return with_error(run(without_content(row, (GROUP_COLUMN,), _nulls)), what_was_lost(row, loss))
 
-        output = in_parts(table_of(plan), run, lost)
+        output = pa.concat_tables(in_parts(table_of(plan), run, lost), promote_options="default")
         return output, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
 
     def _slots(self, groups: Sequence[Group]) -> list[int]:

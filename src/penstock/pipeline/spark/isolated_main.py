@@ -18,7 +18,10 @@ import sys
 import threading
 from typing import Any
 
+from pyspark.errors import AnalysisException, PySparkException
+
 from penstock.errors import ConnectException, stack_trace
+from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, Order, receive, send
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -58,7 +61,10 @@ def _answer(runtime: SparkRuntime, data: bytes) -> bytes:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or one of Connect's with its text where it cannot cross."""
+    """The error, or one with its text where it cannot cross: Spark's kind tells a wrong plan from a wrong value."""
+    if isinstance(error, PySparkException):
+        kind = AnalysisException if isinstance(error, AnalysisException) else PySparkException
+        return kind(spark_text(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

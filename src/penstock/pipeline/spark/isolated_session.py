@@ -50,16 +50,18 @@ class Loss:
         out_of_memory: True if the latest one ran out of memory.
         ended: How it ended, for people.
         jobs: How many were under way on it, with this one.
+        overdue: True if it was given up for a job that took too long.
     """
 
     count: int
     out_of_memory: bool
     ended: str
     jobs: int = 2
+    overdue: bool = False
 
 
 class IsolatedSessionLostException(ConnectException):
-    """The session apart was lost under an order.
+    """The session apart was lost under an order, or the worker's under a batch that only parts are to be tried of.
 
     Args:
         loss: How.
@@ -145,7 +147,7 @@ class IsolatedSession:
             except TimeoutError:
                 self._end()
                 told = f"the session did not end its work within {ORDER_S:.0f} s"
-                raise IsolatedSessionLostException(Loss(1, False, told)) from None
+                raise IsolatedSessionLostException(Loss(1, False, told, overdue=True)) from None
             except (OSError, EOFError) as error:
                 self._end()
                 if self._closed:

@@ -33,6 +33,11 @@ class PythonWork:
         self._sessions: list[SparkSession] = []
         self._ended = False
 
+    @property
+    def ended(self) -> bool:
+        """True if nothing more may begin: the task was given up."""
+        return self._ended
+
     @contextmanager
     def under_way(self, session: SparkSession) -> Iterator[None]:
         """Around a job.
