@@ -6,21 +6,24 @@ The task's thread calls it; files of one generation are made and sent by several
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeAlias, cast
 
 import pyarrow as pa
 
 from penstock.api.arrow import one_array
 from penstock.connectors.files.formats import Format
 from penstock.connectors.files.names import Names
-from penstock.connectors.files.rolling import Generation, OpenFile
+from penstock.connectors.files.rolling import Block, Generation, OpenFile
 from penstock.connectors.files.spill import Moved, Spill
 from penstock.connectors.files.stores import Store
 from penstock.connectors.files.widening import conform, merged
 from penstock.errors import RetriableException
+
+#: The rows of each block.
+Tables: TypeAlias = "Mapping[Block, pa.Table]"
 
 _THREADS = 8
 #: A file of more bytes than this is made on disk.
@@ -51,8 +54,8 @@ class Publisher:
         self._clean: set[tuple[str, str]] = set()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="files-upload")
 
-    def move(self, generation: Generation, file: OpenFile) -> None:
-        """Moves the rows of a file out of memory.
+    def move(self, generation: Generation, block: Block) -> None:
+        """Moves rows out of memory.
 
         Raises:
             RetriableException: There is no room on the disk; the rows stay in memory.
@@ -60,16 +63,11 @@ class Publisher:
         try:
             if generation not in self._spills:
                 self._spills[generation] = Spill(self._directory)
-            spill = self._spills[generation]
-            tables = [one for one in file.chunks if not isinstance(one, Moved)]
-            there = [one for one in file.chunks if isinstance(one, Moved)]
-            if tables:
-                file.moved([*there, *(spill.write(one) for one in alike(tables))])
+            block.moved(self._spills[generation].write(block.table))
         except OSError as error:
-            where = self._directory or tempfile.gettempdir()
             raise RetriableException(
-                f"Rows of open files do not fit into buffer.bytes, and cannot be moved to {where}: {error}. Make room, "
-                "or set buffer.dir"
+                f"Rows of open files do not fit into buffer.bytes, and cannot be moved to {self._where}: {error}. Make "
+                "room, or set buffer.dir"
             ) from error
 
     def publish(self, generation: Generation) -> int:
@@ -85,8 +83,14 @@ class Publisher:
         done = self._done.setdefault(generation, {})
         failed: list[Exception] = []
 
+        spill = self._spills.get(generation)
+        tables = {
+            block: spill.read(block.table) if spill is not None and isinstance(block.table, Moved) else block.table
+            for block in generation.blocks
+        }
+
         def send(file: OpenFile) -> None:
-            done[file] = self._send(generation, file)
+            done[file] = self._send(generation, file, tables)
 
         waiting = [file for file in generation.files.values() if file not in done]
         if len(waiting) == 1:
@@ -121,38 +125,34 @@ class Publisher:
             self.forget(generation)
         self._store.close()
 
-    def _send(self, generation: Generation, file: OpenFile) -> int:
+    def _send(self, generation: Generation, file: OpenFile, tables: Tables) -> int:
         key = f"{self._root}/{file.directory}/{self._names.of(generation.place, file)}".lstrip("/")
-        with self._made(generation, file) as data:
+        with self._made(file, tables) as data:
             size = data.seek(0, 2)
             data.seek(0)
             self._store.put(key, data, size)
             return size
 
-    def _made(self, generation: Generation, file: OpenFile) -> BinaryIO:
+    def _made(self, file: OpenFile, tables: Tables) -> BinaryIO:
         """The file, whole."""
-        schemas = [one.schema for one in file.chunks]
-        schema = reduce(merged, schemas)
+        schema = reduce(merged, (block.schema for block, _, _ in file.pieces))
+        rows = (as_schema(tables[block].slice(start, count), schema) for block, start, count in file.pieces)
         out: BinaryIO | None = None
         try:
             out = cast("BinaryIO", tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=self._directory))  # noqa: SIM115
-            self._format.write(self._rows(generation, file, schema), schema, out)
+            self._format.write(rows, schema, out)
             out.flush()
         except BaseException as error:
             if out is not None:
                 out.close()
             if not isinstance(error, OSError):
                 raise
-            raise RetriableException(
-                f"A file cannot be made in {self._directory or tempfile.gettempdir()}: {error}"
-            ) from error
+            raise RetriableException(f"A file cannot be made in {self._where}: {error}") from error
         return out
 
-    def _rows(self, generation: Generation, file: OpenFile, schema: pa.Schema) -> Iterator[pa.Table]:
-        for one in file.chunks:
-            tables = self._spills[generation].read(one) if isinstance(one, Moved) else iter([one])
-            for table in tables:
-                yield as_schema(table, schema)
+    @property
+    def _where(self) -> str:
+        return self._directory or tempfile.gettempdir()
 
     def _remove_stale(self, generation: Generation) -> None:
         place = generation.place
@@ -174,23 +174,6 @@ class Publisher:
                 self._store.delete(f"{where}/{name}")
             if not self._names.stale(place, generation.end, 1 << 63, names, there):
                 self._clean.add(mark)
-
-
-def alike(tables: list[pa.Table]) -> list[pa.Table]:
-    """The same rows, with tables of equal schemas that follow each other as one."""
-    found: list[list[pa.Table]] = []
-    for one in tables:
-        if found and found[-1][0].schema.equals(one.schema):
-            found[-1].append(one)
-        else:
-            found.append([one])
-    return [pa.concat_tables(part) for part in found]
-
-
-def joined(tables: list[pa.Table]) -> pa.Table:
-    """Tables as one, in memory of its own; columns are as wide as all of them need."""
-    schema = reduce(merged, (one.schema for one in tables))
-    return pa.concat_tables([as_schema(one, schema) for one in tables]).combine_chunks()
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

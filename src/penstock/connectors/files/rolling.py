@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
@@ -21,8 +21,6 @@ import numpy as np
 
 from penstock.api import TopicPartition
 
-#: Chunks of a file that are joined, so that a file of many small ones costs no more than its bytes.
-_MOST_CHUNKS: Final = 64
 _DAY_MS: Final = 24 * 3600 * 1000
 
 #: The directory of a file, and the number of its schema.
@@ -87,6 +85,25 @@ class Rows:
 
 
 @dataclass(slots=True, eq=False)
+class Block:
+    """Rows that came together, sorted by the files that they go to.
+
+    Attributes:
+        table: A table, or what it was replaced by when it was moved out of memory.
+        held: Bytes in memory.
+        schema: That of the table.
+    """
+
+    table: Any
+    held: int
+    schema: Any
+
+    def moved(self, there: object) -> None:
+        """Says that the rows are elsewhere."""
+        self.table, self.held = there, 0
+
+
+@dataclass(slots=True, eq=False)
 class OpenFile:
     """Rows that will be one file.
 
@@ -94,30 +111,23 @@ class OpenFile:
         directory: Where it goes.
         first: The offset of its first row.
         number: 0; more for a second file of that directory and offset.
-        chunks: Its rows: tables, and what a table was replaced by when it was moved out of memory.
+        pieces: Its rows: in which block they are, from which row of it on, and how many.
         rows: How many.
-        held: Bytes in memory.
-        total: Bytes as tables, moved ones included.
+        total: About the bytes that they have as tables.
     """
 
     directory: str
     first: int
     number: int
-    chunks: list[Any] = field(default_factory=list)
+    pieces: list[tuple[Block, int, int]] = field(default_factory=list)
     rows: int = 0
-    held: int = 0
-    total: int = 0
+    total: float = 0.0
 
-    def add(self, table: Any) -> None:
+    def add(self, block: Block, start: int, count: int, size: float) -> None:
         """Takes more rows."""
-        self.chunks.append(table)
-        self.rows += table.num_rows
-        self.held += table.nbytes
-        self.total += table.nbytes
-
-    def moved(self, chunks: list[Any]) -> None:
-        """Says that its rows are elsewhere."""
-        self.chunks, self.held = chunks, 0
+        self.pieces.append((block, start, count))
+        self.rows += count
+        self.total += size
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +142,7 @@ class Generation:
         touched_ms: When a row came, by the clock.
         deadline_ms: When it ends, by the clock.
         partial: True if more rows of its last message come.
+        blocks: The rows of all files.
     """
 
     place: TopicPartition
@@ -143,6 +154,7 @@ class Generation:
     rows: int = 0
     partial: bool = False
     files: dict[FileKey, OpenFile] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
 
     def file(self, key: FileKey, first: int) -> OpenFile:
         """The file of a directory and schema."""
@@ -158,13 +170,11 @@ class RollingFiles:
     Args:
         rotation: When files are closed.
         limit: Bytes of rows that may be in memory, over all files.
-        join: Makes one table of some.
     """
 
-    def __init__(self, rotation: Rotation, limit: int, join: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, rotation: Rotation, limit: int) -> None:
         self._rotation = rotation
         self._limit = limit
-        self._join = join
         self._open: dict[TopicPartition, Generation] = {}
         self._closed: deque[Generation] = deque()
         self._next: dict[TopicPartition, int] = {}
@@ -260,18 +270,18 @@ class RollingFiles:
             self._next.pop(place, None)
         return dropped
 
-    def over_limit(self) -> list[tuple[Generation, OpenFile]]:
-        """The files to move out of memory, the largest first, until the rest is within half of the limit."""
-        held = [(one.held, generation, one) for generation in self._all() for one in generation.files.values()]
-        total = sum(one[0] for one in held)
+    def over_limit(self) -> list[tuple[Generation, Block]]:
+        """The rows to move out of memory, the largest blocks first, until half of the limit is free."""
+        held = [(generation, block) for generation in self._all() for block in generation.blocks if block.held]
+        total = sum(block.held for _, block in held)
         if total <= self._limit:
             return []
         found = []
-        for size, generation, one in sorted(held, key=lambda item: -item[0]):
+        for generation, block in sorted(held, key=lambda item: -item[1].held):
             if total <= self._limit // 2:
                 break
-            found.append((generation, one))
-            total -= size
+            found.append((generation, block))
+            total -= block.held
         return found
 
     def open_files(self) -> int:
@@ -314,25 +324,19 @@ class RollingFiles:
 
     def _add(self, generation: Generation, rows: Rows, start: int, end: int) -> None:
         codes = rows.codes[start:end]
-        if len(rows.directories) == 1 or (codes == codes[0]).all():
-            directory = rows.directories[int(codes[0])]
-            part = rows.table.slice(start, end - start)
-            self._extend(generation, (directory, rows.schema), int(rows.offsets[start]), part)
-        else:
+        table = rows.table.slice(start, end - start)
+        order, cuts = np.arange(end - start), np.zeros(1, np.int64)
+        if (codes != codes[0]).any():
             order = np.argsort(codes, kind="stable")
-            cuts = np.flatnonzero(np.diff(codes[order])) + 1
-            for one in np.split(order, cuts):
-                # A copy: a slice of few rows would hold the whole table in memory.
-                part = rows.table.take(one + start)
-                directory = rows.directories[int(codes[one[0]])]
-                self._extend(generation, (directory, rows.schema), int(rows.offsets[start + one[0]]), part)
+            table = table.take(order)
+            cuts = np.append(cuts, np.flatnonzero(np.diff(codes[order])) + 1)
+        block = Block(table, table.nbytes, table.schema)
+        generation.blocks.append(block)
+        a_row = block.held / len(order)
+        for begin, behind in zip(cuts.tolist(), [*cuts[1:].tolist(), len(order)], strict=True):
+            first = int(order[begin])
+            key = (rows.directories[int(codes[first])], rows.schema)
+            count = behind - begin
+            generation.file(key, int(rows.offsets[start + first])).add(block, begin, count, count * a_row)
         generation.rows += end - start
         generation.end = int(rows.offsets[end - 1]) + 1
-
-    def _extend(self, generation: Generation, key: FileKey, first: int, part: Any) -> None:
-        file = generation.file(key, first)
-        file.add(part)
-        tables = [one for one in file.chunks if hasattr(one, "num_rows")]
-        if len(tables) > _MOST_CHUNKS and file.held < (1 << 20):
-            moved = [one for one in file.chunks if not hasattr(one, "num_rows")]
-            file.chunks = [*moved, self._join(tables)]

@@ -175,8 +175,8 @@ class FileSinkConfig(AbstractConfig):
         default=128 << 20,
         type=ConfigType.LONG,
         validator=Range.at_least(1 << 20),
-        doc="The memory for records of all open files of a task. When there are more, those of the largest files are "
-        "moved to a file in buffer.dir.",
+        doc="The memory for records of all open files of a task. When there are more, they are moved to a file in "
+        "buffer.dir.",
     )
     buffer_dir: str = setting(
         default="",

@@ -5,9 +5,8 @@ The file is gone with its process, however that ends. The task's thread writes; 
 
 from __future__ import annotations
 
+import mmap
 import tempfile
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -21,12 +20,10 @@ class Moved:
     Attributes:
         start: Where they begin.
         size: Bytes of an Arrow stream.
-        schema: Of the rows.
     """
 
     start: int
     size: int
-    schema: pa.Schema
 
 
 class Spill:
@@ -41,29 +38,27 @@ class Spill:
 
     def __init__(self, directory: str | None) -> None:
         # Not in a `with`: it lives as long as its generation.
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=directory or None)  # noqa: SIM115
-        self._lock = threading.Lock()
+        self._file: IO[bytes] = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
+        self._end = 0
 
     def write(self, table: pa.Table) -> Moved:
         """Moves rows into the file.
 
         Raises:
-            OSError: There is no room.
+            OSError: There is no room; the rows are not in the file.
         """
-        with self._lock:
-            start = self._file.seek(0, 2)
-            with pa.ipc.new_stream(self._file, table.schema) as stream:
-                stream.write_table(table)
-            self._file.flush()
-            return Moved(start, self._file.tell() - start, table.schema)
+        start = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        self._file.seek(start)
+        with pa.ipc.new_stream(self._file, table.schema) as stream:
+            stream.write_table(table)
+        self._file.flush()
+        self._end = self._file.tell()
+        return Moved(start, self._end - start)
 
-    def read(self, moved: Moved) -> Iterator[pa.Table]:
-        """The rows, a part at a time."""
-        with self._lock:
-            self._file.seek(moved.start)
-            data = self._file.read(moved.size)
-        for batch in pa.ipc.open_stream(data):
-            yield pa.Table.from_batches([batch])
+    def read(self, moved: Moved) -> pa.Table:
+        """The rows, in pages of the file that the system reads when they are looked at."""
+        pages = mmap.mmap(self._file.fileno(), moved.size, offset=moved.start, access=mmap.ACCESS_READ)
+        return pa.ipc.open_stream(pa.py_buffer(pages)).read_all()
 
     def close(self) -> None:
         """Lets the file go."""

@@ -21,7 +21,7 @@ from penstock.connectors.files.compatibility import Compatibility, SchemaTrack
 from penstock.connectors.files.formats import Bytes, Csv, Format, JsonLines, Parquet
 from penstock.connectors.files.names import Names
 from penstock.connectors.files.partitioners import Partitioner
-from penstock.connectors.files.publishing import Publisher, joined
+from penstock.connectors.files.publishing import Publisher
 from penstock.connectors.files.rolling import RollingFiles, Rows
 from penstock.connectors.files.settings import FileSinkConfig, OnNull
 from penstock.connectors.files.stores import Location, open_store
@@ -64,7 +64,7 @@ class FileSinkTask(FrameSinkTask):
         self._publisher = Publisher(store, config.topics_dir, self._format, names, config.buffer_dir or None)
         self._store = store
         self._names = names
-        self._files = RollingFiles(config.rotation(), config.buffer_bytes, joined)
+        self._files = RollingFiles(config.rotation(), config.buffer_bytes)
         self.context.every(_TICK_S, self._tick)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -216,8 +216,8 @@ class FileSinkTask(FrameSinkTask):
         publisher, files = self._parts
         try:
             self._publish()
-            for generation, file in files.over_limit():
-                publisher.move(generation, file)
+            for generation, block in files.over_limit():
+                publisher.move(generation, block)
         except RetriableException:
             self._is_again = True
             self.context.timeout(self.settings.retry_backoff_ms)

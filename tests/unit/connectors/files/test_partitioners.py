@@ -61,7 +61,7 @@ def test_fields_may_be_nested_and_several_and_without_a_schema() -> None:
 
 
 def test_fields_that_name_no_directory_are_an_error_that_names_them() -> None:
-    with pytest.raises(DataException, match='The field "f" of partition.field.name is list'):
+    with pytest.raises(DataException, match=r'The field "f" of partition\.field\.name is list'):
         directories(Partitioner(("f",)), structs(f=[[1]]))
     with pytest.raises(DataException, match='There is no field "g"'):
         directories(Partitioner(("g",)), structs(f=[1]))

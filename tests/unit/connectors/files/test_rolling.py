@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.publishing import joined
 from penstock.connectors.files.rolling import RollingFiles, Rotation, Rows
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -39,7 +38,7 @@ def rows(
 
 
 def rolling(limit: int = 1 << 20, **rotation: int) -> RollingFiles:
-    return RollingFiles(Rotation(**{"records": 1000, **rotation}), limit, joined)
+    return RollingFiles(Rotation(**{"records": 1000, **rotation}), limit)
 
 
 def closed(files: RollingFiles) -> list[tuple[int, int]]:
@@ -155,26 +154,26 @@ def test_files_of_two_schemas_that_begin_with_one_message_have_two_numbers() -> 
     assert [(file.first, file.number) for file in one.files.values()] == [(5, 0), (5, 1)]
 
 
-def test_the_largest_files_are_moved_first_until_half_of_the_memory_is_free() -> None:
+def test_the_largest_blocks_are_moved_first_until_half_of_the_memory_is_free() -> None:
     files = rolling(limit=1000)
     for code, size in enumerate((10, 600, 300, 200)):
         files.append(HERE, rows([code], directories=[f"d{code}"], size=size), 0)
     moved = files.over_limit()
-    assert [file.directory for _, file in moved] == ["d1", "d2"]
-    for _, file in moved:
-        file.moved(["elsewhere"])
+    assert [block.table.num_rows and block.held > 300 for _, block in moved] == [True, True]
+    for _, block in moved:
+        block.moved("elsewhere")
     assert files.over_limit() == []
 
 
 def test_two_thousand_directories_hold_no_more_than_their_rows() -> None:
     files = rolling(records=10**6, limit=1 << 30)
-    for batch in range(100):
+    for batch in range(20):
         offsets = range(batch * 2000, batch * 2000 + 2000)
         files.append(HERE, rows(offsets, directories=[str(n) for n in range(2000)], codes=list(range(2000))), 0)
     assert files.open_files() == 2000
     generation = files._open[HERE]
-    assert max(len(one.chunks) for one in generation.files.values()) <= 65
-    assert {one.rows for one in generation.files.values()} == {100}
+    assert len(generation.blocks) == 20
+    assert {one.rows for one in generation.files.values()} == {20}
 
 
 def test_what_goes_away_is_given_back() -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -37,7 +38,7 @@ def client(endpoint: str) -> Any:
 
 def options(endpoint: str, **more: Any) -> S3Options:
     return S3Options(
-        **{"bucket": BUCKET, "prefix": "p", "endpoint": endpoint, "key_id": "id", "secret": "secret", "retries": 0, **more}
+        **{"bucket": BUCKET, "endpoint": endpoint, "key_id": "id", "secret": "secret", "retries": 0, **more}
     )
 
 
@@ -62,9 +63,8 @@ def put(store: Store, key: str, data: bytes = b"x") -> None:
 def test_files_are_listed_from_a_name_on_in_order_and_without_those_of_other_directories(store: Store) -> None:
     store.check()
     assert list(store.list_from("t", "")) == []
-    for key in ("t/b", "t/a", "t/c/d", "t/c", "tt/a") if not isinstance(store, S3Store) else ("t/b", "t/a", "t/c", "tt/a"):
-        if key != "t/c/d":
-            put(store, key)
+    for key in ("t/b", "t/a", "t/c", "t/d/e", "tt/a"):
+        put(store, key)
     assert list(store.list_from("t", "")) == ["a", "b", "c"]
     assert list(store.list_from("t", "b")) == ["b", "c"]
     put(store, "t/a", b"newer")
@@ -113,17 +113,23 @@ def test_large_objects_go_in_parts_and_an_upload_that_fails_is_ended(endpoint: s
     with pytest.raises(OSError, match="gone"):
         store.put("half", Breaking(data), len(data))
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET, Prefix="large")
-    assert list(store.list_from("", "half")) == []
+    assert list(store.list_from("", "")) == ["k"]
     store.close()
 
 
 def test_a_long_listing_has_every_page(endpoint: str) -> None:
     s3 = client(endpoint)
     s3.create_bucket(Bucket=BUCKET)
-    for number in range(1005):
+    for number in range(7):
         s3.put_object(Bucket=BUCKET, Key=f"many/t/{number:05d}", Body=b"")
     store = S3Store(options(endpoint, prefix="many"))
-    assert list(store.list_from("t", "00002")) == [f"{number:05d}" for number in range(2, 1005)]
+    whole = store._client.list_objects_v2
+
+    def page(**named: Any) -> Any:
+        return whole(MaxKeys=2, **named)
+
+    store._client = SimpleNamespace(list_objects_v2=page, close=lambda: None)
+    assert list(store.list_from("t", "00002")) == [f"{number:05d}" for number in range(2, 7)]
     store.close()
 
 
@@ -175,7 +181,7 @@ def test_errors_of_a_disk_are_sorted_by_what_helps(tmp_path: Path) -> None:
     assert isinstance(of_system(OSError(errno.EIO, "I/O"), "/a", "write"), RetriableException)
     (tmp_path / "file").write_text("")
     store = open_store(Location(str(tmp_path / "file")))
-    with pytest.raises(ConnectException, match="Cannot write .*Not a directory"):
+    with pytest.raises(ConnectException, match=r"Cannot write .*Not a directory"):
         put(store, "a")
     with pytest.raises(ConnectException, match="Not a directory"):
         store.check()
