@@ -12,8 +12,9 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.api.arrow import is_bytes, is_list, is_text
+from penstock.api.arrow import is_bytes, is_list, is_text, one_array
 from penstock.connectors.files.formats import Format
 
 _RECORD: Final = "ConnectDefault"
@@ -38,13 +39,8 @@ class Avro(Format):
         """See ``Format``."""
         from fastavro import parse_schema, writer
 
-        renamed = [_name(one.name) for one in schema]
         parsed = parse_schema(_type(pa.struct(list(schema)), _RECORD))
-        rows = (
-            row
-            for table in tables
-            for row in _renamed(table.rename_columns(renamed)).to_pylist(maps_as_pydicts="lossy")
-        )
+        rows = (row for table in tables for row in _renamed(table).to_pylist(maps_as_pydicts="lossy"))
         writer(out, parsed, rows, codec=self._codec)
 
 
@@ -63,17 +59,34 @@ def missing_library(codec: str) -> str:
 
 
 def _renamed(table: pa.Table) -> pa.Table:
-    """The same rows, with names inside of structs that Avro takes."""
-    fields = [pa.field(one.name, _renamed_type(one.type)) for one in table.schema]
-    return table if list(table.schema) == fields else table.cast(pa.schema(fields))
+    """The same rows, with names of fields that Avro takes, at every depth."""
+    columns = [one_array(column) for column in table.columns]
+    return pa.table(
+        [_retyped(one, _renamed_type(one.type)) for one in columns], [_name(one) for one in table.column_names]
+    )
 
 
 def _renamed_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(_name(one.name), _renamed_type(one.type)) for one in kind])
-    if is_list(kind):
-        return pa.list_(_renamed_type(kind.value_type))
-    return kind
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _renamed_type(kind.item_type))
+    return pa.list_(_renamed_type(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array under a type that differs in names only; a cast would find nothing under the new ones."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        members = [_retyped(pc.struct_field(array, [index]), one.type) for index, one in enumerate(kind)]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=array.is_null())
+    if pa.types.is_map(kind):
+        items = [array.keys, _retyped(array.items, kind.item_type)]
+        child = pa.StructArray.from_arrays(items, fields=[kind.key_field, kind.item_field])
+    else:
+        child = _retyped(array.values, kind.value_type)
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [child])
 
 
 def _name(name: str) -> str:

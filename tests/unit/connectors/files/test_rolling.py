@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -37,8 +38,8 @@ def rows(
     )
 
 
-def rolling(limit: int = 1 << 20, **rotation: int) -> RollingFiles:
-    return RollingFiles(Rotation(**{"records": 1000, **rotation}), limit)
+def rolling(limit: int = 1 << 20, records: int = 1000, **rotation: Any) -> RollingFiles:
+    return RollingFiles(Rotation(records, **rotation), limit)
 
 
 def closed(files: RollingFiles) -> list[tuple[int, int]]:
@@ -117,9 +118,9 @@ def test_the_size_is_that_of_the_files_as_they_were_written_last() -> None:
     files.append(HERE, rows(range(100), size=2000), 0)
     (first,) = files.closed[:1]
     total = sum(one.total for one in first.files.values())
-    files.written(first, total // 10)
+    files.written(first, int(total / 10))
     for one in files.closed:
-        files.written(one, total // 10)
+        files.written(one, int(total / 10))
     files.append(THERE, rows(range(400), size=2000), 0)
     assert files.closed == ()
     files.append(THERE, rows(range(400, 700), size=2000), 0)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import boto3
+import moto.settings
 import pytest
 from moto.server import ThreadedMotoServer
 
@@ -213,3 +214,32 @@ def test_credentials_that_were_changed_are_taken_and_wrong_ones_fail(monkeypatch
 def test_addresses_that_no_library_knows_are_refused() -> None:
     with pytest.raises(ConfigException, match='No file system for "nope:"'):
         open_store(Location("nope://a"))
+
+
+@pytest.fixture
+def guarded(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, str]]:
+    """A server that checks signatures and rights, and the credentials of a user who has none."""
+    client(endpoint).create_bucket(Bucket=BUCKET)
+    login = {"endpoint_url": endpoint, "aws_access_key_id": "id", "aws_secret_access_key": "secret"}
+    iam = boto3.client("iam", region_name="us-east-1", **login)
+    iam.create_user(UserName="reader")
+    key = iam.create_access_key(UserName="reader")["AccessKey"]
+    iam.close()
+    monkeypatch.setattr(moto.settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
+    return endpoint, {"key_id": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+
+
+def test_wrong_credentials_and_missing_rights_are_told_apart(guarded: tuple[str, dict[str, str]]) -> None:
+    endpoint, reader = guarded
+    cases = [
+        ({"key_id": "nobody", "secret": "x"}, "does not accept the credentials"),
+        ({**reader, "secret": "wrong"}, "does not accept the credentials"),
+        (reader, "have no right to"),
+    ]
+    for credentials, text in cases:
+        store = S3Store(options(endpoint, **credentials))
+        for call in (store.check, lambda: put(store, "a")):  # noqa: B023
+            with pytest.raises(ConnectException, match=text) as caught:
+                call()
+            assert not isinstance(caught.value, RetriableException)
+        store.close()

@@ -28,7 +28,9 @@ class Context(WorkerSinkTaskContext):
     """The worker's context, which keeps what is reported and called by the clock."""
 
     def __init__(self, props: Mapping[str, str], tolerant: bool) -> None:
-        super().__init__("s task 0", read_config=lambda: dict(props), assignment=frozenset, reporter=None, wake=int)
+        super().__init__(
+            "s task 0", read_config=lambda: dict(props), assignment=frozenset, reporter=None, wake=lambda: None
+        )
         self.tolerant = tolerant
         self.closing = False
         self.reported: list[tuple[int, str]] = []
