@@ -18,9 +18,13 @@ from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.api import TopicPartition
 
+#: Blocks of fewer bytes are joined when there are so many.
+_SMALL: Final = 1 << 16
+_MANY: Final = 256
 _DAY_MS: Final = 24 * 3600 * 1000
 
 #: The directory of a file, and the number of its schema.
@@ -129,6 +133,21 @@ class OpenFile:
         self.rows += count
         self.total += size
 
+    def moved(self, places: Mapping[Block, tuple[Block, int]]) -> None:
+        """Says that some blocks are parts of others now.
+
+        Args:
+            places: Of a block the one that it is in, and the row that it begins at there.
+        """
+        pieces: list[tuple[Block, int, int]] = []
+        for block, start, count in self.pieces:
+            whole, row = places.get(block, (block, 0))
+            if pieces and pieces[-1][0] is whole and sum(pieces[-1][1:]) == row + start:
+                pieces[-1] = (whole, pieces[-1][1], pieces[-1][2] + count)
+            else:
+                pieces.append((whole, row + start, count))
+        self.pieces = pieces
+
 
 @dataclass(slots=True, eq=False)
 class Generation:
@@ -143,6 +162,7 @@ class Generation:
         deadline_ms: When it ends, by the clock.
         partial: True if more rows of its last message come.
         blocks: The rows of all files.
+        blocks_at_join: How many there were when small ones were joined.
     """
 
     place: TopicPartition
@@ -155,6 +175,7 @@ class Generation:
     partial: bool = False
     files: dict[FileKey, OpenFile] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
+    blocks_at_join: int = 0
 
     def file(self, key: FileKey, first: int) -> OpenFile:
         """The file of a directory and schema."""
@@ -162,6 +183,26 @@ class Generation:
             twins = sum(one.directory == key[0] and one.first == first for one in self.files.values())
             self.files[key] = OpenFile(key[0], first, twins)
         return self.files[key]
+
+    def join_small_blocks(self) -> None:
+        """Makes few blocks of many small ones, whose objects would take more memory than their rows."""
+        small = [block for block in self.blocks if 0 < block.held < _SMALL]
+        if len(self.blocks) < self.blocks_at_join + _MANY or len(small) < _MANY // 2:
+            return
+        alike: dict[Any, list[Block]] = {}
+        for block in small:
+            alike.setdefault(block.schema, []).append(block)
+        places: dict[Block, tuple[Block, int]] = {}
+        for schema, blocks in alike.items():
+            table = pa.concat_tables([block.table for block in blocks]).combine_chunks()
+            whole, row = Block(table, table.nbytes, schema), 0
+            for block in blocks:
+                places[block] = (whole, row)
+                row += block.table.num_rows
+        for file in self.files.values():
+            file.moved(places)
+        self.blocks = list(dict.fromkeys(places.get(block, (block, 0))[0] for block in self.blocks))
+        self.blocks_at_join = len(self.blocks)
 
 
 class RollingFiles:
@@ -330,6 +371,9 @@ class RollingFiles:
             order = np.argsort(codes, kind="stable")
             table = table.take(order)
             cuts = np.append(cuts, np.flatnonzero(np.diff(codes[order])) + 1)
+        elif table.get_total_buffer_size() > 2 * table.nbytes:
+            # A slice of few rows would hold all rows of its frame in memory.
+            table = table.take(order)
         block = Block(table, table.nbytes, table.schema)
         generation.blocks.append(block)
         a_row = block.held / len(order)
@@ -338,5 +382,6 @@ class RollingFiles:
             key = (rows.directories[int(codes[first])], rows.schema)
             count = behind - begin
             generation.file(key, int(rows.offsets[start + first])).add(block, begin, count, count * a_row)
+        generation.join_small_blocks()
         generation.rows += end - start
         generation.end = int(rows.offsets[end - 1]) + 1

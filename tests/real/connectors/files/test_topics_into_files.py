@@ -175,14 +175,14 @@ def test_workers_that_are_killed_leave_each_record_once_in_a_bucket_and_in_a_dir
         send(broker, topic, range(count, count + 100))
         count += 100
         files = tmp_path / "files" / "topics"
-        worker.wait(lambda: len(ids(s3.objects("topics/"))) >= count, "all are in the bucket", 90)
+        worker.wait(lambda: len(ids(s3.objects(f"topics/{topic}/"))) >= count, "all are in the bucket", 90)
         worker.wait(lambda: len(ids(in_directory(files))) >= count, "all are in the directory", 90)
         assert worker.end() == 0
     finally:
         worker.close()
-    assert ids(s3.objects("topics/")) == list(range(count))
+    assert ids(s3.objects(f"topics/{topic}/")) == list(range(count))
     assert ids(in_directory(files)) == list(range(count))
-    assert {key.split("/")[2] for key in s3.objects("topics/")} == {"kind=a", "kind=b", "kind=c"}
+    assert {key.split("/")[2] for key in s3.objects(f"topics/{topic}/")} == {"kind=a", "kind=b", "kind=c"}
     assert "Uploads" not in s3.client.list_multipart_uploads(Bucket="archive")
 
 
@@ -219,7 +219,9 @@ def test_an_archiver_of_three_tasks_reads_nothing_twice_whatever_makes_it_commit
 
     def read() -> int:
         """How many records the tasks that run have read."""
-        found = [shared_worker.metric("penstock_sink_record_read_total", name, task) for task in range(3)]
+        found = [
+            shared_worker.metric("kafka_connect_sink_task_sink_record_send_total", name, task) for task in range(3)
+        ]
         return int(sum(one or 0 for one in found))
 
     create(shared_worker, settings)
@@ -319,7 +321,7 @@ def test_a_store_that_answers_503_is_seen_in_explain_and_gets_everything_once_it
     create(shared_worker, settings)
     shared_worker.wait_running(name)
     send(broker, topic, range(3))
-    shared_worker.wait(lambda: ids(s3.objects("topics/")) == [0, 1, 2], "the store works", 60)
+    shared_worker.wait(lambda: ids(s3.objects(f"topics/{topic}/")) == [0, 1, 2], "the store works", 60)
     s3.stop()
     away = ThreadingHTTPServer(("127.0.0.1", s3.port), Unavailable)
     thread = threading.Thread(target=away.serve_forever)
@@ -337,8 +339,8 @@ def test_a_store_that_answers_503_is_seen_in_explain_and_gets_everything_once_it
         thread.join()
         away.server_close()
     s3.start()
-    shared_worker.wait(lambda: len(ids(s3.objects("topics/"))) >= 300, "everything is there", 60)
-    assert ids(s3.objects("topics/")) == list(range(300))
+    shared_worker.wait(lambda: len(ids(s3.objects(f"topics/{topic}/"))) >= 300, "everything is there", 60)
+    assert ids(s3.objects(f"topics/{topic}/")) == list(range(300))
     delete(shared_worker, name)
 
 

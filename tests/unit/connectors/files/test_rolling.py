@@ -177,6 +177,32 @@ def test_two_thousand_directories_hold_no_more_than_their_rows() -> None:
     assert {one.rows for one in generation.files.values()} == {20}
 
 
+def test_many_small_batches_are_joined_and_their_rows_stay_in_order() -> None:
+    files = rolling(records=10**6)
+    values: dict[str, list[str]] = {"a": [], "b": []}
+    for offset in range(0, 3000, 3):
+        given = rows(range(offset, offset + 3), directories=["a", "b"], codes=[0, 1, 0])
+        given.table = pa.table({"value": [str(number) for number in range(offset, offset + 3)]})
+        files.append(HERE, given, 0)
+        values["a"] += [str(offset), str(offset + 2)]
+        values["b"] += [str(offset + 1)]
+    generation = files._open[HERE]
+    assert len(generation.blocks) < 600
+    for file in generation.files.values():
+        parts = [block.table.slice(start, count) for block, start, count in file.pieces]
+        assert pa.concat_tables(parts).column("value").to_pylist() == values[file.directory]
+
+
+def test_rows_of_a_large_frame_are_not_held_by_a_slice_of_it() -> None:
+    files = rolling()
+    large = rows(range(1000), size=1000)
+    large.table = large.table.slice(10, 5)
+    large.offsets, large.times, large.codes = np.arange(5), np.zeros(5), np.zeros(5, np.int64)
+    files.append(HERE, large, 0)
+    (block,) = files._open[HERE].blocks
+    assert block.table.get_total_buffer_size() < 10_000
+
+
 def test_what_goes_away_is_given_back() -> None:
     files = rolling(records=2)
     files.append(HERE, rows(range(3)), 0)
