@@ -219,9 +219,8 @@ def test_an_archiver_of_three_tasks_reads_nothing_twice_whatever_makes_it_commit
 
     def read() -> int:
         """How many records the tasks that run have read."""
-        found = [
-            shared_worker.metric("kafka_connect_sink_task_sink_record_send_total", name, task) for task in range(3)
-        ]
+        put = "kafka_connect_sink_task_sink_record_send_total"
+        found = [shared_worker.metric(put, name, task) for task in range(3)]
         return int(sum(one or 0 for one in found))
 
     create(shared_worker, settings)
