@@ -53,7 +53,7 @@ class FileSink(SinkConnector):
 
 def _faults_of_store(config: FileSinkConfig) -> list[str]:
     try:
-        store = open_store(config.location())
+        store = open_store(config.location().tried_once())
         try:
             store.check()
         finally:

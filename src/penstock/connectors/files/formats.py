@@ -30,7 +30,7 @@ from penstock.connectors.files.widening import conform, json_text
 from penstock.errors import DataException
 
 #: Bytes of rows that are a row group, or a block of text, together.
-_GROUP_BYTES: Final = 64 << 20
+_GROUP_BYTES: Final = 32 << 20
 #: The column of formats whose rows are held as they are written.
 _LINE: Final = "line"
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -295,11 +295,8 @@ class RollingFiles:
             self._ratio = max(0.01, size / total)
 
     def safe_offset(self, place: TopicPartition) -> int | None:
-        """The offset that may be committed: everything before it is in files. None: nothing has come."""
-        waiting = [one for one in self._closed if one.place == place] + [
-            one for at, one in self._open.items() if at == place
-        ]
-        return min((one.start for one in waiting), default=self._next.get(place))
+        """The first offset that is not in a file yet; None: all that has come is."""
+        return min((one.start for one in self._all() if one.place == place), default=None)
 
     def forget(self, places: Iterable[TopicPartition]) -> list[Generation]:
         """Gives up what is not written of some partitions, and returns it."""

@@ -399,7 +399,7 @@ class FileSinkConfig(AbstractConfig):
             self.partition_field_name if self.uses_fields else (),
             self.partition_field_format_path,
             times,
-            self._extractor(),
+            self._extractor() if times or self.rotate_interval_ms != -1 else TimestampExtractor.RECORD,
             self.timestamp_field,
         )
 

@@ -112,9 +112,9 @@ class FileSinkTask(FrameSinkTask):
                 log.warning("Open files could not be closed, so their records will be read again: %s", error)
         found = {}
         for place, given in offsets.items():
-            safe = files.safe_offset(place)
-            if safe is not None:
-                found[place] = OffsetAndMetadata(min(safe, given.offset))
+            waiting = files.safe_offset(place)
+            # Where nothing waits it is also behind what a sink does not see: the ends of transactions.
+            found[place] = given if waiting is None else OffsetAndMetadata(min(waiting, given.offset))
         return found
 
     def close(self, partitions: Collection[TopicPartition]) -> None:

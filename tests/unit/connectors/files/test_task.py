@@ -56,6 +56,16 @@ def test_files_have_flush_size_records_and_the_name_of_their_first_offset(start:
     assert ids(writing) == list(range(12))
 
 
+def test_where_nothing_waits_the_offset_of_the_worker_is_committed(start: Any) -> None:
+    """It is also behind the ends of transactions, which no sink sees."""
+    writing = start(flush_size="2")
+    assert writing.commit(7) == 7
+    writing.put(records(7, 2), first=7)
+    assert writing.commit(10) == 10
+    writing.put(records(10, 1), first=10)
+    assert writing.commit(12) == 10
+
+
 def test_what_is_open_is_closed_before_partitions_go_and_nothing_is_read_twice(start: Any) -> None:
     writing = start(flush_size="100")
     writing.put(records(0, 10))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -38,6 +38,10 @@ class Location:
     def scheme(self) -> str:
         """The scheme of the address; ``file`` of a path."""
         return urlsplit(self.url).scheme.lower() or "file"
+
+    def tried_once(self) -> Location:
+        """The same, for a look whether the store is there: the client does not try again by itself."""
+        return self if self.s3 is None else replace(self, s3=replace(self.s3, retries=0))
 
     def missing(self) -> str:
         """A text that says which library is not installed; empty: all are there.

@@ -214,7 +214,7 @@ def _client(options: S3Options) -> Any:
     from botocore.config import Config
 
     config = Config(
-        connect_timeout=10,
+        connect_timeout=5,
         read_timeout=60,
         retries={"mode": "standard", "total_max_attempts": options.retries + 1},
         s3={"addressing_style": "path" if options.path_style else "virtual"},
