@@ -40,13 +40,17 @@ class Names:
         """The text that the names of all files of a partition begin with."""
         return f"{place.topic}{self.delimiter}{place.partition}{self.delimiter}"
 
-    def from_offset(self, place: TopicPartition, offset: int) -> str:
-        """The key from which files of this offset and later ones are listed.
+    def from_offset(self, place: TopicPartition, offset: int, end: int) -> str:
+        """The key from which files of some offsets are listed.
 
         Offsets with more digits than names have do not sort; then it is the beginning of all files of the partition.
+
+        Args:
+            place: The partition.
+            offset: The first offset.
+            end: The offset behind the last one.
         """
-        digits = f"{offset:0{self.width}d}"
-        return self.start(place) + (digits if len(digits) == self.width else "")
+        return self.start(place) + (f"{offset:0{self.width}d}" if len(str(end)) <= self.width else "")
 
     def stale(self, place: TopicPartition, start: int, end: int, own: Iterable[str], there: Iterable[str]) -> list[str]:
         """Files whose rows are also in other ones, since a run that was killed had closed its files elsewhere.

@@ -164,7 +164,7 @@ class Publisher:
             if mark in self._clean:
                 continue
             where = f"{self._root}/{directory}".lstrip("/")
-            start, before = self._names.from_offset(place, generation.start), self._names.start(place)
+            start, before = self._names.from_offset(place, generation.start, generation.end), self._names.start(place)
             there = []
             for name in self._store.list_from(where, start):
                 if not name.startswith(before):
