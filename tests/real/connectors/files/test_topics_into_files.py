@@ -228,7 +228,8 @@ def test_an_archiver_of_three_tasks_reads_nothing_twice_whatever_makes_it_commit
     # 1. Files are full.
     more(600)
     shared_worker.wait(lambda: rows() == 600, "full files are there", 60)
-    assert {len(one) for _, one in archived()} == {100}
+    # Where tasks joined the group later than others, files were closed for them.
+    assert max(len(one) for _, one in archived()) == 100
     # 2. The connector is stopped, and resumed.
     more(90)
     shared_worker.wait(lambda: read() == 690, "all are read", 60)
