@@ -243,3 +243,16 @@ def test_wrong_credentials_and_missing_rights_are_told_apart(guarded: tuple[str,
                 call()
             assert not isinstance(caught.value, RetriableException)
         store.close()
+
+
+def test_objects_are_encrypted_by_the_server_as_the_settings_say(endpoint: str) -> None:
+    s3 = client(endpoint)
+    s3.create_bucket(Bucket=BUCKET)
+    store = S3Store(options(endpoint, part_size=5 << 20, encryption="aws:kms", kms_key="k1", acl="private"))
+    put(store, "small")
+    put(store, "large", bytes(6 << 20))
+    for key in ("small", "large"):
+        found = s3.head_object(Bucket=BUCKET, Key=key)
+        assert found["ServerSideEncryption"] == "aws:kms"
+    assert s3.head_object(Bucket=BUCKET, Key="small")["SSEKMSKeyId"].endswith("k1")
+    store.close()
