@@ -116,6 +116,7 @@ def test_however_often_it_is_killed_each_record_is_in_one_file(
         "rotate.schedule.interval.ms": "70",
         "partitioner.class": "field",
         "partition.field.name": "name",
+        "flush.bytes": chance.choice(["-1", "150", "400"]),
     }
     committed = 0
     while committed < count:
