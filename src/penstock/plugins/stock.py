@@ -125,6 +125,16 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "io.confluent.connect.jdbc.JdbcSinkConnector",
     ),
     _stock(
+        PluginKind.SINK,
+        "penstock.connectors.files.FileSink",
+        "penstock.connectors.files:FileSink",
+        "io.confluent.connect.s3.S3SinkConnector",
+        "io.confluent.connect.gcs.GcsSinkConnector",
+        "io.confluent.connect.azure.blob.AzureBlobStorageSinkConnector",
+        "io.confluent.connect.hdfs.HdfsSinkConnector",
+        "io.confluent.connect.hdfs3.Hdfs3SinkConnector",
+    ),
+    _stock(
         PluginKind.SOURCE,
         "penstock.connectors.datagen.DatagenSource",
         "penstock.connectors.datagen:DatagenSource",

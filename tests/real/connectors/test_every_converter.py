@@ -98,6 +98,7 @@ SINKS: Final = ("FileStreamSinkConnector",)
 ELSEWHERE: Final = {
     "JdbcSource": "jdbc",
     "JdbcSink": "jdbc",
+    "FileSink": "files",
     "DatagenSource": "../../../docs/datagen.md",
     "HttpSource": "../../../docs/http.md",
     "HttpSink": "../../../docs/http.md",

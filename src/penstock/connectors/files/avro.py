@@ -1,0 +1,130 @@
+"""Avro container files. Main type: ``Avro``; needs fastavro. Any thread.
+
+Source: the Avro specification, "Object Container Files" and "Logical Types".
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api.arrow import is_bytes, is_list, is_text, one_array
+from penstock.connectors.files.formats import Format
+
+_RECORD: Final = "ConnectDefault"
+
+
+class Avro(Format):
+    """Avro container files: each row a record, whose fields may all be null.
+
+    Args:
+        codec: ``null``, ``deflate``, ``bzip2``, ``snappy`` or ``zstandard``.
+        metadata: See ``Format``.
+        prefix: See ``Format``.
+    """
+
+    extension = ".avro"
+
+    def __init__(self, codec: str = "null", metadata: Sequence[str] = (), prefix: str = "kafka_") -> None:
+        super().__init__(metadata, prefix)
+        self._codec = codec
+
+    def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
+        """See ``Format``."""
+        from fastavro import parse_schema, writer
+
+        parsed = parse_schema(_type(pa.struct(list(schema)), _RECORD))
+        rows = (row for table in tables for row in _renamed(table).to_pylist(maps_as_pydicts="lossy"))
+        writer(out, parsed, rows, codec=self._codec)
+
+
+def missing_library(codec: str) -> str:
+    """A text that says which library a codec needs; empty: all are there."""
+    if not find_spec("fastavro"):
+        return "Avro needs the library fastavro: pip install 'penstock[avro]'"
+    import fastavro
+
+    schema = {"type": "record", "name": "Nothing", "fields": []}
+    try:
+        fastavro.writer(io.BytesIO(), schema, [{}], codec=codec)
+    except ValueError as error:
+        return f"{error}: pip install 'penstock[avro]'"
+    return ""
+
+
+def _renamed(table: pa.Table) -> pa.Table:
+    """The same rows, with names of fields that Avro takes, at every depth."""
+    columns = [one_array(column) for column in table.columns]
+    return pa.table(
+        [_retyped(one, _renamed_type(one.type)) for one in columns], [_name(one) for one in table.column_names]
+    )
+
+
+def _renamed_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(_name(one.name), _renamed_type(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _renamed_type(kind.item_type))
+    return pa.list_(_renamed_type(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array under a type that differs in names only; a cast would find nothing under the new ones."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        members = [_retyped(pc.struct_field(array, [index]), one.type) for index, one in enumerate(kind)]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=array.is_null())
+    if pa.types.is_map(kind):
+        items = [array.keys, _retyped(array.items, kind.item_type)]
+        child = pa.StructArray.from_arrays(items, fields=[kind.key_field, kind.item_field])
+    else:
+        child = _retyped(array.values, kind.value_type)
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [child])
+
+
+def _name(name: str) -> str:
+    """A name as Avro takes it: other characters become underscores."""
+    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return found if re.match(r"[A-Za-z_]", found) else f"_{found}"
+
+
+def _optional(kind: pa.DataType, path: str) -> Any:
+    found = _type(kind, path)
+    return found if found == "null" else ["null", found]
+
+
+def _type(kind: pa.DataType, path: str) -> Any:
+    if pa.types.is_struct(kind):
+        fields = [
+            {"name": _name(one.name), "type": _optional(one.type, f"{path}_{_name(one.name)}"), "default": None}
+            for one in kind
+        ]
+        return {"type": "record", "name": path, "fields": fields}
+    if pa.types.is_map(kind):
+        return {"type": "map", "values": _optional(kind.item_type, f"{path}_value")}
+    if is_list(kind):
+        return {"type": "array", "items": _optional(kind.value_type, f"{path}_item")}
+    if pa.types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if pa.types.is_timestamp(kind):
+        return {"type": "long", "logicalType": f"timestamp-{'millis' if kind.unit in ('s', 'ms') else 'micros'}"}
+    if pa.types.is_date(kind):
+        return {"type": "int", "logicalType": "date"}
+    if pa.types.is_time(kind):
+        return {"type": "int", "logicalType": "time-millis"}
+    if pa.types.is_null(kind):
+        return "null"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_integer(kind):
+        return "long" if kind.bit_width == 64 else "int"
+    if pa.types.is_floating(kind):
+        return "double" if kind.bit_width == 64 else "float"
+    return "bytes" if is_bytes(kind) or not is_text(kind) else "string"

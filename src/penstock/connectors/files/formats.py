@@ -1,0 +1,318 @@
+"""Formats of files: what a row is held as while its file is open, and how a file is written.
+
+Main types: ``Format`` and its kinds, ``Parquet``, ``JsonLines``, ``Csv``, ``Bytes``; Avro is in ``avro``. No I/O but to
+the file that is given; any thread.
+
+Source: the formats of Confluent's connectors (``ParquetFormat``, ``JsonFormat``, ``AvroFormat``, ``ByteArrayFormat``).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, ClassVar, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from penstock.api import SinkFrame
+from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
+from penstock.api.variant_fields import Variants
+from penstock.connectors.files.columns import VALUE, columns_of, metadata_of, values_of
+from penstock.connectors.files.widening import conform, json_text
+from penstock.errors import DataException
+
+#: Bytes of rows that are a row group, or a block of text, together.
+_GROUP_BYTES: Final = 32 << 20
+#: The column of formats whose rows are held as they are written.
+_LINE: Final = "line"
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+class Format(ABC):
+    """A format of files.
+
+    Args:
+        metadata: Columns beside the fields of the values; see ``columns``.
+        prefix: What the names of those begin with.
+        compression: Of the whole file: ``none``, ``gzip``, ``zstd`` and others of Arrow; Parquet and Avro have codecs
+            of their own.
+
+    Attributes:
+        extension: The end of a file's name, with its dot.
+        has_schema: True if a file has one schema, so that records of others go to other files.
+    """
+
+    extension: ClassVar[str]
+    has_schema: ClassVar[bool] = True
+
+    def __init__(self, metadata: Sequence[str] = (), prefix: str = "kafka_", compression: str = "none") -> None:
+        self.metadata = tuple(metadata)
+        self.prefix = prefix
+        self.compression = compression
+
+    def prepare(self, frame: SinkFrame) -> pa.Table:
+        """The rows as they are held in memory.
+
+        Args:
+            frame: Rows without null values.
+
+        Raises:
+            DataException: The format does not take such values.
+        """
+        return columns_of(frame, self.metadata, self.prefix)
+
+    @abstractmethod
+    def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
+        """Writes a whole file.
+
+        Args:
+            tables: The rows, all with this schema.
+            schema: The schema.
+            out: A file that is open for bytes; it stays open.
+        """
+
+    @property
+    def name_end(self) -> str:
+        """The end of a file's name, with its compression."""
+        ends = {"none": "", "gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "lz4": ".lz4"}
+        return self.extension + ends[self.compression]
+
+
+class Parquet(Format):
+    """Parquet: a column for each field. ``compression`` is that of the columns."""
+
+    extension = ".parquet"
+
+    def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
+        """See ``Format``. A column in which no row has a value is left out, as it has no type."""
+        kept = _with_columns(schema)
+        codec = "none" if self.compression == "none" else self.compression
+        with pq.ParquetWriter(out, kept, compression=codec) as writer:
+            for table in _joined(tables):
+                writer.write_table(_as(table, kept))
+
+    @property
+    def name_end(self) -> str:
+        """The codec stands in front of the ending, as in Confluent's names."""
+        return self.extension if self.compression == "none" else f".{self.compression}{self.extension}"
+
+
+class Csv(Format):
+    """CSV with a line of names. Nested values are JSON, bytes are base64."""
+
+    extension = ".csv"
+
+    def prepare(self, frame: SinkFrame) -> pa.Table:
+        """See ``Format``."""
+        table = super().prepare(frame)
+        return pa.table({name: _cell(one_array(table.column(name))) for name in table.column_names})
+
+    def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
+        """See ``Format``."""
+        kept = pa.schema([one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in schema])
+        with _compressed(out, self.compression) as file:
+            writer = pyarrow.csv.CSVWriter(file, kept)
+            for table in tables:
+                writer.write_table(_as(table, kept))
+            writer.close()
+
+
+class _Lines(Format):
+    """A format whose rows are held as the bytes that are written."""
+
+    has_schema = False
+    separator: bytes = b"\n"
+
+    def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
+        """See ``Format``."""
+        with _compressed(out, self.compression) as file:
+            for table in _joined(tables):
+                for chunk in table.column(_LINE).chunks:
+                    if len(chunk):
+                        joined = pc.binary_join(pa.LargeListArray.from_arrays([0, len(chunk)], chunk), self.separator)
+                        file.write(joined[0].as_buffer())
+                        file.write(self.separator)
+
+
+class JsonLines(_Lines):
+    """A line of JSON for each row, as ``JsonConverter`` writes it without ``schemas.enable``; decimals are numbers."""
+
+    extension = ".json"
+
+    def prepare(self, frame: SinkFrame) -> pa.Table:
+        """See ``Format``. The one format, with Avro, that makes Python objects of rows."""
+        column = one_array(frame.table.column("value"))
+        if is_variant(column.type):
+            values = Variants.of(pa.chunked_array([column])).objects()
+        else:
+            values = values_of(frame.table.column("value"), frame.value_schema).to_pylist(maps_as_pydicts="lossy")
+            if frame.value_schema is None:
+                # Without a schema a field that is null here may be one that is missing.
+                values = [_without_nulls(value) for value in values]
+        rows: list[Any] = values
+        if self.metadata:
+            more = {
+                self.prefix + name: one.to_pylist(maps_as_pydicts="lossy")
+                for name, one in metadata_of(frame, self.metadata)
+            }
+            rows = []
+            for index, value in enumerate(values):
+                fields = value if isinstance(value, dict) else {VALUE: value}
+                rows.append({**fields, **{name: cells[index] for name, cells in more.items()}})
+        lines = [orjson.dumps(row, default=_json, option=_OPTIONS) for row in rows]
+        return pa.table({_LINE: pa.array(lines, pa.binary())})
+
+
+class Bytes(_Lines):
+    """The bytes of the values, or their text, each followed by a separator.
+
+    Args:
+        separator: What follows each value.
+        extension: The end of the files' names.
+    """
+
+    extension = ".bin"
+
+    def __init__(self, separator: bytes = b"\n", extension: str = ".bin", compression: str = "none") -> None:
+        super().__init__(compression=compression)
+        self.separator = separator
+        self.ending = extension
+
+    def prepare(self, frame: SinkFrame) -> pa.Table:
+        """See ``Format``."""
+        column = one_array(frame.table.column("value"))
+        if is_variant(column.type):
+            texts = [
+                one if isinstance(one, str) else one.decode("latin-1") if isinstance(one, bytes) else json_text(one)
+                for one in Variants.of(pa.chunked_array([column])).objects()
+            ]
+            return pa.table({_LINE: pa.array([one.encode() for one in texts], pa.binary())})
+        if not is_bytes(column.type) and not is_text(column.type):
+            raise DataException(
+                f"The format of bytes takes bytes and text, and the values are {column.type}: set "
+                "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter, or another format.class"
+            )
+        return pa.table({_LINE: column.cast(pa.binary())})
+
+    @property
+    def name_end(self) -> str:
+        """The extension of the settings, and the compression."""
+        return super().name_end.replace(self.extension, self.ending, 1)
+
+
+def _with_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns that Parquet can have: all but those without a type."""
+    fields = [pa.field(one.name, kind) for one in schema if (kind := _storable(one.type)) is not None]
+    return pa.schema(fields or [pa.field(one.name, pa.string()) for one in schema])
+
+
+def _storable(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_struct(kind):
+        fields = [pa.field(one.name, found) for one in kind if (found := _storable(one.type)) is not None]
+        return pa.struct(fields) if fields else None
+    if is_list(kind):
+        return pa.list_(_storable(kind.value_type) or pa.string())
+    return kind
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    if table.schema.equals(schema):
+        return table
+    return pa.table([conform(one_array(table.column(one.name)), one.type) for one in schema], schema=schema)
+
+
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of a good size."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if held and size + table.nbytes > _GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+        held.append(table)
+        size += table.nbytes
+    if held:
+        yield pa.concat_tables(held)
+
+
+@contextmanager
+def _compressed(out: Any, compression: str) -> Iterator[Any]:
+    if compression == "none":
+        yield out
+        return
+    # The file itself stays open: its owner sends it off.
+    with pa.CompressedOutputStream(_Open(out), compression) as file:
+        yield file
+
+
+class _Open:
+    """A file that is not closed with the stream over it."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None: ...
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _cell(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if is_bytes(kind):
+        return pa.array(
+            [None if one is None else base64.b64encode(one).decode() for one in array.to_pylist()], pa.string()
+        )
+    return conform(array, pa.string()) if pa.types.is_nested(kind) else array
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
+
+
+def _json(value: Any) -> Any:
+    """What JSON has for a value: milliseconds and days, as JsonConverter writes them."""
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value, "f"))
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime.datetime):
+        return ((value if value.tzinfo else value.replace(tzinfo=datetime.UTC)) - _EPOCH) // _MILLISECOND
+    if isinstance(value, datetime.date):
+        return value.toordinal() - 719_163
+    if isinstance(value, datetime.time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+    if isinstance(value, int):
+        return orjson.Fragment(str(value))
+    return str(value)

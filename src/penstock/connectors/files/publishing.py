@@ -1,0 +1,190 @@
+"""Closed files on their way to the store. Main type: ``Publisher``.
+
+The task's thread calls it; files of one generation are made and sent by several threads at once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import BinaryIO, TypeAlias, cast
+
+import pyarrow as pa
+
+from penstock.api.arrow import one_array
+from penstock.connectors.files.formats import Format
+from penstock.connectors.files.names import Names
+from penstock.connectors.files.rolling import Block, Generation, OpenFile
+from penstock.connectors.files.spill import Moved, Spill
+from penstock.connectors.files.stores import Store
+from penstock.connectors.files.widening import conform, merged
+from penstock.errors import RetriableException
+
+#: The rows of each block.
+Tables: TypeAlias = "Mapping[Block, pa.Table]"
+
+_THREADS = 8
+#: A file of more bytes than this is made on disk.
+_IN_MEMORY = 16 << 20
+
+
+class Publisher:
+    """Writes the files of generations, and removes those whose rows are in other ones.
+
+    Args:
+        store: Where they go.
+        root: The directory of all topics.
+        format: What they are.
+        names: What they are called.
+        directory: Where large ones are made; None: where the system has temporary files.
+    """
+
+    def __init__(self, store: Store, root: str, format: Format, names: Names, directory: str | None) -> None:  # noqa: A002
+        self._store = store
+        self._root = root.strip("/")
+        self._format = format
+        self._names = names
+        self._directory = directory
+        self._spills: dict[Generation, Spill] = {}
+        #: Files that are there already, of generations that are not done.
+        self._done: dict[Generation, dict[OpenFile, int]] = {}
+        #: Directories of a partition in which nothing is left of an earlier run.
+        self._clean: set[tuple[str, str]] = set()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="files-upload")
+
+    def move(self, generation: Generation, block: Block) -> None:
+        """Moves rows out of memory.
+
+        Raises:
+            RetriableException: There is no room on the disk; the rows stay in memory.
+        """
+        try:
+            if generation not in self._spills:
+                self._spills[generation] = Spill(self._directory)
+            block.moved(self._spills[generation].write(block.table))
+        except OSError as error:
+            raise RetriableException(
+                f"Rows of open files do not fit into buffer.bytes, and cannot be moved to {self._where}: {error}. Make "
+                "room, or set buffer.dir"
+            ) from error
+
+    def publish(self, generation: Generation) -> int:
+        """Writes what is not written yet of a generation.
+
+        Returns:
+            The bytes of its files.
+
+        Raises:
+            RetriableException: The store was away; what it has is not written again.
+            ConnectException: The store refuses.
+        """
+        done = self._done.setdefault(generation, {})
+        failed: list[Exception] = []
+
+        spill = self._spills.get(generation)
+        tables = {
+            block: spill.read(block.table) if spill is not None and isinstance(block.table, Moved) else block.table
+            for block in generation.blocks
+        }
+
+        def send(file: OpenFile) -> None:
+            done[file] = self._send(generation, file, tables)
+
+        waiting = [file for file in generation.files.values() if file not in done]
+        if len(waiting) == 1:
+            send(waiting[0])
+        else:
+            for future in [self._pool.submit(send, file) for file in waiting]:
+                try:
+                    future.result()
+                except Exception as error:
+                    failed.append(error)
+        if failed:
+            raise next((one for one in failed if not isinstance(one, RetriableException)), failed[0])
+        self._remove_stale(generation)
+        self.forget(generation)
+        return sum(done.values())
+
+    def forget(self, generation: Generation) -> None:
+        """Lets go of what is kept for a generation."""
+        self._done.pop(generation, None)
+        spill = self._spills.pop(generation, None)
+        if spill is not None:
+            spill.close()
+
+    def opened(self) -> None:
+        """Says that partitions have come: an earlier owner may have left files."""
+        self._clean.clear()
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._pool.shutdown(cancel_futures=True)
+        for generation in list(self._spills):
+            self.forget(generation)
+        self._store.close()
+
+    def _send(self, generation: Generation, file: OpenFile, tables: Tables) -> int:
+        key = f"{self._root}/{file.directory}/{self._names.of(generation.place, file)}".lstrip("/")
+        with self._made(file, tables) as data:
+            size = data.seek(0, 2)
+            data.seek(0)
+            self._store.put(key, data, size)
+            return size
+
+    def _made(self, file: OpenFile, tables: Tables) -> BinaryIO:
+        """The file, whole."""
+        schema = reduce(merged, (block.schema for block, _, _ in file.pieces))
+        rows = (as_schema(tables[block].slice(start, count), schema) for block, start, count in file.pieces)
+        out: BinaryIO | None = None
+        try:
+            out = cast("BinaryIO", tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=self._directory))  # noqa: SIM115
+            self._format.write(rows, schema, out)
+            out.flush()
+        except BaseException as error:
+            if out is not None:
+                out.close()
+            if not isinstance(error, OSError):
+                raise
+            raise RetriableException(f"A file cannot be made in {self._where}: {error}") from error
+        return out
+
+    @property
+    def _where(self) -> str:
+        return self._directory or tempfile.gettempdir()
+
+    def _remove_stale(self, generation: Generation) -> None:
+        place = generation.place
+        own: dict[str, list[str]] = {}
+        for file in generation.files.values():
+            own.setdefault(file.directory, []).append(self._names.of(place, file))
+        for directory, names in own.items():
+            mark = (directory, self._names.start(place))
+            if mark in self._clean:
+                continue
+            where = f"{self._root}/{directory}".lstrip("/")
+            start, before = self._names.from_offset(place, generation.start, generation.end), self._names.start(place)
+            there = []
+            for name in self._store.list_from(where, start):
+                if not name.startswith(before):
+                    break
+                there.append(name)
+            for name in self._names.stale(place, generation.start, generation.end, names, there):
+                self._store.delete(f"{where}/{name}")
+            if not self._names.stale(place, generation.end, 1 << 63, names, there):
+                self._clean.add(mark)
+
+
+def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the columns of a schema, which has all of theirs."""
+    if table.schema.equals(schema):
+        return table
+    there = set(table.column_names)
+    columns = [
+        conform(one_array(table.column(one.name)), one.type)
+        if one.name in there
+        else pa.nulls(table.num_rows, one.type)
+        for one in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,384 @@
+"""Open files of a sink task, and the moments at which they are closed. Main type: ``RollingFiles``.
+
+The records of one partition, from one offset on, are a *generation*: one file for each directory and schema that they
+go to. All files of a generation are closed together, so that the offset behind them is one that a restart can begin at.
+A replay from there makes the files of the same first offsets again, and their names are these offsets.
+
+No I/O; the task's thread. Source: the settings ``flush.size``, ``rotate.interval.ms`` and
+``rotate.schedule.interval.ms`` of Confluent's connectors.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import TopicPartition
+
+#: Blocks of fewer bytes are joined when there are so many.
+_SMALL: Final = 1 << 16
+_MANY: Final = 256
+_DAY_MS: Final = 24 * 3600 * 1000
+
+#: The directory of a file, and the number of its schema.
+FileKey: TypeAlias = "tuple[str, Hashable]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rules by which the files of a partition are closed.
+
+    Attributes:
+        records: So many rows are in the files of a generation.
+        size: A file of so many bytes ends its generation; None: any size.
+        span_ms: A row whose time is so much after that of the first one begins a new generation; None: any time.
+        schedule_ms: Generations end at the multiples of this on the clock, counted from midnight; None: they do not.
+        zone: Where midnight is.
+    """
+
+    records: int
+    size: int | None = None
+    span_ms: int | None = None
+    schedule_ms: int | None = None
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+
+    def deadline_ms(self, now_ms: int) -> int | None:
+        """The next moment of the schedule, in milliseconds of the epoch.
+
+        >>> Rotation(1, schedule_ms=60_000).deadline_ms(61_500)
+        120000
+        """
+        if self.schedule_ms is None:
+            return None
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, self.zone)
+        midnight = int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
+        passed = max(0, now_ms - midnight)
+        if self.schedule_ms >= _DAY_MS:
+            return now_ms - now_ms % self.schedule_ms + self.schedule_ms
+        return midnight + (passed // self.schedule_ms + 1) * self.schedule_ms
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of one partition on their way into files, in order of their offsets.
+
+    Attributes:
+        table: A PyArrow table of what is written.
+        offsets: The offset of each row, as read.
+        times: The time of each row that counts for rotation, in milliseconds.
+        codes: The directory of each row, counted in ``directories``.
+        directories: The directories.
+        schema: What files of different schemas are told apart by.
+        continued: True if more rows of the last row's message come.
+    """
+
+    table: Any
+    offsets: np.ndarray
+    times: np.ndarray
+    codes: np.ndarray
+    directories: Sequence[str]
+    schema: Hashable = None
+    continued: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Rows that came together, sorted by the files that they go to.
+
+    Attributes:
+        table: A table, or what it was replaced by when it was moved out of memory.
+        held: Bytes in memory.
+        schema: That of the table.
+    """
+
+    table: Any
+    held: int
+    schema: Any
+
+    def moved(self, there: object) -> None:
+        """Says that the rows are elsewhere."""
+        self.table, self.held = there, 0
+
+
+@dataclass(slots=True, eq=False)
+class OpenFile:
+    """Rows that will be one file.
+
+    Attributes:
+        directory: Where it goes.
+        first: The offset of its first row.
+        number: 0; more for a second file of that directory and offset.
+        pieces: Its rows: in which block they are, from which row of it on, and how many.
+        rows: How many.
+        total: About the bytes that they have as tables.
+    """
+
+    directory: str
+    first: int
+    number: int
+    pieces: list[tuple[Block, int, int]] = field(default_factory=list)
+    rows: int = 0
+    total: float = 0.0
+
+    def add(self, block: Block, start: int, count: int, size: float) -> None:
+        """Takes more rows."""
+        self.pieces.append((block, start, count))
+        self.rows += count
+        self.total += size
+
+    def moved(self, places: Mapping[Block, tuple[Block, int]]) -> None:
+        """Says that some blocks are parts of others now.
+
+        Args:
+            places: Of a block the one that it is in, and the row that it begins at there.
+        """
+        pieces: list[tuple[Block, int, int]] = []
+        for block, start, count in self.pieces:
+            whole, row = places.get(block, (block, 0))
+            if pieces and pieces[-1][0] is whole and sum(pieces[-1][1:]) == row + start:
+                pieces[-1] = (whole, pieces[-1][1], pieces[-1][2] + count)
+            else:
+                pieces.append((whole, row + start, count))
+        self.pieces = pieces
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """The files of one partition from one offset to another.
+
+    Attributes:
+        place: The partition, as read.
+        start: The first offset.
+        end: The offset behind its last row.
+        first_time: The time of its first row.
+        touched_ms: When a row came, by the clock.
+        deadline_ms: When it ends, by the clock.
+        partial: True if more rows of its last message come.
+        blocks: The rows of all files.
+        blocks_at_join: How many there were when small ones were joined.
+    """
+
+    place: TopicPartition
+    start: int
+    first_time: int
+    touched_ms: int
+    deadline_ms: int | None
+    end: int = 0
+    rows: int = 0
+    partial: bool = False
+    files: dict[FileKey, OpenFile] = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+    blocks_at_join: int = 0
+
+    def file(self, key: FileKey, first: int) -> OpenFile:
+        """The file of a directory and schema."""
+        if key not in self.files:
+            twins = sum(one.directory == key[0] and one.first == first for one in self.files.values())
+            self.files[key] = OpenFile(key[0], first, twins)
+        return self.files[key]
+
+    def join_small_blocks(self) -> None:
+        """Makes few blocks of many small ones, whose objects would take more memory than their rows."""
+        small = [block for block in self.blocks if 0 < block.held < _SMALL]
+        if len(self.blocks) < self.blocks_at_join + _MANY or len(small) < _MANY // 2:
+            return
+        alike: dict[Any, list[Block]] = {}
+        for block in small:
+            alike.setdefault(block.schema, []).append(block)
+        places: dict[Block, tuple[Block, int]] = {}
+        for schema, blocks in alike.items():
+            table = pa.concat_tables([block.table for block in blocks]).combine_chunks()
+            whole, row = Block(table, table.nbytes, schema), 0
+            for block in blocks:
+                places[block] = (whole, row)
+                row += block.table.num_rows
+        for file in self.files.values():
+            file.moved(places)
+        self.blocks = list(dict.fromkeys(places.get(block, (block, 0))[0] for block in self.blocks))
+        self.blocks_at_join = len(self.blocks)
+
+
+class RollingFiles:
+    """The open files of all partitions of a task, and those that are closed and not written yet.
+
+    Args:
+        rotation: When files are closed.
+        limit: Bytes of rows that may be in memory, over all files.
+    """
+
+    def __init__(self, rotation: Rotation, limit: int) -> None:
+        self._rotation = rotation
+        self._limit = limit
+        self._open: dict[TopicPartition, Generation] = {}
+        self._closed: deque[Generation] = deque()
+        self._next: dict[TopicPartition, int] = {}
+        #: Bytes of a written file for each byte of its tables, as the last ones were.
+        self._ratio = 1.0
+
+    def append(self, place: TopicPartition, rows: Rows, now_ms: int) -> None:
+        """Takes rows; closes generations as they are full.
+
+        Args:
+            place: Where the rows were read.
+            rows: The rows, in order of their offsets.
+            now_ms: The time by the clock.
+        """
+        count, position = len(rows.offsets), 0
+        while position < count:
+            generation = self._open.get(place)
+            if generation is not None and not generation.partial and self._is_over(generation, rows, position):
+                self._close(place)
+                generation = None
+            if generation is None:
+                generation = Generation(
+                    place,
+                    int(rows.offsets[position]),
+                    int(rows.times[position]),
+                    now_ms,
+                    self._rotation.deadline_ms(now_ms),
+                )
+                self._open[place] = generation
+            end = self._end(generation, rows, position)
+            self._add(generation, rows, position, end)
+            generation.touched_ms = now_ms
+            generation.partial = rows.continued and end == count
+            position = end
+            if not generation.partial and self._is_full(generation):
+                self._close(place)
+
+    def reached(self, place: TopicPartition, offset: int) -> None:
+        """Says that everything before an offset was appended, or dropped on purpose."""
+        self._next[place] = max(offset, self._next.get(place, 0))
+
+    @property
+    def next_offsets(self) -> Mapping[TopicPartition, int]:
+        """For each partition the offset behind what was appended or dropped."""
+        return self._next
+
+    def close_due(self, now_ms: int) -> None:
+        """Closes the generations whose time has come by the clock."""
+        span = self._rotation.span_ms
+        for place, one in list(self._open.items()):
+            is_due = one.deadline_ms is not None and one.deadline_ms <= now_ms
+            is_quiet = span is not None and one.touched_ms + span <= now_ms
+            if (is_due or is_quiet) and not one.partial:
+                self._close(place)
+
+    def close(self, places: Iterable[TopicPartition]) -> None:
+        """Closes what is open of some partitions."""
+        for place in places:
+            if place in self._open and not self._open[place].partial:
+                self._close(place)
+
+    @property
+    def closed(self) -> Sequence[Generation]:
+        """The generations that are to be written, in order."""
+        return tuple(self._closed)
+
+    def written(self, generation: Generation, size: int) -> None:
+        """Says that all files of a generation are where they belong.
+
+        Args:
+            generation: One of ``closed``.
+            size: The bytes of its files.
+        """
+        self._closed.remove(generation)
+        total = sum(one.total for one in generation.files.values())
+        if total > 1 << 16:
+            self._ratio = max(0.01, size / total)
+
+    def safe_offset(self, place: TopicPartition) -> int | None:
+        """The first offset that is not in a file yet; None: all that has come is."""
+        return min((one.start for one in self._all() if one.place == place), default=None)
+
+    def forget(self, places: Iterable[TopicPartition]) -> list[Generation]:
+        """Gives up what is not written of some partitions, and returns it."""
+        gone = set(places)
+        dropped = [one for one in (*self._closed, *self._open.values()) if one.place in gone]
+        self._closed = deque(one for one in self._closed if one.place not in gone)
+        for place in gone:
+            self._open.pop(place, None)
+            self._next.pop(place, None)
+        return dropped
+
+    def over_limit(self) -> list[tuple[Generation, Block]]:
+        """The rows to move out of memory, the largest blocks first, until half of the limit is free."""
+        held = [(generation, block) for generation in self._all() for block in generation.blocks if block.held]
+        total = sum(block.held for _, block in held)
+        if total <= self._limit:
+            return []
+        found = []
+        for generation, block in sorted(held, key=lambda item: -item[1].held):
+            if total <= self._limit // 2:
+                break
+            found.append((generation, block))
+            total -= block.held
+        return found
+
+    def open_files(self) -> int:
+        """How many files are not written yet."""
+        return sum(len(one.files) for one in self._all())
+
+    def _all(self) -> list[Generation]:
+        return [*self._closed, *self._open.values()]
+
+    def _close(self, place: TopicPartition) -> None:
+        self._closed.append(self._open.pop(place))
+
+    def _is_full(self, generation: Generation) -> bool:
+        size = self._rotation.size
+        if generation.rows >= self._rotation.records:
+            return True
+        return size is not None and any(one.total * self._ratio >= size for one in generation.files.values())
+
+    def _is_over(self, generation: Generation, rows: Rows, position: int) -> bool:
+        """True if the row is later than the files of the generation may reach, and of another message."""
+        span = self._rotation.span_ms
+        return (
+            span is not None
+            and int(rows.times[position]) - generation.first_time >= span
+            and int(rows.offsets[position]) >= generation.end
+        )
+
+    def _end(self, generation: Generation, rows: Rows, position: int) -> int:
+        """The row behind those that go into the generation, at least one; messages are not cut."""
+        count = len(rows.offsets)
+        end = min(count, position + max(1, self._rotation.records - generation.rows))
+        if self._rotation.size is not None and rows.table.num_rows:
+            a_row = max(1.0, rows.table.nbytes / rows.table.num_rows * self._ratio)
+            end = min(end, position + max(1, int(self._rotation.size / a_row / 4)))
+        if self._rotation.span_ms is not None:
+            late = np.flatnonzero(rows.times[position + 1 : end] - generation.first_time >= self._rotation.span_ms)
+            if len(late):
+                end = position + 1 + int(late[0])
+        return end + int(np.searchsorted(rows.offsets[end:], rows.offsets[end - 1], side="right"))
+
+    def _add(self, generation: Generation, rows: Rows, start: int, end: int) -> None:
+        codes = rows.codes[start:end]
+        table = rows.table.slice(start, end - start)
+        order, cuts = np.arange(end - start), np.zeros(1, np.int64)
+        if (codes != codes[0]).any():
+            order = np.argsort(codes, kind="stable")
+            table = table.take(order)
+            cuts = np.append(cuts, np.flatnonzero(np.diff(codes[order])) + 1)
+        elif table.get_total_buffer_size() > 2 * table.nbytes:
+            # A slice of few rows would hold all rows of its frame in memory.
+            table = table.take(order)
+        block = Block(table, table.nbytes, table.schema)
+        generation.blocks.append(block)
+        a_row = block.held / len(order)
+        for begin, behind in zip(cuts.tolist(), [*cuts[1:].tolist(), len(order)], strict=True):
+            first = int(order[begin])
+            key = (rows.directories[int(codes[first])], rows.schema)
+            count = behind - begin
+            generation.file(key, int(rows.offsets[start + first])).add(block, begin, count, count * a_row)
+        generation.join_small_blocks()
+        generation.rows += end - start
+        generation.end = int(rows.offsets[end - 1]) + 1

@@ -1,0 +1,458 @@
+"""Settings of the sink: `FileSinkConfig`. Values; any thread.
+
+Source: the settings of Confluent's connectors for Amazon S3, Google Cloud Storage, Azure Blob Storage and HDFS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, Self
+from zoneinfo import ZoneInfo
+
+from penstock.config import (
+    AbstractConfig,
+    CaseInsensitiveValidString,
+    ClassResolver,
+    ConfigType,
+    Importance,
+    LambdaValidator,
+    Password,
+    Range,
+    ValidList,
+    ValidString,
+    setting,
+)
+from penstock.connectors.files.avro import missing_library
+from penstock.connectors.files.columns import METADATA
+from penstock.connectors.files.compatibility import Compatibility
+from penstock.connectors.files.partitioners import Partitioner, Times, TimestampExtractor
+from penstock.connectors.files.path_format import PathFormat
+from penstock.connectors.files.rolling import Rotation
+from penstock.connectors.files.stores import Location
+from penstock.connectors.files.stores.s3 import S3Options
+from penstock.errors import ConfigException
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_DAILY: Final = "'year'=YYYY/'month'=MM/'day'=dd"
+#: Formats and partitioners by the names of Java's classes, which stand behind the last dot.
+FORMATS: Final = {
+    "parquet": "parquet",
+    "parquetformat": "parquet",
+    "json": "json",
+    "jsonformat": "json",
+    "avro": "avro",
+    "avroformat": "avro",
+    "csv": "csv",
+    "csvformat": "csv",
+    "bytes": "bytes",
+    "bytearrayformat": "bytes",
+    "stringformat": "bytes",
+}
+PARTITIONERS: Final = {
+    "default": "default",
+    "defaultpartitioner": "default",
+    "field": "field",
+    "fieldpartitioner": "field",
+    "time": "time",
+    "timebasedpartitioner": "time",
+    "daily": "daily",
+    "dailypartitioner": "daily",
+    "hourly": "hourly",
+    "hourlypartitioner": "hourly",
+    "field+time": "field+time",
+    "fieldandtimebasedpartitioner": "field+time",
+    "timeandfieldpartitioner": "field+time",
+}
+#: Settings of the Java connectors that would change what is written, with the values that do not, and what to do.
+REFUSED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "store.kafka.keys": (("false",), "keys are columns here: metadata.columns=key"),
+    "store.kafka.headers": (("false",), "headers are columns here: metadata.columns=headers"),
+    "hive.integration": (("false",), "tables of Hive are not made; register the directory where it is queried"),
+    "hdfs.authentication.kerberos": (("false",), "log in with kinit: the Hadoop client takes the ticket of its cache"),
+    "s3.sse.customer.key": (("",), "keys of customers are not there; use s3.ssea.name=aws:kms"),
+    "s3.object.tagging": (("false",), "objects get no tags; their names hold topic, partition and first offset"),
+    "s3.credentials.provider.class": (
+        ("", "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"),
+        "classes of Java do not run here; the default chain of boto3 finds environment, profiles and roles",
+    ),
+    "gcs.credentials.path": (("",), "name the file in the environment: GOOGLE_APPLICATION_CREDENTIALS"),
+    "gcs.credentials.json": (("",), "write it into a file, and name that in GOOGLE_APPLICATION_CREDENTIALS"),
+    "azblob.connection.string": (("",), "set azblob.account.name and azblob.account.key"),
+}
+
+
+class OnNull(Enum):
+    """What becomes of records whose value is null."""
+
+    IGNORE = "ignore"
+    FAIL = "fail"
+
+
+def _last(text: str) -> str:
+    return text.rpartition(".")[2].lower()
+
+
+def _one_of(known: Mapping[str, str], names: str) -> LambdaValidator:
+    def check(name: str, value: object) -> None:
+        if _last(str(value)) not in known:
+            raise ConfigException(
+                name, value, f"is not there: write one of {names}, or the class of the Java connector"
+            )
+
+    return LambdaValidator(check, f"{names}, or the name of such a class of the Java connectors")
+
+
+def _check_zone(name: str, value: object) -> None:
+    try:
+        ZoneInfo(str(value))
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigException(
+            name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
+        ) from error
+
+
+def _interval(name: str, value: object) -> None:
+    if isinstance(value, int) and value != -1 and value <= 0:
+        raise ConfigException(name, value, "has to be a number of milliseconds above 0, or -1 for never")
+
+
+_INTERVAL: Final = LambdaValidator(_interval, "-1, or above 0")
+
+
+class FileSinkConfig(AbstractConfig):
+    """The settings of the file sink."""
+
+    url: str = setting(
+        default="",
+        importance=Importance.HIGH,
+        doc="Where the files go: a path, file:///PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+        "abfss://CONTAINER@ACCOUNT/PREFIX, hdfs://HOST:PORT/PATH, or an address of fsspec.",
+    )
+    topics_dir: str = setting(
+        default="topics", importance=Importance.HIGH, doc="The directory of all topics, below url."
+    )
+    format_class: str = setting(
+        default="parquet",
+        validator=_one_of(FORMATS, "parquet, json, avro, csv, bytes"),
+        importance=Importance.HIGH,
+        doc="The format of the files.",
+    )
+    flush_size: int = setting(
+        default=100_000,
+        validator=Range.at_least(1),
+        importance=Importance.HIGH,
+        doc="The files of a topic partition are closed when they have so many records together.",
+    )
+    flush_bytes: int = setting(
+        default=256 << 20,
+        type=ConfigType.LONG,
+        validator=_INTERVAL,
+        doc="The files of a topic partition are closed when one of them has about so many bytes; -1: not.",
+    )
+    rotate_interval_ms: int = setting(
+        default=-1,
+        type=ConfigType.LONG,
+        validator=_INTERVAL,
+        importance=Importance.HIGH,
+        doc="The files of a topic partition are closed before a record whose time (timestamp.extractor) is so much "
+        "after that of their first one, and when no record came for so long; -1: not.",
+    )
+    rotate_schedule_interval_ms: int = setting(
+        default=600_000,
+        type=ConfigType.LONG,
+        validator=_INTERVAL,
+        importance=Importance.HIGH,
+        doc="Files are closed at the multiples of this on the clock, counted from midnight in timezone, also when no "
+        "record comes; -1: not.",
+    )
+    flush_on_close: bool = setting(
+        default=True,
+        doc="Files are closed when partitions go to another task or the task ends, so that nothing is read twice. "
+        "false: the records of open files are read again, and files have the sizes that the other settings say.",
+    )
+    buffer_bytes: int = setting(
+        default=128 << 20,
+        type=ConfigType.LONG,
+        validator=Range.at_least(1 << 20),
+        doc="The memory for records of all open files of a task. When there are more, they are moved to a file in "
+        "buffer.dir.",
+    )
+    buffer_dir: str = setting(
+        default="",
+        importance=Importance.LOW,
+        doc="Where such a file is; left out: where the system has temporary files.",
+    )
+    partitioner_class: str = setting(
+        default="default",
+        validator=_one_of(PARTITIONERS, "default, field, time, daily, hourly, field+time"),
+        importance=Importance.HIGH,
+        doc="The directories of records below that of their topic: by Kafka partition, by fields, or by time.",
+    )
+    partition_field_name: tuple[str, ...] = setting(
+        default=(), doc="The fields of partitioner.class=field and field+time; dots lead into nested ones."
+    )
+    partition_field_format_path: bool = setting(
+        default=True, doc="Directories of fields are called FIELD=VALUE; false: VALUE."
+    )
+    partition_duration_ms: int = setting(
+        default=-1,
+        type=ConfigType.LONG,
+        validator=_INTERVAL,
+        doc="How long a directory of partitioner.class=time and field+time lasts.",
+    )
+    path_format: str = setting(
+        default="", doc="The names of directories by time, such as 'year'=yyyy/'month'=MM/'day'=dd/'hour'=HH."
+    )
+    locale: str = setting(default="en", doc="The language of names of months and days in path.format.")
+    timezone: str = setting(
+        default="UTC",
+        validator=LambdaValidator(_check_zone, "the name of a time zone"),
+        doc="The time zone of path.format and rotate.schedule.interval.ms.",
+    )
+    timestamp_extractor: str = setting(
+        default="Record",
+        doc="The time of a record: Record (its timestamp), RecordField (a field), or Wallclock (the clock).",
+    )
+    timestamp_field: str = setting(
+        default="timestamp",
+        doc="The field of timestamp.extractor=RecordField: a timestamp, milliseconds, or text in ISO 8601.",
+    )
+    schema_compatibility: Compatibility = setting(
+        default=Compatibility.NONE,
+        validator=CaseInsensitiveValidString("NONE", "BACKWARD", "FORWARD", "FULL"),
+        doc="Records whose schema is another than that of the file. NONE: go into a file of their own. BACKWARD, FULL: "
+        "are projected to the newest version. FORWARD: to the oldest.",
+    )
+    behavior_on_null_values: OnNull = setting(
+        default=OnNull.FAIL,
+        validator=CaseInsensitiveValidString("ignore", "fail"),
+        doc="Records whose value is null. fail: are bad records, as errors.tolerance says. ignore: are left out.",
+    )
+    metadata_columns: tuple[str, ...] = setting(
+        default=(),
+        validator=ValidList.of(*METADATA),
+        doc="Columns to add to the fields of the values.",
+    )
+    metadata_columns_prefix: str = setting(
+        default="kafka_", importance=Importance.LOW, doc="What the names of these columns begin with."
+    )
+    parquet_codec: str = setting(
+        default="snappy",
+        validator=ValidString("none", "snappy", "gzip", "zstd", "lz4", "brotli"),
+        doc="The compression of Parquet files.",
+    )
+    avro_codec: str = setting(
+        default="null",
+        validator=ValidString("null", "deflate", "bzip2", "snappy", "zstandard"),
+        doc="The compression of Avro files.",
+    )
+    compression_type: str = setting(
+        default="none",
+        validator=ValidString("none", "gzip", "zstd", "bz2", "lz4"),
+        doc="The compression of JSON, CSV and bytes files.",
+    )
+    s3_compression_type: str = setting(
+        default="none",
+        validator=ValidString("none", "gzip"),
+        importance=Importance.LOW,
+        doc="The name of compression.type in the S3 sink.",
+    )
+    format_bytearray_extension: str = setting(default=".bin", doc="The ending of names of bytes files.")
+    format_bytearray_separator: str = setting(
+        default="\n", doc="What follows each value in a bytes file; \\n, \\r, \\t and \\0 stand for characters."
+    )
+    file_delim: str = setting(default="+", doc="What stands between topic, partition and offset in a file's name.")
+    directory_delim: str = setting(default="/", importance=Importance.LOW, doc="What stands between directories.")
+    filename_offset_zero_pad_width: int = setting(
+        default=10, validator=Range.between(1, 19), doc="The digits of the offset in a file's name."
+    )
+    retry_backoff_ms: int = setting(
+        default=5000,
+        type=ConfigType.LONG,
+        validator=Range.at_least(0),
+        doc="How long to wait before a store that was away is written to again.",
+    )
+    s3_bucket_name: str = setting(default="", importance=Importance.HIGH, doc="The bucket, if url does not say it.")
+    s3_region: str | None = setting(default=None, doc="The region of the bucket; left out: as boto3 finds it.")
+    store_url: str = setting(
+        default="", doc="The address of another store than Amazon's that speaks S3; without a bucket: the same as url."
+    )
+    s3_path_style_access_enabled: bool = setting(
+        default=True, doc="The bucket stands in the path of addresses, not in the name of the host."
+    )
+    aws_access_key_id: str | None = setting(
+        default=None, doc="Who logs in at S3; left out: the default chain of boto3 (environment, profile, role)."
+    )
+    aws_secret_access_key: Password | None = setting(default=None, doc="The secret that belongs to it.")
+    aws_session_token: Password | None = setting(default=None, doc="The token, where they are of a session.")
+    s3_part_size: int = setting(
+        default=26_214_400, validator=Range.at_least(5 << 20), doc="The bytes of a part of a multipart upload."
+    )
+    s3_part_retries: int = setting(
+        default=3, validator=Range.at_least(0), doc="How often the client tries again by itself."
+    )
+    s3_ssea_name: str = setting(
+        default="", validator=ValidString("", "AES256", "aws:kms"), doc="The encryption by the server."
+    )
+    s3_sse_kms_key_id: str = setting(default="", doc="The key of s3.ssea.name=aws:kms.")
+    s3_acl_canned: str = setting(default="", importance=Importance.LOW, doc="A canned ACL of objects.")
+    s3_proxy_url: str = setting(default="", importance=Importance.LOW, doc="The address of a proxy.")
+    s3_ca_location: str = setting(
+        default="", doc="A file with the authorities whose certificates are trusted; left out: those of boto3."
+    )
+    gcs_bucket_name: str = setting(default="", doc="The bucket of Google Cloud Storage, if url does not say it.")
+    azblob_container_name: str = setting(default="", doc="The container of Azure, if url does not say it.")
+    azblob_account_name: str = setting(default="", doc="The account of Azure.")
+    azblob_account_key: Password | None = setting(default=None, doc="Its key; left out: Azure's default chain.")
+    hdfs_url: str = setting(default="", doc="The address of HDFS, if url does not say it.")
+    storage_class: str = setting(default="", importance=Importance.LOW, doc="Not used: url says which store it is.")
+    schema_generator_class: str = setting(default="", importance=Importance.LOW, doc="Not used.")
+    schema_cache_size: int = setting(default=1000, importance=Importance.LOW, doc="Not used.")
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
+        """See ``AbstractConfig``; also checks which settings fit together.
+
+        Raises:
+            ConfigException: A setting is missing, wrong, or not there, or two do not fit together.
+        """
+        config = super().parse(properties, resolve_class=resolve_class)
+        for name, text in (*refused(properties), *config.faults()):
+            raise ConfigException(f"{name}: {text}")
+        return config
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Names of settings that do not fit others, each with a text for people."""
+        found = []
+        if not self.location().url:
+            found.append(
+                ("url", "says where the files go: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://..")
+            )
+        elif text := self.location().missing():
+            found.append(("url", text))
+        if self.uses_fields and not self.partition_field_name:
+            found.append(("partition.field.name", f"partitioner.class={self.partitioner} needs the names of fields"))
+        if self.partitioner in ("time", "field+time"):
+            if self.partition_duration_ms == -1:
+                found.append(("partition.duration.ms", f"partitioner.class={self.partitioner} needs it"))
+            if not self.path_format:
+                found.append(("path.format", f"partitioner.class={self.partitioner} needs it: 'year'=yyyy/'month'=MM"))
+        try:
+            self._extractor()
+        except ConfigException as error:
+            found.append(("timestamp.extractor", str(error)))
+        try:
+            PathFormat(self.path_format, self.locale)
+        except ConfigException as error:
+            found.append(("path.format", str(error)))
+        if self.format == "bytes" and self.metadata_columns:
+            found.append(("metadata.columns", "files of bytes have no columns: set another format.class"))
+        if self.format == "avro" and (text := missing_library(self.avro_codec)):
+            found.append(("avro.codec", text))
+        if not self.file_delim or "/" in self.file_delim:
+            found.append(("file.delim", "is text without a slash"))
+        if self.directory_delim != "/":
+            found.append(("directory.delim", "has to be a slash"))
+        return found
+
+    @property
+    def format(self) -> str:
+        """The format, by its short name."""
+        return FORMATS[_last(self.format_class)]
+
+    @property
+    def partitioner(self) -> str:
+        """The partitioner, by its short name."""
+        return PARTITIONERS[_last(self.partitioner_class)]
+
+    @property
+    def uses_fields(self) -> bool:
+        """True if directories are named by fields."""
+        return self.partitioner in ("field", "field+time")
+
+    @property
+    def compression(self) -> str:
+        """The compression of text files, by either name of the setting."""
+        return self.compression_type if self.compression_type != "none" else self.s3_compression_type
+
+    def rotation(self) -> Rotation:
+        """When files are closed."""
+        return Rotation(
+            self.flush_size,
+            None if self.flush_bytes == -1 else self.flush_bytes,
+            None if self.rotate_interval_ms == -1 else self.rotate_interval_ms,
+            None if self.rotate_schedule_interval_ms == -1 else self.rotate_schedule_interval_ms,
+            ZoneInfo(self.timezone),
+        )
+
+    def directories(self) -> Partitioner:
+        """Which directories there are."""
+        kind = self.partitioner
+        pattern, duration = {
+            "daily": (_DAILY, _DAY_MS),
+            "hourly": (f"{_DAILY}/'hour'=HH", _DAY_MS // 24),
+        }.get(kind, (self.path_format, self.partition_duration_ms))
+        by_time = kind in ("time", "daily", "hourly", "field+time")
+        times = Times(PathFormat(pattern, self.locale), ZoneInfo(self.timezone), duration) if by_time else None
+        return Partitioner(
+            self.partition_field_name if self.uses_fields else (),
+            self.partition_field_format_path,
+            times,
+            self._extractor() if times or self.rotate_interval_ms != -1 else TimestampExtractor.RECORD,
+            self.timestamp_field,
+        )
+
+    def location(self) -> Location:
+        """Where files go."""
+        secret = self.azblob_account_key.value if self.azblob_account_key else None
+        url = self.url or self.hdfs_url
+        if not url and self.s3_bucket_name:
+            url = f"s3://{self.s3_bucket_name}"
+        elif not url and self.gcs_bucket_name:
+            url = f"gs://{self.gcs_bucket_name}"
+        elif not url and self.azblob_container_name:
+            url = f"abfss://{self.azblob_container_name}@{self.azblob_account_name}.dfs.core.windows.net"
+        elif not url:
+            url = self.store_url
+        scheme, _, rest = url.partition("://")
+        s3 = None
+        if scheme.lower() in ("s3", "s3a", "s3n"):
+            bucket, _, prefix = rest.partition("/")
+            s3 = self._s3(bucket, prefix.strip("/"))
+        return Location(url, s3, self.azblob_account_name, secret)
+
+    def _s3(self, bucket: str, prefix: str) -> S3Options:
+        return S3Options(
+            bucket,
+            prefix,
+            self.s3_region or None,
+            self.store_url or None,
+            self.s3_path_style_access_enabled,
+            self.aws_access_key_id or None,
+            self.aws_secret_access_key.value if self.aws_secret_access_key else None,
+            self.aws_session_token.value if self.aws_session_token else None,
+            self.s3_ca_location or None,
+            self.s3_part_size,
+            self.s3_ssea_name,
+            self.s3_sse_kms_key_id,
+            self.s3_acl_canned,
+            self.s3_part_retries,
+            self.s3_proxy_url,
+        )
+
+    def _extractor(self) -> TimestampExtractor:
+        wanted = _last(self.timestamp_extractor).rpartition("$")[2].removesuffix("timestampextractor")
+        for one in TimestampExtractor:
+            if one.value.lower() == wanted:
+                return one
+        raise ConfigException(f"{self.timestamp_extractor} is not there: write Record, RecordField or Wallclock")
+
+
+def refused(properties: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Settings of the Java connectors that are not there, each with what to do instead."""
+    return [
+        (name, f"is not there: {text}")
+        for name, (harmless, text) in REFUSED.items()
+        if properties.get(name) is not None and str(properties[name]) not in harmless
+    ]

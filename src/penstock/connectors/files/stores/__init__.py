@@ -1,0 +1,12 @@
+"""Places for files: directories, buckets, and what PyArrow and fsspec reach. ``Store`` (``store``) says what they do.
+
+- ``directory``: a directory of this computer, or one that is mounted.
+- ``s3``: Amazon S3 and stores that speak its protocol; needs boto3.
+- ``arrow``: HDFS, Google Cloud Storage, Azure, and every file system of fsspec.
+- ``opening``: which of them an address needs.
+"""
+
+from penstock.connectors.files.stores.opening import Location, open_store
+from penstock.connectors.files.stores.store import Store
+
+__all__ = ["Location", "Store", "open_store"]

@@ -1,0 +1,94 @@
+"""Files in what PyArrow and fsspec reach. Main type: ``ArrowStore``. Any thread.
+
+A file is written under another name and moved. Source: the documentation of PyArrow, "Filesystem Interface".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.connectors.files.stores.faults import of_system
+from penstock.connectors.files.stores.store import UNFINISHED, Store
+from penstock.errors import ConnectException
+
+_PART = 1 << 20
+
+
+class ArrowStore(Store):
+    """A file system of PyArrow.
+
+    Args:
+        filesystem: The file system.
+        root: The path in it, below which all files are.
+        label: The address, for people.
+    """
+
+    def __init__(self, filesystem: Any, root: str, label: str) -> None:
+        self._fs = filesystem
+        self._root = root.rstrip("/")
+        self._label = label
+
+    def put(self, key: str, data: BinaryIO, size: int) -> None:
+        """See ``Store``."""
+        target = f"{self._root}/{key}"
+        temporary = f"{self._root}/{UNFINISHED}/{key.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
+        try:
+            for one in (temporary, target):
+                self._fs.create_dir(one.rsplit("/", 1)[0], recursive=True)
+            with self._fs.open_output_stream(temporary) as out:
+                while part := data.read(_PART):
+                    out.write(part)
+            if self._fs.get_file_info(target).type != fs.FileType.NotFound:
+                self._fs.delete_file(target)  # HDFS does not move over a file.
+            self._fs.move(temporary, target)
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{key}", "write") from error
+
+    def create_if_absent(self, key: str, data: bytes) -> bool:
+        """Not there: these file systems have no such call in common.
+
+        Raises:
+            ConnectException: Always.
+        """
+        raise ConnectException(f"{self._label} has no way to create a file only if it is absent")
+
+    def list_from(self, directory: str, start: str) -> Iterator[str]:
+        """See ``Store``."""
+        selector = fs.FileSelector(f"{self._root}/{directory}", allow_not_found=True)
+        try:
+            found = self._fs.get_file_info(selector)
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{directory}", "list") from error
+        yield from sorted(one.base_name for one in found if one.is_file and one.base_name >= start)
+
+    def delete(self, key: str) -> None:
+        """See ``Store``."""
+        try:
+            self._fs.delete_file(f"{self._root}/{key}")
+        except FileNotFoundError:
+            pass
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{key}", "delete") from error
+
+    def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
+        """See ``Store``."""
+        gone = [one for one in self.list_from(UNFINISHED, "") if one.startswith(starts)]
+        for name in gone:
+            self.delete(f"{UNFINISHED}/{name}")
+        return len(gone)
+
+    def check(self) -> None:
+        """See ``Store``."""
+        try:
+            self._fs.get_file_info(self._root or "/")
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, self._label, "look at") from error
+
+
+def _fault(error: Exception, where: str, what: str) -> ConnectException:
+    return of_system(error if isinstance(error, OSError) else OSError(str(error)), where, what)

@@ -1,0 +1,117 @@
+"""Errors of stores, sorted by what helps: waiting, or somebody's work. Main functions: ``of_system``, ``of_s3``. Pure.
+
+Source: the documentation of Amazon S3, "Error responses".
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Final
+
+from penstock.errors import ConnectException, RetriableException
+
+_PASSING: Final = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EAGAIN,
+    errno.ETIMEDOUT,
+    errno.ECONNREFUSED,
+    errno.ESTALE,
+}
+_FOREVER: Final = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.EISDIR,
+}
+_BUSY: Final = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling",
+                "ThrottlingException",
+                "RequestLimitExceeded", "OperationAborted", "NoSuchUpload", "BandwidthLimitExceeded"}  # fmt: skip
+_LOGIN: Final = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "ExpiredTokenException",
+                 "TokenRefreshRequired", "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
+
+
+class LoginException(ConnectException):
+    """A store does not accept the credentials."""
+
+
+def of_system(error: OSError, where: str, what: str) -> ConnectException:
+    """The error of a file system.
+
+    Args:
+        error: The error.
+        where: The file or directory, for people.
+        what: What was tried: ``write``, ``list`` and so on.
+    """
+    text = " ".join(str(error.strerror or error).split())
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RetriableException(f"Cannot {what} {where}: {text}. It is tried again: make room")
+    if error.errno in _FOREVER or (error.errno is None and isinstance(error, (PermissionError, FileNotFoundError))):
+        return ConnectException(
+            f"Cannot {what} {where}: {text}. Check the path, and that the worker's user may write there; then restart "
+            "the task"
+        )
+    return RetriableException(f"Cannot {what} {where}: {text}")
+
+
+def of_s3(error: Exception, where: str, what: str) -> ConnectException:
+    """The error of boto3.
+
+    Args:
+        error: The error.
+        where: The object or bucket, for people.
+        what: The operation of S3 that failed, as its right is called: ``PutObject``.
+    """
+    text = " ".join(str(error).split())
+    answer: Any = getattr(error, "response", None)
+    if not isinstance(answer, dict):
+        return _of_client(error, text, where, what)
+    code = str(answer.get("Error", {}).get("Code", ""))
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    said = f"{code or status} {answer.get('Error', {}).get('Message', '')}".strip()
+    if code == "NoSuchBucket" or (status == 404 and what == "ListBucket"):
+        return ConnectException(
+            f"There is no bucket for {where} ({said}): create it, or correct url or s3.bucket.name; then "
+            "restart the task"
+        )
+    if code in _LOGIN:
+        return LoginException(
+            f"{where} does not accept the credentials ({said}): correct aws.access.key.id and aws.secret.access.key, "
+            "or what the default chain finds (environment, profile, role); then restart the task"
+        )
+    if code in _BUSY or status >= 500 or status == 429:
+        return RetriableException(f"{where} does not answer {what} for now ({said})")
+    if status in (301, 307, 400) and code in (
+        "PermanentRedirect",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+    ):
+        return ConnectException(f"{where} is in another region ({said}): correct s3.region")
+    if code == "AccessDenied" or status == 403:
+        return ConnectException(
+            f"The credentials have no right to {what} at {where} ({said}): grant s3:{what}; the sink needs "
+            "s3:PutObject, s3:DeleteObject, s3:ListBucket and s3:AbortMultipartUpload"
+        )
+    return ConnectException(f"{where} refuses {what} ({said})")
+
+
+def _of_client(error: Exception, text: str, where: str, what: str) -> ConnectException:
+    name = type(error).__name__
+    if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"):
+        return LoginException(
+            f"There are no credentials for {where} ({text}): set aws.access.key.id and aws.secret.access.key, or what "
+            "the default chain looks for (environment, profile, role)"
+        )
+    if name == "SSLError":
+        return ConnectException(
+            f"The certificate of {where} is not trusted ({text}): set s3.ca.location to a file with its authority"
+        )
+    if name in ("ParamValidationError", "InvalidEndpoint", "UnknownEndpointError", "NoRegionError") or isinstance(
+        error, ValueError
+    ):
+        return ConnectException(f"{where} cannot be asked for {what}: {text}")
+    return RetriableException(f"{where} cannot be reached for {what}: {text}")

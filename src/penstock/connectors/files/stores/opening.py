@@ -1,0 +1,138 @@
+"""The store of an address. Main function: ``open_store``; ``Location`` is an address with its options. Any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from penstock.connectors.files.stores.store import Store
+from penstock.errors import ConfigException, ConnectException
+
+if TYPE_CHECKING:
+    from penstock.connectors.files.stores.s3 import S3Options
+
+#: Schemes that PyArrow has file systems for.
+_ARROW = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where files go.
+
+    Attributes:
+        url: The address.
+        s3: The options, if it is a bucket of S3.
+        account: Of Azure.
+        secret: Its key.
+    """
+
+    url: str
+    s3: S3Options | None = None
+    account: str = ""
+    secret: str | None = None
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the address; ``file`` of a path."""
+        return urlsplit(self.url).scheme.lower() or "file"
+
+    def tried_once(self) -> Location:
+        """The same, for a look whether the store is there: the client does not try again by itself."""
+        return self if self.s3 is None else replace(self, s3=replace(self.s3, retries=0))
+
+    def missing(self) -> str:
+        """A text that says which library is not installed; empty: all are there.
+
+        >>> Location("nothing://a").missing()[:37]
+        'No file system for "nothing:" is here'
+        """
+        scheme = self.scheme
+        if scheme in ("s3", "s3a", "s3n"):
+            needed, extra = "boto3", "s3"
+        elif scheme == "file" or scheme in _ARROW:
+            return ""
+        else:
+            needed, extra = "fsspec", "fsspec"
+            if find_spec(needed):
+                from fsspec.registry import known_implementations
+
+                if scheme in known_implementations:
+                    return ""
+                return f'No file system for "{scheme}:" is here: there are file, s3, gs, abfs, hdfs and those of fsspec'
+            return (
+                f'No file system for "{scheme}:" is here: there are file, s3, gs, abfs and hdfs, and with '
+                "pip install fsspec those that it knows"
+            )
+        if find_spec(needed):
+            return ""
+        return f"{scheme}: needs the library {needed}: pip install 'penstock[{extra}]'"
+
+
+def open_store(location: Location, renew: Callable[[], Location] | None = None) -> Store:
+    """Makes the store of an address; nothing is asked of it yet.
+
+    Args:
+        location: The address.
+        renew: Gives the address with newer credentials.
+
+    Raises:
+        ConfigException: The address is none, or a library is missing.
+        ConnectException: The file system cannot be made.
+    """
+    missing = location.missing()
+    if missing:
+        raise ConfigException(missing)
+    if location.scheme == "file":
+        from penstock.connectors.files.stores.directory import DirectoryStore
+
+        return DirectoryStore(local_path(location.url))
+    if location.s3 is not None:
+        from penstock.connectors.files.stores.s3 import S3Store
+
+        def options() -> S3Options:
+            found = location if renew is None else renew()
+            assert found.s3 is not None
+            return found.s3
+
+        return S3Store(location.s3, options)
+    return _of_arrow(location)
+
+
+def local_path(url: str) -> str:
+    """The path of a ``file:`` address, or of a path.
+
+    >>> local_path("file:///a/b%20c"), local_path("a/b")
+    ('/a/b c', 'a/b')
+    """
+    parts = urlsplit(url)
+    return unquote(parts.netloc + parts.path) if parts.scheme == "file" else url
+
+
+def _of_arrow(location: Location) -> Store:
+    import pyarrow as pa
+    from pyarrow import fs
+
+    from penstock.connectors.files.stores.arrow import ArrowStore
+
+    parts = urlsplit(location.url)
+    path = f"{parts.netloc}{parts.path}"
+    try:
+        match location.scheme:
+            case "gs" | "gcs":
+                return ArrowStore(fs.GcsFileSystem(), path, location.url)
+            case "abfs" | "abfss":
+                account = location.account or parts.hostname.split(".")[0] if parts.hostname else location.account
+                container = parts.username or parts.netloc.split("@")[0]
+                system = fs.AzureFileSystem(account_name=account, account_key=location.secret)
+                return ArrowStore(system, f"{container}{parts.path}", location.url)
+            case "hdfs" | "viewfs":
+                return ArrowStore(fs.HadoopFileSystem.from_uri(location.url), parts.path, location.url)
+            case scheme:
+                import fsspec
+
+                return ArrowStore(fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), path, location.url)
+    except (OSError, pa.ArrowException, ImportError, ValueError, TypeError) as error:
+        raise ConnectException(f"The file system of {location.url} cannot be made: {error}") from error

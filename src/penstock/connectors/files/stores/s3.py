@@ -1,0 +1,239 @@
+"""Objects of Amazon S3, and of stores that speak its protocol. Main type: ``S3Store``; needs boto3. Any thread.
+
+PyArrow's own S3 file system is not used: it completes an upload whose writer has failed, and can neither list from a
+key nor end uploads of other processes. Source: the API reference of Amazon S3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, TypeVar
+
+from penstock.connectors.files.stores.faults import LoginException, of_s3
+from penstock.connectors.files.stores.store import Store
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """Where a bucket is, and how it is spoken to.
+
+    Attributes:
+        bucket: Its name.
+        prefix: What all keys begin with, without a slash at its end.
+        region: None: as the default chain says.
+        endpoint: The address of another store than Amazon's.
+        path_style: True: the bucket stands in the path, not in the name of the host.
+        key_id: None: the default chain finds credentials.
+        secret: Belongs to it.
+        token: Of a session.
+        ca: A file with the authorities to trust; None: those of the system.
+        part_size: Bytes of a part of an upload.
+        encryption: ``AES256``, ``aws:kms`` or nothing.
+        kms_key: For ``aws:kms``.
+        acl: A canned ACL, or nothing.
+        retries: How often the client tries by itself.
+        proxy: The address of a proxy, or nothing.
+    """
+
+    bucket: str
+    prefix: str = ""
+    region: str | None = None
+    endpoint: str | None = None
+    path_style: bool = True
+    key_id: str | None = None
+    secret: str | None = None
+    token: str | None = None
+    ca: str | None = None
+    part_size: int = 25 << 20
+    encryption: str = ""
+    kms_key: str = ""
+    acl: str = ""
+    retries: int = 3
+    proxy: str = ""
+
+
+class S3Store(Store):
+    """A bucket, or what is below a prefix of one.
+
+    Args:
+        options: Where it is.
+        renew: Gives the options again, when the store does not accept the credentials: a secret may have changed.
+    """
+
+    def __init__(self, options: S3Options, renew: Callable[[], S3Options] | None = None) -> None:
+        self._options = options
+        self._renew = renew
+        self._client = _client(options)
+
+    def put(self, key: str, data: BinaryIO, size: int) -> None:
+        """See ``Store``: one request, or a multipart upload of what is larger than a part."""
+        begin = data.tell()
+
+        def write(client: Any) -> None:
+            data.seek(begin)
+            if size <= self._options.part_size:
+                client.put_object(**self._named(key), Body=data.read(), **self._extra())
+            else:
+                self._multipart(client, key, data)
+
+        self._run("PutObject", key, write)
+
+    def create_if_absent(self, key: str, data: bytes) -> bool:
+        """See ``Store``."""
+
+        def create(client: Any) -> bool:
+            from botocore.exceptions import ClientError
+
+            try:
+                client.put_object(**self._named(key), Body=data, IfNoneMatch="*", **self._extra())
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] == 412:
+                    return False
+                raise
+            return True
+
+        return self._run("PutObject", key, create)
+
+    def list_from(self, directory: str, start: str) -> Iterator[str]:
+        """See ``Store``: pages of 1,000 names."""
+        prefix = self._path(directory) + "/"
+        after = ""
+        while True:
+            names, after = self._run("ListBucket", directory, partial(self._page, prefix, start, after))
+            yield from names
+            if not after:
+                return
+
+    def delete(self, key: str) -> None:
+        """See ``Store``."""
+        self._run("DeleteObject", key, lambda client: client.delete_object(**self._named(key)))
+
+    def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
+        """See ``Store``: multipart uploads, which cost money until they are ended."""
+
+        def end(client: Any) -> int:
+            count = 0
+            pages = client.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self._options.bucket, Prefix=self._path(directory) + "/"):
+                for upload in page.get("Uploads", ()):
+                    if upload["Key"].rsplit("/", 1)[-1].startswith(starts):
+                        client.abort_multipart_upload(
+                            Bucket=self._options.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
+                        count += 1
+            return count
+
+        return self._run("ListBucketMultipartUploads", directory, end)
+
+    def check(self) -> None:
+        """See ``Store``."""
+        prefix = f"{self._options.prefix}/" if self._options.prefix else ""
+        self._run(
+            "ListBucket",
+            "",
+            lambda client: client.list_objects_v2(Bucket=self._options.bucket, MaxKeys=1, Prefix=prefix),
+        )
+
+    def close(self) -> None:
+        """See ``Store``."""
+        self._client.close()
+
+    def _page(self, prefix: str, start: str, after: str, client: Any) -> tuple[tuple[str, ...], str]:
+        more = {"ContinuationToken": after} if after else {"StartAfter": _before(prefix + start)}
+        page = client.list_objects_v2(Bucket=self._options.bucket, Prefix=prefix, Delimiter="/", **more)
+        names = (one["Key"].removeprefix(prefix) for one in page.get("Contents", ()))
+        return tuple(name for name in names if name >= start), page.get("NextContinuationToken", "")
+
+    def _multipart(self, client: Any, key: str, data: BinaryIO) -> None:
+        upload = client.create_multipart_upload(**self._named(key), **self._extra())["UploadId"]
+        try:
+            parts: list[dict[str, Any]] = []
+            while part := data.read(self._options.part_size):
+                number = len(parts) + 1
+                answer = client.upload_part(**self._named(key), UploadId=upload, PartNumber=number, Body=part)
+                parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+            client.complete_multipart_upload(**self._named(key), UploadId=upload, MultipartUpload={"Parts": parts})
+        except BaseException:
+            try:
+                client.abort_multipart_upload(**self._named(key), UploadId=upload)
+            except Exception as error:
+                log.warning("The upload of %s could not be ended: %s", self._label(key), error)
+            raise
+
+    def _run(self, what: str, key: str, call: Callable[[Any], _T]) -> _T:
+        """Makes a call; again with newer credentials, if there are some."""
+        client = self._client
+        try:
+            return _translated(what, self._label(key), call, client)
+        except LoginException:
+            options = self._options if self._renew is None else self._renew()
+            if client is self._client:
+                if options == self._options:
+                    raise
+                self._options, self._client = options, _client(options)
+        return _translated(what, self._label(key), call, self._client)
+
+    def _named(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._options.bucket, "Key": self._path(key)}
+
+    def _path(self, key: str) -> str:
+        return f"{self._options.prefix}/{key}".strip("/")
+
+    def _label(self, key: str) -> str:
+        at = f" at {self._options.endpoint}" if self._options.endpoint else ""
+        return f"s3://{self._options.bucket}/{self._path(key)}".rstrip("/") + at
+
+    def _extra(self) -> dict[str, str]:
+        options = self._options
+        found = {"ServerSideEncryption": options.encryption, "SSEKMSKeyId": options.kms_key, "ACL": options.acl}
+        return {name: value for name, value in found.items() if value}
+
+
+def _before(key: str) -> str:
+    """A key right before another, since a listing begins behind the key that it is given."""
+    return key[:-1] + chr(max(0, ord(key[-1]) - 1)) if key else ""
+
+
+def _translated(what: str, where: str, call: Callable[[Any], _T], client: Any) -> _T:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return call(client)
+    except (ClientError, BotoCoreError) as error:
+        raise of_s3(error, where, what) from error
+
+
+def _client(options: S3Options) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=5,
+        read_timeout=60,
+        retries={"mode": "standard", "total_max_attempts": options.retries + 1},
+        s3={"addressing_style": "path" if options.path_style else "virtual"},
+        # Other stores than Amazon's do not know the checksums that newer clients send behind a body.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        proxies={"http": options.proxy, "https": options.proxy} if options.proxy else None,
+        max_pool_connections=16,
+    )
+    session = boto3.session.Session(
+        aws_access_key_id=options.key_id,
+        aws_secret_access_key=options.secret,
+        aws_session_token=options.token,
+        region_name=options.region,
+    )
+    return session.client(
+        "s3",
+        endpoint_url=options.endpoint or None,
+        region_name=options.region or session.region_name or "us-east-1",
+        verify=options.ca or None,
+        config=config,
+    )

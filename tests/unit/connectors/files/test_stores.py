@@ -1,0 +1,258 @@
+"""Places for files: directories, S3 and fsspec do the same; errors say what to do."""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import moto.settings
+import pytest
+from moto.server import ThreadedMotoServer
+
+from penstock.connectors.files.stores import Location, Store, open_store
+from penstock.connectors.files.stores.faults import LoginException, of_s3, of_system
+from penstock.connectors.files.stores.s3 import S3Options, S3Store
+from penstock.errors import ConfigException, ConnectException, RetriableException
+
+BUCKET = "archive"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def client(endpoint: str) -> Any:
+    return boto3.client(
+        "s3", endpoint_url=endpoint, aws_access_key_id="id", aws_secret_access_key="secret", region_name="us-east-1"
+    )
+
+
+def options(endpoint: str, **more: Any) -> S3Options:
+    return S3Options(
+        **{"bucket": BUCKET, "endpoint": endpoint, "key_id": "id", "secret": "secret", "retries": 0, **more}
+    )
+
+
+@pytest.fixture(params=["directory", "s3", "fsspec"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "directory":
+        found = open_store(Location(f"file://{tmp_path}/a%20b"))
+    elif request.param == "fsspec":
+        found = open_store(Location(f"memory://{tmp_path.name}"))
+    else:
+        endpoint = request.getfixturevalue("endpoint")
+        found = open_store(Location(f"s3://{BUCKET}/p", options(endpoint, prefix=tmp_path.name)))
+        client(endpoint).create_bucket(Bucket=BUCKET)
+    yield found
+    found.close()
+
+
+def put(store: Store, key: str, data: bytes = b"x") -> None:
+    store.put(key, io.BytesIO(data), len(data))
+
+
+def test_files_are_listed_from_a_name_on_in_order_and_without_those_of_other_directories(store: Store) -> None:
+    store.check()
+    assert list(store.list_from("t", "")) == []
+    for key in ("t/b", "t/a", "t/c", "t/d/e", "tt/a"):
+        put(store, key)
+    assert list(store.list_from("t", "")) == ["a", "b", "c"]
+    assert list(store.list_from("t", "b")) == ["b", "c"]
+    put(store, "t/a", b"newer")
+    store.delete("t/b")
+    store.delete("t/b")
+    assert list(store.list_from("t", "")) == ["a", "c"]
+
+
+def test_what_a_killed_process_has_left_is_removed_and_that_of_others_stays(store: Store) -> None:
+    if isinstance(store, S3Store):
+        for name in ("t+0+1", "t+1+1"):
+            key = f"{store._options.prefix}/topics/t/{name}"
+            store._client.create_multipart_upload(Bucket=BUCKET, Key=key)
+    else:
+        for name in ("t+0+1", "t+1+1"):
+            put(store, f"_tmp/{name}")
+    assert store.end_unfinished("topics", ("t+0+",)) == 1
+    assert store.end_unfinished("topics", ("t+0+",)) == 0
+    assert store.end_unfinished("topics", ("t+1+",)) == 1
+
+
+def test_a_file_that_may_not_be_there_is_created_once(store: Store) -> None:
+    if "ArrowStore" in type(store).__name__:
+        with pytest.raises(ConnectException, match="no way to create"):
+            store.create_if_absent("a", b"1")
+        return
+    assert store.create_if_absent("d/a", b"1")
+    assert not store.create_if_absent("d/a", b"2")
+    assert list(store.list_from("d", "")) == ["a"]
+
+
+def test_large_objects_go_in_parts_and_an_upload_that_fails_is_ended(endpoint: str) -> None:
+    s3 = client(endpoint)
+    s3.create_bucket(Bucket=BUCKET)
+    store = S3Store(options(endpoint, part_size=5 << 20, prefix="large"))
+    data = bytes(range(256)) * 50_000
+    put(store, "k", data)
+    assert s3.get_object(Bucket=BUCKET, Key="large/k")["Body"].read() == data
+
+    class Breaking(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() > 6 << 20:
+                raise OSError("gone")
+            return super().read(size)
+
+    with pytest.raises(OSError, match="gone"):
+        store.put("half", Breaking(data), len(data))
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET, Prefix="large")
+    assert list(store.list_from("", "")) == ["k"]
+    store.close()
+
+
+def test_a_long_listing_has_every_page(endpoint: str) -> None:
+    s3 = client(endpoint)
+    s3.create_bucket(Bucket=BUCKET)
+    for number in range(7):
+        s3.put_object(Bucket=BUCKET, Key=f"many/t/{number:05d}", Body=b"")
+    store = S3Store(options(endpoint, prefix="many"))
+    whole = store._client.list_objects_v2
+
+    def page(**named: Any) -> Any:
+        return whole(MaxKeys=2, **named)
+
+    store._client = SimpleNamespace(list_objects_v2=page, close=lambda: None)
+    assert list(store.list_from("t", "00002")) == [f"{number:05d}" for number in range(2, 7)]
+    store.close()
+
+
+def test_a_bucket_that_is_missing_and_a_store_that_is_away_are_told_apart(endpoint: str, free_port: int) -> None:
+    missing = S3Store(options(endpoint, bucket="nowhere"))
+    for call in (missing.check, lambda: put(missing, "a"), lambda: list(missing.list_from("t", ""))):
+        with pytest.raises(ConnectException, match="There is no bucket for s3://nowhere") as caught:
+            call()
+        assert not isinstance(caught.value, RetriableException)
+    away = S3Store(options(f"http://127.0.0.1:{free_port}"))
+    with pytest.raises(RetriableException, match="cannot be reached for PutObject"):
+        put(away, "a")
+    for one in (missing, away):
+        one.close()
+
+
+class Answer(Exception):
+    def __init__(self, code: str, status: int) -> None:
+        super().__init__(code)
+        self.response = {"Error": {"Code": code, "Message": "said"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (Answer("SlowDown", 503), RetriableException, "does not answer PutObject for now"),
+        (Answer("", 502), RetriableException, "does not answer"),
+        (Answer("RequestTimeout", 400), RetriableException, "does not answer"),
+        (Answer("NoSuchUpload", 404), RetriableException, "does not answer"),
+        (Answer("AccessDenied", 403), ConnectException, "grant s3:PutObject"),
+        (Answer("NoSuchBucket", 404), ConnectException, "create it, or correct"),
+        (Answer("ExpiredToken", 400), LoginException, "does not accept the credentials"),
+        (Answer("InvalidAccessKeyId", 403), LoginException, "aws.access.key.id"),
+        (Answer("PermanentRedirect", 301), ConnectException, "correct s3.region"),
+        (Answer("EntityTooLarge", 400), ConnectException, "refuses PutObject"),
+        (type("NoCredentialsError", (Exception,), {})("none"), LoginException, "There are no credentials"),
+        (type("SSLError", (Exception,), {})("self signed"), ConnectException, "s3.ca.location"),
+        (type("ReadTimeoutError", (Exception,), {})("slow"), RetriableException, "cannot be reached"),
+    ],
+)
+def test_answers_of_s3_are_sorted_by_what_helps(error: Exception, kind: type[Exception], text: str) -> None:
+    found = of_s3(error, "s3://b/k", "PutObject")
+    assert type(found) is kind
+    assert text in str(found)
+
+
+def test_errors_of_a_disk_are_sorted_by_what_helps(tmp_path: Path) -> None:
+    assert isinstance(of_system(OSError(errno.ENOSPC, "No space"), "/a", "write"), RetriableException)
+    assert isinstance(of_system(OSError(errno.EIO, "I/O"), "/a", "write"), RetriableException)
+    (tmp_path / "file").write_text("")
+    store = open_store(Location(str(tmp_path / "file")))
+    with pytest.raises(ConnectException, match=r"Cannot write .*Not a directory"):
+        put(store, "a")
+    with pytest.raises(ConnectException, match="Not a directory"):
+        store.check()
+
+
+def test_credentials_that_were_changed_are_taken_and_wrong_ones_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that accepts the second key only."""
+    from botocore.exceptions import ClientError
+
+    class Client:
+        def __init__(self, key: str | None) -> None:
+            self.key = key
+
+        def put_object(self, **_: Any) -> None:
+            if self.key != "new":
+                answer: Any = Answer("InvalidAccessKeyId", 403).response
+                raise ClientError(answer, "PutObject")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("penstock.connectors.files.stores.s3._client", lambda given: Client(given.key_id))
+    put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="new")), "a")
+    with pytest.raises(LoginException):
+        put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="old")), "a")
+    with pytest.raises(LoginException):
+        put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="bad")), "a")
+
+
+def test_addresses_that_no_library_knows_are_refused() -> None:
+    with pytest.raises(ConfigException, match='No file system for "nope:"'):
+        open_store(Location("nope://a"))
+
+
+@pytest.fixture
+def guarded(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, str]]:
+    """A server that checks signatures and rights, and the credentials of a user who has none."""
+    client(endpoint).create_bucket(Bucket=BUCKET)
+    login = {"endpoint_url": endpoint, "aws_access_key_id": "id", "aws_secret_access_key": "secret"}
+    iam = boto3.client("iam", region_name="us-east-1", **login)
+    iam.create_user(UserName="reader")
+    key = iam.create_access_key(UserName="reader")["AccessKey"]
+    iam.close()
+    monkeypatch.setattr(moto.settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
+    return endpoint, {"key_id": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+
+
+def test_wrong_credentials_and_missing_rights_are_told_apart(guarded: tuple[str, dict[str, str]]) -> None:
+    endpoint, reader = guarded
+    cases = [
+        ({"key_id": "nobody", "secret": "x"}, "does not accept the credentials"),
+        ({**reader, "secret": "wrong"}, "does not accept the credentials"),
+        (reader, "have no right to"),
+    ]
+    for credentials, text in cases:
+        store = S3Store(options(endpoint, **credentials))
+        for call in (store.check, lambda: put(store, "a")):  # noqa: B023
+            with pytest.raises(ConnectException, match=text) as caught:
+                call()
+            assert not isinstance(caught.value, RetriableException)
+        store.close()
+
+
+def test_objects_are_encrypted_by_the_server_as_the_settings_say(endpoint: str) -> None:
+    s3 = client(endpoint)
+    s3.create_bucket(Bucket=BUCKET)
+    store = S3Store(options(endpoint, part_size=5 << 20, encryption="aws:kms", kms_key="k1", acl="private"))
+    put(store, "small")
+    put(store, "large", bytes(6 << 20))
+    for key in ("small", "large"):
+        found = s3.head_object(Bucket=BUCKET, Key=key)
+        assert found["ServerSideEncryption"] == "aws:kms"
+    assert s3.head_object(Bucket=BUCKET, Key="small")["SSEKMSKeyId"].endswith("k1")
+    store.close()
