@@ -236,6 +236,30 @@ def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
     return pa.StructArray.from_arrays(cells, fields=[table.schema.field(name) for name in names])
 
 
+def table_of_values(values: Sequence[object], key: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
+    """Values without a schema as the columns of a frame.
+
+    Args:
+        values: Texts, numbers and so on, or dicts, all of one kind.
+        key: The fields of dicts that make the key, a dict.
+
+    Returns:
+        A table with a column ``value``, and a column ``key`` if there is one; and the fields of the values as columns.
+
+    Raises:
+        ConnectException: The values are of several kinds, or have no such field.
+    """
+    try:
+        column = pa.array(list(values))
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise ConnectException(
+            f"The values of a Chunk are of several kinds, or of one that no column holds: {error}. Give a table"
+        ) from error
+    fields = pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else pa.table({"value": column})
+    table = pa.table({"value": column})
+    return (table.append_column("key", struct_column(fields, key)) if key else table), fields
+
+
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array, without a copy where it has one chunk."""
     if not isinstance(column, pa.ChunkedArray):

@@ -29,23 +29,17 @@ from penstock.pipeline.batch.frame import frame_to_records
 from penstock.pipeline.columns.types import VARIANT_ARROW
 
 SCALES = (-76, -2, 0, 2, 38, 39, 76)
+SCALES = (-76, -2, 0, 2, 38, 39, 76)
 LOGICAL = [Timestamp.SCHEMA, Time.SCHEMA, Date.SCHEMA, *map(Decimal.schema, SCALES)]
-    Timestamp.SCHEMA,
-    Time.SCHEMA,
-    Date.SCHEMA,
-    *(Decimal.schema(scale) for scale in (-76, -2, 0, 2, 38, 39, 76)),
-]
 PLAIN = [Schema(kind) for kind in Type if kind not in (Type.ARRAY, Type.MAP, Type.STRUCT)]
+INNER = SchemaBuilder.struct().field("value", Time.SCHEMA).build()
 INNER = SchemaBuilder.struct().field("value", Time.SCHEMA).build()
 NESTED = [
     SchemaBuilder.array(INT64_SCHEMA).build(),
     SchemaBuilder.array(OPTIONAL_STRING_SCHEMA).build(),
     SchemaBuilder.map(STRING_SCHEMA, Decimal.builder(2).optional().build()).build(),
     SchemaBuilder.map(INT64_SCHEMA, SchemaBuilder.array(Date.SCHEMA).build()).build(),
-    SchemaBuilder.struct()
-    .field("a", INT64_SCHEMA)
-    .field("b", SchemaBuilder.struct().field("value", Time.SCHEMA).build())
-    .build(),
+    SchemaBuilder.struct().field("a", INT64_SCHEMA).field("b", INNER).build(),
     SchemaBuilder.struct().build(),
 ]
 
