@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from penstock.api import SinkRecord
 from penstock.connectors.datagen import DatagenSource
@@ -74,7 +76,7 @@ class TestJdbcSource(SourceSuite):
         self.database = path / "a.db"
         with closing(sqlite3.connect(self.database)) as database:
             for table in ("one", "two"):
-                database.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT)")
+                database.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, name TEXT)")
             database.executemany("INSERT INTO one (name) VALUES (?)", [(f"name {row}",) for row in range(6)])
             database.executemany("INSERT INTO two (name) VALUES (?)", [(f"other {row}",) for row in range(3)])
             database.commit()
@@ -138,9 +140,11 @@ class TestJdbcSink(SinkSuite):
 
     @contextmanager
     def outage(self) -> Iterator[None]:
+        impatient = partial(sqlite3.connect, timeout=0.01)
         with closing(sqlite3.connect(self.database, isolation_level=None)) as database:
             database.execute("BEGIN EXCLUSIVE")
-            yield
+            with mock.patch.object(sqlite3.dbapi2, "connect", impatient):
+                yield
             database.execute("ROLLBACK")
 
 
