@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from unittest import mock
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.unit.connectors.http.web import Reply, Request, serving
 
 from penstock.api import SinkRecord
 from penstock.connectors.datagen import DatagenSource
 from penstock.connectors.directory import DirectorySourceConnector
 from penstock.connectors.file import FileStreamSinkConnector, FileStreamSourceConnector
+from penstock.connectors.http import HttpSink, HttpSource
 from penstock.connectors.jdbc import JdbcSink, JdbcSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.testing.kit.suites.sinks import SinkSuite
@@ -156,3 +162,72 @@ class TestJdbcSinkWithOffsetsInTheTarget(TestJdbcSink):
 class TestJdbcSinkAtLeastOnce(TestJdbcSink):
     deletes = exactly_once = False
     mode = {}
+
+
+class TestHttpSource(SourceSuite):
+    connector = HttpSource
+    count = 7
+    exact_offsets = False  # A kill repeats a page.
+    wrong = {"http.api.url": "ftp://a", "request.interval.ms": "-1", "page.mode": "sideways", "auth.type": "guess"}
+
+    @pytest.fixture(autouse=True)
+    def _serving(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        with serving(self.answer) as self.web:
+            yield
+
+    def answer(self, request: Request) -> Reply:
+        """Items behind an id, three at a time."""
+        after = int(parse_qs(urlsplit(request.path).query)["after"][0])
+        return Reply([{"id": number} for number in range(after + 1, min(after + 4, 8))])
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        return {
+            "http.api.url": f"{self.web.url}/items?after=${{offset}}",
+            "topic": "t",
+            "offset.pointer": "/id",
+            "request.interval.ms": "0",
+        }
+
+
+class TestHttpSink(SinkSuite):
+    connector = HttpSink
+    deletes = True
+    wrong = {"http.api.url": "ftp://a", "batch.max.size": "0", "retry.on.status.codes": "abc"}
+
+    @pytest.fixture(autouse=True)
+    def _serving(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        self.away = False
+        with serving(self.answer) as self.web:
+            yield
+
+    def answer(self, request: Request) -> Reply:
+        if self.away:
+            return Reply(b"away", 503)
+        if request.method == "DELETE":
+            self.rows.pop(request.path, None)
+        else:
+            self.rows[request.path] = json.loads(request.body)
+        return Reply()
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        self.rows: dict[str, object] = {}
+        return {
+            "http.api.url": f"{self.web.url}/${{topic}}/${{key}}",
+            "http.request.method": "PUT",
+            "behavior.on.null.values": "delete",
+            "retry.backoff.ms": "1",
+        }
+
+    def records(self) -> list[SinkRecord]:
+        return [SinkRecord("t", number % 2, 0, {"number": number}, key=str(number)) for number in range(6)]
+
+    def contents(self) -> list[object]:
+        return sorted(self.rows.items())
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        self.away = True
+        yield
+        self.away = False
