@@ -21,11 +21,10 @@ from penstock.connectors.file import FileStreamSinkConnector, FileStreamSourceCo
 from penstock.connectors.http import HttpSink, HttpSource
 from penstock.connectors.jdbc import JdbcSink, JdbcSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.testing.kit.suites.sinks import SinkSuite
-from penstock.testing.kit.suites.sources import SourceSuite
+from penstock.testing import FrameSuite, SinkSuite, SourceSuite
 
 
-class TestFileStreamSource(SourceSuite):
+class TestFileStreamSource(FrameSuite, SourceSuite):
     connector = FileStreamSourceConnector
     count = 7
 
@@ -40,7 +39,7 @@ class TestFileStreamSourceInSmallPolls(TestFileStreamSource):
         return {**super().prepare(path), "batch.size": "3"}
 
 
-class TestDirectorySource(SourceSuite):
+class TestDirectorySource(FrameSuite, SourceSuite):
     connector = DirectorySourceConnector
     count = 12
 
@@ -50,7 +49,7 @@ class TestDirectorySource(SourceSuite):
         return {"directories": str(path), "topic": "t", "scan.interval.ms": "10"}
 
 
-class TestDatagen(SourceSuite):
+class TestDatagen(FrameSuite, SourceSuite):
     connector = DatagenSource
     count = 9
     tasks_max = 1  # Each task makes records of its own.
@@ -59,7 +58,7 @@ class TestDatagen(SourceSuite):
         return {"kafka.topic": "t", "quickstart": "orders", "iterations": "9", "max.interval": "1", "random.seed": "7"}
 
 
-class TestFileStreamSink(SinkSuite):
+class TestFileStreamSink(FrameSuite, SinkSuite):
     connector = FileStreamSinkConnector
     exactly_once = False
 
@@ -74,7 +73,7 @@ class TestFileStreamSink(SinkSuite):
         return self.file.read_text().splitlines() if self.file.exists() else []
 
 
-class TestJdbcSource(SourceSuite):
+class TestJdbcSource(FrameSuite, SourceSuite):
     connector = JdbcSource
     count = 9
 
@@ -107,7 +106,7 @@ class TestJdbcSource(SourceSuite):
 ROW = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 
 
-class TestJdbcSink(SinkSuite):
+class TestJdbcSink(FrameSuite, SinkSuite):
     connector = JdbcSink
     deletes = True
     mode = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true"}

@@ -51,7 +51,7 @@ from penstock.data import (
 )
 from penstock.plugins.kinds import PluginKind
 from penstock.plugins.stock import STOCK
-from penstock.testing.kit.suites.converters import ConverterSuite
+from penstock.testing import ConverterSuite
 from penstock.testing.schema_registry import RegistryStandIn
 
 INNER = SchemaBuilder.struct().name("Inner").field("a", OPTIONAL_STRING_SCHEMA).build()
@@ -115,7 +115,7 @@ class TestJsonConverterWithoutSchemas(ConverterSuite):
 
 class TestStringConverter(ConverterSuite):
     converter = StringConverter
-    wrong = {"encoding": "no-such"}
+    wrong = {"converter.encoding": "no-such"}
 
     def values(self) -> Sequence[tuple[Schema | None, object]]:
         return [(OPTIONAL_STRING_SCHEMA, "é\N{SNOWMAN}"), (OPTIONAL_STRING_SCHEMA, "")]
@@ -181,13 +181,12 @@ class RegistrySuite(ConverterSuite):
     """Converters with a schema registry; each test has one of its own."""
 
     wrong = {"auto.register.schemas": "perhaps"}
+    same_schema = False  # They come back with names, and with the parameters of their format.
 
     @pytest.fixture(autouse=True)
     def _registry(self) -> Iterator[None]:
-        self.registry = RegistryStandIn()
-        self.registry.start()
-        yield
-        self.registry.stop()
+        with RegistryStandIn() as self.registry:
+            yield
 
     def make(self, settings: Mapping[str, str] | None = None, *, is_key: bool | None = None) -> Any:
         given = dict(self.settings if settings is None else settings)

@@ -20,8 +20,7 @@ from penstock.data import (
 )
 from penstock.plugins.kinds import PluginKind
 from penstock.plugins.stock import STOCK
-from penstock.testing.kit.suites.plugins import PluginSuite
-from penstock.testing.kit.suites.transforms import TransformSuite
+from penstock.testing import PluginSuite, TransformSuite
 from penstock.transforms.requirements import ClassCastError, NullPointerError, UnknownFieldError
 
 ROW = (
@@ -105,7 +104,12 @@ def suite_of(target: str) -> type[PluginSuite]:
     name = target.rpartition(".")[2]
     bare = next(one for one in sorted(SETTINGS, key=len, reverse=True) if name in (one, f"{one}Key", f"{one}Value"))
     given, refused = SETTINGS[bare]
-    body: dict[str, Any] = {"transform": import_class(target), "settings": given, "wrong": refused, "__module__": __name__}
+    body: dict[str, Any] = {
+        "transform": import_class(target),
+        "settings": given,
+        "wrong": refused,
+        "__module__": __name__,
+    }
     if bare == "Sql":
         # It works on frames, with Spark: here are its settings.
         body["make"] = TransformSuite.make

@@ -146,9 +146,7 @@ class KitSinkContext(WorkerSinkTaskContext):
     def __init__(
         self, task: str, props: Mapping[str, str], assignment: Callable[[], frozenset[TopicPartition]], reports: Reports
     ) -> None:
-        super().__init__(
-            task, read_config=lambda: props, assignment=assignment, reporter=reports, wake=lambda: None
-        )
+        super().__init__(task, read_config=lambda: props, assignment=assignment, reporter=reports, wake=lambda: None)
         self._reports = reports
 
     def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:

@@ -22,7 +22,22 @@ from penstock.testing.kit.lives import checked_configs, collect, props_of
 #: Texts that no parser of numbers takes.
 _NUMBERS: Final = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
 #: What users write by mistake: validation says what is wrong, and does not fail.
-_ODD_TEXTS: Final = ("", " ", "?", "-1", "0", "1e400", "\N{SNOWMAN}", "a\0b", "[", "${x", "{", "no.such.Class", ",,", "../..")
+_ODD_TEXTS: Final = (
+    "",
+    " ",
+    "?",
+    "-1",
+    "0",
+    "1e400",
+    "\N{SNOWMAN}",
+    "a\0b",
+    "[",
+    "${x",
+    "{",
+    "no.such.Class",
+    ",,",
+    "../..",
+)
 
 
 class ConnectorSuite:
@@ -193,4 +208,3 @@ def _store() -> MemoryOffsetStore:
     store = MemoryOffsetStore()
     store.start()
     return store
-

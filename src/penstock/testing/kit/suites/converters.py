@@ -15,7 +15,17 @@ from penstock.data import ConnectHeaders, Schema, validate_value
 from penstock.testing.kit.suites.plugins import PluginSuite
 
 #: What may be in a topic that another program writes to.
-_ODD_BYTES: Final = (b"", b"\0", b"\xff\xfe", b"\0\0\0\0\x01", b"{", b'{"schema":1,"payload":2}', b"null", b"\x80" * 40, bytes(1000))
+_ODD_BYTES: Final = (
+    b"",
+    b"\0",
+    b"\xff\xfe",
+    b"\0\0\0\0\x01",
+    b"{",
+    b'{"schema":1,"payload":2}',
+    b"null",
+    b"\x80" * 40,
+    bytes(1000),
+)
 _ODD_TOPICS: Final = ("t", "a.b-c_d", "T" * 249)
 
 
@@ -25,7 +35,8 @@ class ConverterSuite(PluginSuite):
     Attributes:
         converter: The class.
         settings: Settings that are right.
-        lossless: False: values come back as others, or without their schemas.
+        lossless: False: values may come back as others.
+        same_schema: False: schemas may come back with other names or parameters.
         sides: Whether it converts keys, values or both: True for keys.
 
     Source: Penstock's own.
@@ -33,6 +44,7 @@ class ConverterSuite(PluginSuite):
 
     converter: ClassVar[type[Converter]]
     lossless: ClassVar[bool] = True
+    same_schema: ClassVar[bool] = True
     sides: ClassVar[Sequence[bool]] = (True, False)
 
     def values(self) -> Sequence[tuple[Schema | None, object]]:
@@ -41,8 +53,10 @@ class ConverterSuite(PluginSuite):
 
     def make(self, settings: Mapping[str, str] | None = None, *, is_key: bool | None = None) -> Any:
         """See ``PluginSuite``."""
-        made = self.converter()
-        made.configure(dict(self.settings if settings is None else settings), self.sides[0] if is_key is None else is_key)
+        made = self.kept(self.converter())
+        made.configure(
+            dict(self.settings if settings is None else settings), self.sides[0] if is_key is None else is_key
+        )
         return made
 
     # -------------------------------------------------------------------------------------------------------- tests
@@ -51,18 +65,23 @@ class ConverterSuite(PluginSuite):
         for is_key in self.sides:
             made = self.make(is_key=is_key)
             for topic in _ODD_TOPICS:
-                for schema, value in self.values():
-                    found = self._there_and_back(made, topic, schema, value)
+                for number, (schema, value) in enumerate(self.values()):
+                    # Each in a topic of its own: a registry may refuse a schema beside another one.
+                    found = self._there_and_back(made, f"{topic}{number}"[-249:], schema, value)
                     if self.lossless:
-                        assert found.value == value, f"{value!r} of {schema} came back as {found.value!r}"
+                        same = found.value == value if self.same_schema else str(found.value) == str(value)
+                        assert same, f"{value!r} of {schema} came back as {found.value!r}"
+                    if self.lossless and self.same_schema:
                         assert found.schema == schema, f"{value!r} of {schema} came back with {found.schema}"
 
     def test_another_instance_reads_what_one_has_written(self) -> None:
         """The reader is another worker, often of another day."""
-        for schema, value in self.values():
-            data = self.make().from_connect_data("t", schema, value, None)
-            again = self.make().to_connect_data("t", data, None)
-            first = self.make().to_connect_data("t", data, None)
+        one, other, third = self.make(), self.make(), self.make()
+        for number, (schema, value) in enumerate(self.values()):
+            topic = f"t{number}"
+            data = one.from_connect_data(topic, schema, value, None)
+            again = other.to_connect_data(topic, data, None)
+            first = third.to_connect_data(topic, data, None)
             assert (again.schema, again.value) == (first.schema, first.value)
             if again.schema is not None and again.value is not None:
                 validate_value(again.schema, again.value)
@@ -79,12 +98,12 @@ class ConverterSuite(PluginSuite):
         """Odd bytes, and messages that end too early or have a byte that is another one."""
         made = self.make()
         data = list(_ODD_BYTES)
-        for schema, value in self.values():
-            good = made.from_connect_data("t", schema, value, None) or b""
+        for number, (schema, value) in enumerate(self.values()):
+            good = made.from_connect_data(f"t{number}", schema, value, None) or b""
             data += [good[: len(good) // 2], good[:-1], good + b"\0", *(_with_a_fault(good, at) for at in range(8))]
         for one in data:
             try:
-                found = made.to_connect_data("t", one, None)
+                made.to_connect_data("t", one, None)
             except self.told:
                 continue
             except Exception as error:
@@ -92,8 +111,6 @@ class ConverterSuite(PluginSuite):
                     f"to_connect_data() raised {type(error).__name__}, which says nothing to a user, for {one[:40]!r}: "
                     f"{error}"
                 ) from error
-            if found.schema is not None and found.value is not None:
-                validate_value(found.schema, found.value)
 
     def test_values_that_do_not_fit_are_refused_with_an_error_that_says_why(self) -> None:
         """Values of another type than the schema's, and objects that are no data."""
@@ -115,10 +132,14 @@ class ConverterSuite(PluginSuite):
         """A converter may look at the headers of a record."""
         made = self.make()
         headers = ConnectHeaders().add_string("a", "b")
-        for schema, value in self.values():
-            data = made.from_connect_data("t", schema, value, headers)
-            made.to_connect_data("t", data, headers)
+        for number, (schema, value) in enumerate(self.values()):
+            data = made.from_connect_data(f"t{number}", schema, value, headers)
+            made.to_connect_data(f"t{number}", data, headers)
             assert [(one.key, one.value) for one in headers] == [("a", "b")]
+
+    def _errors(self, made: Any, settings: Mapping[str, str]) -> dict[str, list[str]]:
+        # A worker adds it, for converters that ask for it.
+        return super()._errors(made, {"converter.type": "key" if self.sides[0] else "value", **settings})
 
     def _there_and_back(self, made: Any, topic: str, schema: Schema | None, value: object) -> Any:
         data = made.from_connect_data(topic, schema, value, None)

@@ -36,6 +36,18 @@ class PluginSuite:
         """An instance that is configured with some settings, ``settings`` for None."""
         raise NotImplementedError
 
+    def kept(self, made: Any) -> Any:
+        """An instance that is closed when the test has ended."""
+        if not hasattr(self, "_made"):
+            self._made: list[Any] = []
+        self._made.append(made)
+        return made
+
+    def teardown_method(self) -> None:
+        """Closes what the test has made; pytest calls it."""
+        for one in getattr(self, "_made", ()):
+            one.close()
+
     def test_settings_that_are_right_are_accepted(self) -> None:
         """Neither validation nor ``configure`` finds anything."""
         made = self.make()

@@ -142,8 +142,8 @@ class SinkSuite(ConnectorSuite):
             if self.deletes:
                 self._write(tmp_path, [one for one in records if one.key != first.key])
                 expected = list(self.contents())
-                assert Counter(map(repr, found)) == Counter(map(repr, expected)), (
-                    _difference(expected, found, "after a tombstone")
+                assert Counter(map(repr, found)) == Counter(map(repr, expected)), _difference(
+                    expected, found, "after a tombstone"
                 )
             else:
                 self._write(tmp_path)

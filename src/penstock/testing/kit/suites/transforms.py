@@ -37,7 +37,7 @@ class TransformSuite(PluginSuite):
 
     def make(self, settings: Mapping[str, str] | None = None) -> Any:
         """See ``PluginSuite``."""
-        made = self.transform()
+        made = self.kept(self.transform())
         made.configure(dict(self.settings if settings is None else settings))
         return made
 
@@ -136,7 +136,9 @@ def _check(record: ConnectRecord) -> None:
 def _parts(record: Any) -> tuple[object, ...]:
     headers = [(one.key, one.schema, one.value) for one in record.raw_headers or ()]
     place = (
-        (record.original_kafka_offset,) if isinstance(record, SinkRecord) else (record.source_partition, record.source_offset)
+        (record.original_kafka_offset,)
+        if isinstance(record, SinkRecord)
+        else (record.source_partition, record.source_offset)
     )
     schemas = (record.key_schema, record.value_schema)
     return (record.topic, record.kafka_partition, *schemas, record.key, record.value, record.timestamp, headers, place)
