@@ -1,5 +1,4 @@
-"""A source that greets once a second, and goes on counting after a restart."""
-
+# A source that greets once a second, and goes on counting after a restart.
 from penstock.api import Chunk, PartitionedSource
 from penstock.config import AbstractConfig, setting
 

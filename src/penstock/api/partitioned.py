@@ -191,7 +191,8 @@ class PartitionedSource(SourceConnector):
     def partitions(self) -> Sequence[Partition]:
         """All that there is to read now: source partitions, maps of primitives.
 
-        The default is a single one, with the connector's name. Called by ``start``, on the connector's thread, and then on the thread ``partitions``; may block for a while.
+        The default is a single one, with the connector's name. Called by ``start``, on the connector's thread, and then
+        on the thread ``partitions``; may block for a while.
 
         Raises:
             ConnectException: The source cannot be reached. In ``start`` the connector is FAILED with it; later it is
@@ -277,6 +278,7 @@ class PartitionedTask(FrameSourceTask):
     #: How long ``poll`` waits when there is nothing to read, in seconds.
     poll_limit_s: ClassVar[float] = 1.0
     _turns: list[_Turn]
+    _clock: _Clock
     _next: int = 0
 
     @abstractmethod
@@ -302,6 +304,7 @@ class PartitionedTask(FrameSourceTask):
         super().start(props)
         partitions = _of_list(props.get(PARTITIONS_CONFIG))
         positions = self.positions(partitions)
+        self._clock = _Clock()
         self._turns = [_Turn(*one) for one in zip(partitions, positions, strict=True)]
 
     def positions(self, partitions: Sequence[Partition]) -> Sequence[Mapping[str, Any] | None]:
@@ -321,11 +324,11 @@ class PartitionedTask(FrameSourceTask):
                 return frame
             if left_s <= 0:
                 return None
-            now = time.monotonic()
+            now = self._clock.now()
             due_s = min((one.due - now for one in self._turns), default=left_s)
             # At least a moment, so that the waits come to an end however often something is due.
             wait_s = min(left_s, max(_MOMENT_S, due_s))
-            self.context.stopping.wait(wait_s)
+            self._clock.wait(self.context.stopping, wait_s)
             left_s -= wait_s
         return None
 
@@ -343,7 +346,10 @@ class PartitionedTask(FrameSourceTask):
             one = self._turns[self._next]
             self._next = (self._next + 1) % len(self._turns)
             if one.chunks is None:
-                if one.due > time.monotonic() or sum(turn.chunks is not None for turn in self._turns) >= self.most_open:
+                if (
+                    one.due > self._clock.now()
+                    or sum(turn.chunks is not None for turn in self._turns) >= self.most_open
+                ):
                     continue
                 one.chunks = self.read(one.partition, one.offset)
             frame = self._chunk_of(one)
@@ -357,13 +363,13 @@ class PartitionedTask(FrameSourceTask):
             chunk = next(one.chunks, None)
             frame = None if chunk is None else chunk.frame(one.partition)
         except Exception as error:
-            one.failed(error, self.retry_policy)
+            one.failed(error, self._clock.now() + self.retry_policy.wait_s(one.failures + 1, error))
             self._raise_if_all_failed()
             return None
         one.recovered()
         if frame is None:
             one.close()
-            one.due = time.monotonic() + self.idle_s
+            one.due = self._clock.now() + self.idle_s
             return None
         one.offset = frame.source_offset
         return frame
@@ -375,7 +381,7 @@ class PartitionedTask(FrameSourceTask):
         error = next((error for error in errors if isinstance(error, RetriableException)), errors[-1])
         if isinstance(error, RetriableException):
             # Until the first of them is due there is nothing to poll for.
-            wait_s = max(0.0, min(one.due for one in self._turns) - time.monotonic())
+            wait_s = max(0.0, min(one.due for one in self._turns) - self._clock.now())
             raise RetriableException(str(error), retry_after_s=wait_s) from error
         raise error
 
@@ -406,6 +412,21 @@ class ReadingTask(PartitionedTask):
         return self._source.read(partition, offset)
 
 
+class _Clock:
+    """Seconds that count a wait as long as it was to be: a test may give an event whose waits are short."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        end = self.now() + seconds
+        if not event.wait(seconds):
+            self._ahead_s += max(0.0, end - self.now())
+
+
 class _Turn:
     """One partition of a task: where it is, what is open, when it is due."""
 
@@ -415,7 +436,7 @@ class _Turn:
         self.chunks: Iterator[Chunk] | None = None
         self.due = 0.0
         self.error: Exception | None = None
-        self._failures = 0
+        self.failures = 0
 
     def close(self) -> None:
         """Closes the read that is open."""
@@ -427,11 +448,11 @@ class _Turn:
             except Exception as error:
                 log.warning("The end of reading %s failed: %s", dict(self.partition), error)
 
-    def failed(self, error: Exception, policy: RetryPolicy) -> None:
-        """Notes a failure; the log has it once, until it changes."""
+    def failed(self, error: Exception, due: float) -> None:
+        """Notes a failure, and when the next try is; the log has it once, until it changes."""
         self.close()
-        self._failures += 1
-        self.due = time.monotonic() + policy.wait_s(self._failures, error)
+        self.failures += 1
+        self.due = due
         if str(error) != str(self.error):
             log.warning("Cannot read %s, trying again: %s", dict(self.partition), error)
         self.error = error
@@ -440,7 +461,7 @@ class _Turn:
         """Notes that reading works."""
         if self.error is not None:
             log.info("%s can be read again", dict(self.partition))
-        self.error, self._failures = None, 0
+        self.error, self.failures = None, 0
 
 
 def share_out(items: Sequence[str], before: Sequence[Sequence[str]], most: int) -> list[list[str]]:

@@ -14,7 +14,7 @@ import binascii
 import decimal
 import math
 from collections.abc import Callable
-from typing import Any, cast, Final
+from typing import Any, Final, cast
 
 from penstock.converters.json_tree import node_kind
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Struct, Time, Timestamp, Type

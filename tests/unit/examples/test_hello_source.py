@@ -1,52 +1,32 @@
 """The hello-world source of the documentation."""
 
-from examples.hello_source import HelloSource, HelloTask
-from tests.unit.examples.source_context import Context
+from __future__ import annotations
+
+from pathlib import Path
+
+from examples.hello_source import HelloSource
+
+from penstock.testing import FrameSuite, SourceSuite, run_source
 
 
-def started(context: Context) -> HelloTask:
-    connector = HelloSource()
-    connector.start({"name": "hello", "topic": "greetings"})
-    [config] = connector.task_configs(4)
-    task = HelloTask()
-    task.initialize(context)
-    task.start(config)
-    return task
+class TestHello(FrameSuite, SourceSuite):
+    connector = HelloSource
+    count = 5
+    ends = False
+    tasks_max = 1
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        return {"topic": "greetings"}
 
 
-def test_it_greets_once_a_second_and_counts() -> None:
-    context = Context()
-    task = started(context)
+def test_it_greets_once_a_second_and_goes_on_counting_after_a_kill() -> None:
+    with run_source(HelloSource, {"topic": "greetings"}) as source:
+        source.poll()
+        source.commit()
+        source.kill()
+        source.finish(2)
 
-    polled = [record for _ in range(3) for record in task.poll() or []]
-
-    assert [record.value for record in polled] == ["hello 1", "hello 2", "hello 3"]
-    assert {record.topic for record in polled} == {"greetings"}
-    assert context.waiting.waits == [1.0, 1.0, 1.0]
-
-
-def test_it_goes_on_behind_the_committed_greeting() -> None:
-    context = Context()
-    [first] = started(context).poll() or []
-    context.commit(first.source_partition, first.source_offset)
-
-    [second] = started(context).poll() or []
-
-    assert second.value == "hello 2"
-
-
-def test_a_stop_ends_the_poll_without_a_greeting() -> None:
-    context = Context()
-    task = started(context)
-
-    context.stopping.set()
-
-    assert task.poll() is None
-    task.stop()
-
-
-def test_a_configuration_without_topic_is_refused() -> None:
-    [topic] = HelloSource().validate({"name": "hello"}).config_values
-
-    assert topic.name == "topic"
-    assert topic.error_messages == ['Missing required configuration "topic" which has no default value.']
+    assert source.values == ["hello 1", "hello 2"]
+    assert source.offset({"source": "kit"}) == {"count": 2}
+    assert {one.topic for one in source.committed} == {"greetings"}
+    assert HelloSource.idle_s == 1.0

@@ -29,7 +29,7 @@ from penstock.pipeline.columns.schema_union import union_of
 from penstock.pipeline.columns.types import VARIANT_FIELDS, Form, Physical, logical_name
 from penstock.pipeline.columns.variant import NULL_VALUE
 from penstock.pipeline.plan.outcomes import OTHERS, Outcome
-from penstock.pipeline.plan.step import Side, SideName
+from penstock.pipeline.plan.step import SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

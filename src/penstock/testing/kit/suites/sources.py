@@ -231,6 +231,5 @@ class SourceSuite(ConnectorSuite):
                 validate_value(schema, value)
         for name in ("source_partition", "source_offset"):
             for key, one in (getattr(record, name) or {}).items():
-                assert isinstance(key, str) and isinstance(one, str | int | float | bool | None), (
-                    f"A {name} is a map of texts to texts, numbers and booleans, not {getattr(record, name)}"
-                )
+                fits = isinstance(key, str) and isinstance(one, str | int | float | bool | None)
+                assert fits, f"A {name} is a map of texts to texts, numbers and booleans: {getattr(record, name)}"
