@@ -74,6 +74,7 @@ class TestFileStreamSink(FrameSuite, SinkSuite):
 
 
 class TestJdbcSource(FrameSuite, SourceSuite):
+    most_kills = 16
     connector = JdbcSource
     count = 9
 
@@ -90,8 +91,6 @@ class TestJdbcSource(FrameSuite, SourceSuite):
             "mode": "incrementing",
             "incrementing.column.name": "id",
             "topic.prefix": "t-",
-            "poll.interval.ms": "1",
-            "table.poll.interval.ms": "1",
             "batch.max.rows": "4",
         }
 
@@ -107,6 +106,7 @@ ROW = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_ST
 
 
 class TestJdbcSink(FrameSuite, SinkSuite):
+    most_kills = 16
     connector = JdbcSink
     deletes = True
     mode = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true"}
@@ -164,6 +164,7 @@ class TestJdbcSinkAtLeastOnce(TestJdbcSink):
 
 
 class TestHttpSource(SourceSuite):
+    most_kills = 16
     connector = HttpSource
     count = 7
     exact_offsets = False  # A kill repeats a page.
@@ -190,6 +191,7 @@ class TestHttpSource(SourceSuite):
 
 
 class TestHttpSink(SinkSuite):
+    most_kills = 16
     connector = HttpSink
     deletes = True
     wrong = {"http.api.url": "ftp://a", "batch.max.size": "0", "retry.on.status.codes": "abc"}

@@ -35,7 +35,7 @@ class TestItems(FrameSuite, SourceSuite):
         return Reply([{"id": number, "name": f"n{number}"} for number in range(after + 1, min(after + 4, 9))])
 
     def prepare(self, path: Path) -> dict[str, str]:
-        return {"url": f"{self.web.url}/items", "topic": "t", "token": "secret", "poll.ms": "1"}
+        return {"url": f"{self.web.url}/items", "topic": "t", "token": "secret"}
 
     def test_a_service_that_wants_fewer_requests_is_asked_again(self, tmp_path: Path) -> None:
         self.refused = 2

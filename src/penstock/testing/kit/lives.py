@@ -1,7 +1,7 @@
 """What runs of sources and of sinks share: a connector from its start to its stop, the steps of a run, and kills.
 
-Main types: ``Steps``, which counts the steps of a run and kills it at one of them; ``Settings``. Main functions:
-``started_task`` and ``forget``.
+Main type: ``Steps``, which counts the steps of a run and kills it at one of them. Main functions:
+``checked_configs``, ``until_it_works``, ``freeze`` and ``collect``.
 
 Owning thread: the test's.
 """
@@ -12,6 +12,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from penstock.api import Connector
@@ -92,6 +93,13 @@ def until_it_works(call: Callable[[], object], what: str, errors: list[str], tim
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what} was tried for {timeout_s} s: {error}") from error
         time.sleep(TRY_AGAIN_S)
+
+
+@cache
+def freeze() -> None:
+    """Keeps the collector away from all that is there before the first run: it need not go through that at each
+    kill."""
+    gc.freeze()
 
 
 def collect() -> None:

@@ -22,6 +22,7 @@ from penstock.testing.kit.lives import (
     Steps,
     checked_configs,
     collect,
+    freeze,
     props_of,
     until_it_works,
 )
@@ -114,7 +115,8 @@ class SinkRun:
     ) -> None:
         self.committed: dict[TopicPartition, int] = {}
         self.retries: list[str] = []
-        self.killed: Callable[[], object] = collect
+        self.killed: Callable[[], object] = lambda: None
+        freeze()
         self._class = connector
         self._settings = settings
         self._tasks_max = tasks_max
@@ -226,7 +228,9 @@ class SinkRun:
                 self.stop()
                 return self
             except KilledException:
-                self.kill()
+                # Its traceback holds the tasks, which have to go now: the kill comes when it is gone.
+                pass
+            self.kill()
 
     def stop(self) -> None:
         """Stops as a worker does: ``pre_commit`` with ``is_closing``, the commit, ``close``, ``stop``."""

@@ -34,6 +34,7 @@ from penstock.testing.kit.lives import (
     Steps,
     checked_configs,
     collect,
+    freeze,
     props_of,
     until_it_works,
 )
@@ -118,7 +119,8 @@ class SourceRun:
         self.records: list[SourceRecord] = []
         self.committed: list[SourceRecord] = []
         self.retries: list[str] = []
-        self.killed: Callable[[], object] = collect
+        self.killed: Callable[[], object] = lambda: None
+        freeze()
         self._class = connector
         self._settings = settings
         self._tasks_max = tasks_max
@@ -249,7 +251,9 @@ class SourceRun:
                 self.stop()
                 return self
             except KilledException:
-                self.kill()
+                # Its traceback holds the tasks, which have to go now: the kill comes when it is gone.
+                pass
+            self.kill()
 
     def stop(self) -> None:
         """Stops as a worker does: what was polled is committed, then the tasks and the connector are stopped."""

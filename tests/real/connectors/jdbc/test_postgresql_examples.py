@@ -42,6 +42,7 @@ class OnPostgreSql:
 class TestTablesSource(OnPostgreSql, FrameSuite, SourceSuite):
     connector = TablesSource
     count = 9
+    most_kills = 10
     wrong = {"url": "postgresql://postgres@127.0.0.1:1/postgres", "chunk.rows": "0"}
 
     def prepare(self, path: Path) -> dict[str, str]:
@@ -55,7 +56,7 @@ class TestTablesSource(OnPostgreSql, FrameSuite, SourceSuite):
                 f"INSERT INTO {self.schema}.{table} (name, price, tags) "
                 f"SELECT 'n' || i, i + 0.25, ARRAY['a', 'b'] FROM generate_series(1, {rows}) i"
             )
-        return {"url": self.url, "table.schema": self.schema, "topic.prefix": "t-", "chunk.rows": "4", "poll.ms": "1"}
+        return {"url": self.url, "table.schema": self.schema, "topic.prefix": "t-", "chunk.rows": "4"}
 
     def change(self) -> int:
         self.database.execute(f"ALTER TABLE {self.schema}.one ADD COLUMN age INTEGER")
@@ -68,12 +69,12 @@ class TestTablesSource(OnPostgreSql, FrameSuite, SourceSuite):
         with run_source(TablesSource, settings) as source, psycopg.connect(self.url) as late:
             late.execute(insert, ("late",))
             self.database.execute(insert, ("early",))
-            for _ in range(20):
+            for _ in range(3):
                 source.poll()
                 source.commit()
             assert len(source.committed) == 9
             late.commit()
-            for _ in range(20):
+            for _ in range(3):
                 source.poll()
                 source.commit()
 
@@ -83,6 +84,7 @@ class TestTablesSource(OnPostgreSql, FrameSuite, SourceSuite):
 class TestRowsSink(OnPostgreSql, FrameSuite, SinkSuite):
     connector = RowsSink
     deletes = True
+    most_kills = 10
     wrong = {"url": "postgresql://postgres@127.0.0.1:1/postgres", "table": ""}
 
     def prepare(self, path: Path) -> dict[str, str]:

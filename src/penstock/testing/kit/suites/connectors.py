@@ -48,6 +48,7 @@ class ConnectorSuite:
         wrong: Settings and values that validation has to refuse. Each one is tried by itself, and its name has to be
             among the errors. That required settings are missing, and that numbers are none, is tried without it.
         stop_s: How long a stop may take, in seconds, however the task is blocked.
+        most_kills: Kills of one test, at most: of more steps some are left out, evenly. Fewer where a run takes long.
 
     Source: Penstock's own.
     """
@@ -55,6 +56,7 @@ class ConnectorSuite:
     connector: ClassVar[type[Connector]]
     wrong: ClassVar[Mapping[str, str]] = {}
     stop_s: ClassVar[float] = 1.0
+    most_kills: ClassVar[int] = 60
 
     def prepare(self, path: Path) -> dict[str, str]:
         """Makes the system that is read or written, as new, and gives the connector's settings.

@@ -23,9 +23,6 @@ from penstock.testing.kit.suites.hooks import without
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Kills of one test, at most: of more steps some are left out, evenly.
-_MOST_KILLS = 60
-
 
 class SinkSuite(ConnectorSuite):
     """The tests of a sink. Subclass it in a test module, and say what is written and how it is read again.
@@ -77,7 +74,7 @@ class SinkSuite(ConnectorSuite):
         reference = self._write(tmp_path, batch=2)
         expected = list(self.contents())
         steps = len(reference.steps)
-        for step in range(0, steps, -(-steps // _MOST_KILLS)):
+        for step in range(0, steps, -(-steps // self.most_kills)):
             run = self._write(tmp_path, batch=2, kill_at=step)
             self._same(expected, f"after a kill at step {step}, {run._steps.killed or reference.steps[step]}")
 

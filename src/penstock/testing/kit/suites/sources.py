@@ -22,9 +22,6 @@ from penstock.testing.kit.suites.hooks import without
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Kills of one test, at most: of more steps some are left out, evenly.
-_MOST_KILLS = 60
-
 
 def _kills(reference: SourceRun, most: int) -> Iterator[tuple[int, str]]:
     """The steps to kill a run at, and what messages call them."""
@@ -87,12 +84,12 @@ class SourceSuite(ConnectorSuite):
     def test_offsets_are_exact_after_a_kill_at_any_step(self, tmp_path: Path) -> None:
         """A kill behind each step of a run: what is committed is as without one."""
         reference = self._read(tmp_path)
-        for step, what in _kills(reference, _MOST_KILLS):
+        for step, what in _kills(reference, self.most_kills):
             self._same(reference, self._read(tmp_path, kill_at=step), what)
         if not self.exact_offsets:
             # In the middle of what a poll gave a part may come again, and nothing may be missing.
             whole = self._read_on(tmp_path)
-            for step, what in _kills(whole, _MOST_KILLS // 4):
+            for step, what in _kills(whole, -(-self.most_kills // 4)):
                 self._nothing_lost(reference, self._read_on(tmp_path, kill_at=step), what)
 
     def test_a_restart_repeats_nothing_and_loses_nothing(self, tmp_path: Path) -> None:
