@@ -1,7 +1,7 @@
 """The kit for authors of connectors, which is public, and the doubles of Penstock's own tests, which are not.
 
-Authors import ``run_source``, ``run_sink`` and the suites from here; all of it is in ``kit``, which imports nothing
-else of this package. No other package imports from here.
+Authors import functions and suites from here; all of it is in ``kit``, which imports nothing else of this package. No
+other package imports from here.
 
 The rest is for tests and development: doubles, workers and brokers to torment, recorded answers of Java's classes.
 Start from:

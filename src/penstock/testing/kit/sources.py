@@ -243,7 +243,7 @@ class SourceRun:
                         self.commit()
                     if time.monotonic() > deadline:
                         raise AssertionError(
-                            f"{len(self.committed)} of {count} records have come in {self._timeout_s} s"
+                            f"{len(self.committed)} of {count} records have come in {self._timeout_s} s: some were lost"
                             + (f"; the last error: {self.retries[-1]}" if self.retries else "")
                         )
                 if ends and self._steps.killed is not None:

@@ -48,6 +48,7 @@ class ConnectorSuite:
         wrong: Settings and values that validation has to refuse. Each one is tried by itself, and its name has to be
             among the errors. That required settings are missing, and that numbers are none, is tried without it.
         stop_s: How long a stop may take, in seconds, however the task is blocked.
+        timeout_s: How long a run waits for records, in seconds, before it says that they were lost.
         most_kills: Kills of one test, at most: of more steps some are left out, evenly. Fewer where a run takes long.
 
     Source: Penstock's own.
@@ -57,6 +58,7 @@ class ConnectorSuite:
     wrong: ClassVar[Mapping[str, str]] = {}
     stop_s: ClassVar[float] = 1.0
     most_kills: ClassVar[int] = 60
+    timeout_s: ClassVar[float] = 10.0
 
     def prepare(self, path: Path) -> dict[str, str]:
         """Makes the system that is read or written, as new, and gives the connector's settings.
@@ -102,16 +104,14 @@ class ConnectorSuite:
     def test_validation_says_what_is_wrong_and_does_not_fail(self, tmp_path: Path) -> None:
         """Odd texts in each setting, and no settings."""
         settings = self.prepare(self._path(tmp_path))
-        self._errors({})
-        for key in self._keys():
-            for text in _ODD_TEXTS:
-                try:
-                    self._errors({**settings, key.name: text})
-                except Exception as error:
-                    raise AssertionError(
-                        f"validate() raised {type(error).__name__} with {key.name}={text!r}, a 500 of the REST API: "
-                        f"{error}"
-                    ) from error
+        odd = [(f"{key.name}={text!r}", {**settings, key.name: text}) for key in self._keys() for text in _ODD_TEXTS]
+        for what, given in [("no settings", {}), *odd]:
+            try:
+                self._errors(given)
+            except Exception as error:
+                raise AssertionError(
+                    f"validate() raised {type(error).__name__} with {what}, a 500 of the REST API: {error}"
+                ) from error
 
     def test_explain_is_answered_whatever_the_settings_are(self, tmp_path: Path) -> None:
         """``obstacles`` and what a worker asks of settings that are right."""

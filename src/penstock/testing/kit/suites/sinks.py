@@ -186,7 +186,8 @@ class SinkSuite(ConnectorSuite):
     # ------------------------------------------------------------------------------------------------------ helpers
     def _run(self, tmp_path: Path, records: Sequence[SinkRecord] | None = None, **named: Any) -> SinkRun:
         given = numbered(self.records() if records is None else records)
-        run = SinkRun(self.connector, self.prepare(self._path(tmp_path)), given, spark=type(self).spark, **named)
+        settings = self.prepare(self._path(tmp_path))
+        run = SinkRun(self.connector, settings, given, timeout_s=self.timeout_s, spark=type(self).spark, **named)
         run.killed = self.release
         return run
 

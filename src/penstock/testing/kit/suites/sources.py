@@ -156,7 +156,8 @@ class SourceSuite(ConnectorSuite):
 
     # ------------------------------------------------------------------------------------------------------ helpers
     def _run(self, tmp_path: Path, **named: Any) -> SourceRun:
-        return SourceRun(self.connector, self.prepare(self._path(tmp_path)), spark=type(self).spark, **named)
+        settings = self.prepare(self._path(tmp_path))
+        return SourceRun(self.connector, settings, timeout_s=self.timeout_s, spark=type(self).spark, **named)
 
     def _read(self, tmp_path: Path, **named: Any) -> SourceRun:
         run = self._run(tmp_path, **named)
