@@ -1,7 +1,7 @@
 """Connect schemas of Arrow types. Of what authors import, this, ``fields`` and ``variant_fields`` alone need PyArrow.
 
-Main functions: ``connect_schema``, the schema of values of an Arrow type; ``struct_column`` and ``empty_table``, for
-frames. Pure; any thread.
+Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
+schema; ``struct_column`` and ``empty_table``, for frames. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -64,6 +64,61 @@ def connect_schema(arrow: pa.Schema | pa.DataType, *, optional: bool = False) ->
         if is_one(arrow):
             return Schema(kind, optional=optional)
     raise DataException(f"A column of Arrow type {arrow} has no Connect schema")
+
+
+def arrow_type(schema: Schema | None) -> pa.DataType:
+    """The Arrow type of a column whose values have a Connect schema: the inverse of ``connect_schema``.
+
+    A Decimal is a decimal of 38 digits, of 76 where its scale needs them; a Timestamp a timestamp in milliseconds and
+    UTC, a Time a time in milliseconds, a Date a date. Fields, items and values of maps are nullable where their schemas
+    are optional. Names, versions, defaults and texts of schemas have no place in a type, except those of the four
+    logical types. ``pa.schema(arrow_type(schema))`` is the schema of a plain table whose rows have a struct schema.
+
+    Args:
+        schema: Of the values; None: schemaless, Spark's VARIANT.
+
+    Raises:
+        DataException: A Decimal has no whole number as its scale, or one that no Arrow decimal has.
+
+    Source: Penstock's own.
+
+    >>> from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder
+    >>> row = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
+    >>> arrow_type(row)
+    StructType(struct<id: int64 not null, name: string>)
+    >>> connect_schema(arrow_type(row)) == row
+    True
+    """
+    if schema is None:
+        return _VARIANT
+    logical = _LOGICAL_TYPES.get((schema.name or "", schema.type))
+    if logical is not None:
+        return logical
+    if schema.name == Decimal.LOGICAL_NAME and schema.type is Type.BYTES:
+        return _decimal_type(schema)
+    if schema.type is Type.STRUCT:
+        return pa.struct([_arrow_field(one.name, one.schema) for one in schema.fields])
+    if schema.type is Type.MAP:
+        key = pa.field("key", arrow_type(schema.key_schema), nullable=False)
+        return pa.map_(key, _arrow_field("value", schema.value_schema))
+    if schema.type is Type.ARRAY:
+        return pa.list_(_arrow_field("item", schema.value_schema))
+    return _CARRIERS[schema.type]
+
+
+def _arrow_field(name: str, schema: Schema | None) -> pa.Field:
+    return pa.field(name, arrow_type(schema), nullable=schema is None or schema.optional)
+
+
+def _decimal_type(schema: Schema) -> pa.DataType:
+    text = (schema.parameters or {}).get(Decimal.SCALE_FIELD)
+    try:
+        scale = int(text or "")
+    except ValueError:
+        raise DataException(f"Invalid scale parameter found in Decimal schema: {text!r} is no whole number") from None
+    if abs(scale) > _MOST_DIGITS:
+        raise DataException(f"No Arrow type has decimals of the scale {scale}: the most is {_MOST_DIGITS} digits")
+    return pa.decimal128(_DIGITS, scale) if abs(scale) <= _DIGITS else pa.decimal256(_MOST_DIGITS, scale)
 
 
 def _fields(arrow: pa.StructType) -> tuple[Field, ...]:
@@ -138,6 +193,34 @@ _PLAIN: Final = (
 )
 
 
+#: Digits of the usual decimals of Arrow, and of the longest.
+_DIGITS: Final = 38
+_MOST_DIGITS: Final = 76
+_LOGICAL_TYPES: Final = {
+    (Timestamp.LOGICAL_NAME, Type.INT64): pa.timestamp("ms", "UTC"),
+    (Time.LOGICAL_NAME, Type.INT32): pa.time32("ms"),
+    (Date.LOGICAL_NAME, Type.INT32): pa.date32(),
+}
+_CARRIERS: Final = {
+    Type.BOOLEAN: pa.bool_(),
+    Type.INT8: pa.int8(),
+    Type.INT16: pa.int16(),
+    Type.INT32: pa.int32(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT32: pa.float32(),
+    Type.FLOAT64: pa.float64(),
+    Type.STRING: pa.string(),
+    Type.BYTES: pa.binary(),
+}
+#: As Spark marks it.
+_VARIANT: Final = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+
+
 def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
     """Some columns of a table as one column of structs, without a copy of their cells where they have one chunk.
 
@@ -151,6 +234,30 @@ def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
         )
     cells = [one_array(table.column(name)) for name in names]
     return pa.StructArray.from_arrays(cells, fields=[table.schema.field(name) for name in names])
+
+
+def table_of_values(values: Sequence[object], key: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
+    """Values without a schema as the columns of a frame.
+
+    Args:
+        values: Texts, numbers and so on, or dicts, all of one kind.
+        key: The fields of dicts that make the key, a dict.
+
+    Returns:
+        A table with a column ``value``, and a column ``key`` if there is one; and the fields of the values as columns.
+
+    Raises:
+        ConnectException: The values are of several kinds, or have no such field.
+    """
+    try:
+        column = pa.array(list(values))
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise ConnectException(
+            f"The values of a Chunk are of several kinds, or of one that no column holds: {error}. Give a table"
+        ) from error
+    fields = pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else pa.table({"value": column})
+    table = pa.table({"value": column})
+    return (table.append_column("key", struct_column(fields, key)) if key else table), fields
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -289,8 +289,8 @@ class Connector(ABC):
 
         Called before a connector is created or changed, and by the REST validation, on any thread and often on a fresh
         instance. May connect to the source to check. Report problems in the result, not by an exception: an exception
-        is an internal error (500). The default checks against ``config()``; a setting of type CLASS must name a class
-        that can be imported.
+        is an internal error (500). The default checks against ``config()``, where a setting of type CLASS must name a
+        class that can be imported, and then asks ``faults``.
 
         Args:
             connector_configs: The configuration, placeholders replaced.
@@ -298,7 +298,26 @@ class Connector(ABC):
         Returns:
             A ``ConfigValue`` for each setting of ``config()``; those with error messages refuse the configuration.
         """
-        return Config(self.config().validate(connector_configs, resolve_class=find_class))
+        checked = Config(self.config().validate(connector_configs, resolve_class=find_class))
+        if self.config_class is not None and not checked.errors():
+            definition = self.config_class.definition()
+            values = {one.name: one for one in checked.config_values}
+            for name, text in self.faults(self.config_class.of(definition.parse(connector_configs))):
+                values[name].add_error_message(f"{name}: {text}")
+        return checked
+
+    def faults(self, settings: Any) -> Iterable[tuple[str, str]]:
+        """The faults of settings that are right by themselves: two do not fit together, or the system is not there.
+
+        Called by the default ``validate``, on any thread and on a fresh instance. May connect to the system.
+
+        Args:
+            settings: The configuration, parsed by ``config_class``.
+
+        Returns:
+            The name of a setting and a text for people, for each. The default finds nothing.
+        """
+        return ()
 
     def config(self) -> ConfigDef:
         """The settings this connector knows: by default, those of ``config_class``, none without one.

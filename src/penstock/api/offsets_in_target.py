@@ -20,8 +20,8 @@ from penstock.errors import ConnectException, OwnershipLostException, RetriableE
 if TYPE_CHECKING:
     from penstock.api.frame import SinkFrame
 
-#: Runs a statement with parameters in the caller's transaction, and gives its rows.
-RunStatement: TypeAlias = "Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]"
+#: A cursor of the DB-API, in the caller's transaction; or a function that runs a statement there, and gives its rows.
+RunStatement: TypeAlias = "Callable[[str, Sequence[object]], Sequence[Sequence[Any]]] | Any"
 
 #: The offset of a partition of which nothing was written.
 _NOTHING: Final = -1
@@ -74,7 +74,8 @@ class OffsetsInTarget:
         """Makes this task the owner of partitions, and loads their offsets.
 
         Args:
-            run: Runs statements in a transaction, which is to be committed before the first row is read.
+            run: Runs statements in a transaction, which is to be committed before the first row is read; a cursor of
+                the DB-API, or a function, as for all methods.
             partitions: As ``open`` is given them.
 
         Returns:
@@ -86,7 +87,7 @@ class OffsetsInTarget:
             "ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET owner = excluded.owner RETURNING next_offset"
         )
         for place in sorted(partitions):
-            found = int(run(statement, (self._connector, *place, self.owner))[0][0])
+            found = int(_rows(run, statement, (self._connector, *place, self.owner))[0][0])
             self._next[place] = self._claimed[place] = found
         return {place: self._next[place] for place in partitions if self._next[place] != _NOTHING}
 
@@ -126,7 +127,7 @@ class OffsetsInTarget:
         )
         for place, offset in sorted(reached.items()):
             known = self._next.get(place)
-            if known is None or not run(statement, (offset, self._connector, *place, known, self.owner)):
+            if known is None or not _rows(run, statement, (offset, self._connector, *place, known, self.owner)):
                 raise self._refused(run, place)
 
     def moved(self, reached: Mapping[TopicPartition, int]) -> None:
@@ -153,13 +154,14 @@ class OffsetsInTarget:
         delete = self._sql("DELETE FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?")
         for place, offset in sorted(offsets.items()):
             if offset is None:
-                run(delete, (self._connector, *place))
+                _rows(run, delete, (self._connector, *place))
             else:
-                run(upsert, (self._connector, *place, offset, "offsets were set"))
+                _rows(run, upsert, (self._connector, *place, offset, "offsets were set"))
 
     def _refused(self, run: RunStatement, place: TopicPartition) -> ConnectException:
         """The error of an offset that is not as this task left it."""
-        found = run(
+        found = _rows(
+            run,
             self._sql(
                 "SELECT next_offset, owner FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?"
             ),
@@ -184,3 +186,13 @@ class OffsetsInTarget:
         if self._placeholder != "$":
             return self._placeholder.join(parts)
         return parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
+
+
+def _rows(run: RunStatement, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+    """Runs a statement, and gives the rows that it returns."""
+    execute = getattr(run, "execute", None)
+    if execute is None:
+        rows: Sequence[Sequence[Any]] = run(statement, parameters)
+        return rows
+    execute(statement, parameters)
+    return run.fetchall() if run.description else []

@@ -1,7 +1,7 @@
 """Sources of many things: tables, files, feeds, each with a position of its own.
 
-Main types: ``PartitionedSource``, which names them, and ``PartitionedTask``, which reads them; ``Chunk``, what a task
-reads at once. ``share_out`` decides which task reads what.
+Main types: ``PartitionedSource``, which names them, and ``PartitionedTask``, which reads them (``ReadingTask``: by the
+``read`` of a source that has one); ``Chunk``, what a task reads at once. ``share_out`` decides which task reads what.
 
 Owning thread: the connector's and the task's, as for every connector; a ``PartitionedSource`` has a thread of its own,
 ``partitions``, on which it asks again.
@@ -23,18 +23,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.api.connector import SourceConnector
 from penstock.api.frame import SourceFrame
 from penstock.api.source import FrameSourceTask
+from penstock.config import import_class
 from penstock.data import Schema
 from penstock.errors import ConnectException, IllegalWorkerStateException, RetriableException
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.api.task import Task
+
 log = logging.getLogger(__name__)
 
 #: The setting of a task that says what it reads. The connector makes it.
 PARTITIONS_CONFIG = "task.partitions"
+#: The setting of a ``ReadingTask`` that names the class of its source. The connector makes it.
+SOURCE_CONFIG = "task.source.class"
 #: How long a connector's thread may take to end.
 _END_S = 3.0
+_MOMENT_S = 0.001
 
 Partition = Mapping[str, Any]
 
@@ -80,14 +86,15 @@ class Chunk:
     """Rows of one partition, in order, and the position after them.
 
     Attributes:
-        data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; None: only the position has
-            moved.
+        data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; or a list of values of one
+            kind without a schema: texts, numbers, or dicts, in which a field that one of them lacks is null; None: only
+            the position has moved.
         topic: Where they go; None: there is a column ``topic``.
         offset: The position after the last row. None: ``offset_columns`` says it.
         offset_columns: The names of the columns that hold a position: the offset after a row is the values that the row
-            has there. A mapping gives the fields of the offset other names than the columns.
+            has there. A mapping gives the fields of the offset other names than the columns. Of dicts, their fields.
         offset_after: The position after a row, for positions of another kind.
-        key: The names of the columns that make the key, a struct.
+        key: The names of the columns that make the key, a struct. Of dicts, their fields, which make a dict.
         value_schema: Schema of the values; None: derived from the columns.
         key_schema: Schema of the keys; None: derived from the columns.
         timestamp: Milliseconds of all rows; None: when they are sent.
@@ -95,7 +102,7 @@ class Chunk:
     Source: Penstock's own.
     """
 
-    data: pa.Table | None
+    data: pa.Table | Sequence[object] | None
     topic: str | None = None
     offset: Mapping[str, Any] | None = None
     offset_columns: Sequence[str] | Mapping[str, str] = ()
@@ -109,12 +116,18 @@ class Chunk:
         """The chunk as a frame of a partition.
 
         Raises:
-            ConnectException: It says no position, or names a column that the table has not.
+            ConnectException: It says no position, or names a column that the table has not; or its values are of
+                several kinds.
         """
-        from penstock.api.arrow import empty_table
+        from penstock.api.arrow import empty_table, table_of_values
 
-        table = empty_table() if self.data is None else self.data
-        after = self.offset_after or self._by_columns(table)
+        data: Any = self.data
+        table = rows = empty_table() if data is None else data
+        key: Sequence[str] = self.key
+        if isinstance(data, Sequence):
+            table, rows = table_of_values(data, self.key)
+            key = ()
+        after = self.offset_after or self._by_columns(rows)
         last = self.offset
         if last is None and after is not None and table.num_rows:
             last = after(table.num_rows - 1)
@@ -125,7 +138,7 @@ class Chunk:
         return SourceFrame.of(
             table,
             self.topic,
-            key=self.key,
+            key=key,
             value_schema=self.value_schema,
             key_schema=self.key_schema,
             source_partition=partition,
@@ -152,31 +165,48 @@ class Chunk:
 class PartitionedSource(SourceConnector):
     """A source whose work is a list of partitions, which may change while it runs.
 
-    Name ``config_class`` and ``task_class`` (a ``PartitionedTask``), and say what there is in ``partitions``. It is
-    asked again every ``interval_s``; only tasks whose share has changed get another configuration and are restarted.
+    Name the ``config_class``, say what there is in ``partitions``, and read it in ``read``. ``partitions`` is asked
+    again every ``interval_s``; only tasks whose share has changed get another configuration and are restarted.
+
+    ``read`` runs in the tasks: each has an instance of this class for it, which is not initialized or started, and has
+    ``props`` and ``settings``. A source that keeps something between two reads names a ``task_class`` of its own, a
+    ``PartitionedTask``, and has the ``read`` there.
 
     Attributes:
         interval_s: How often ``partitions`` is asked, in seconds. Override it to take it from a setting.
+        idle_s: See ``PartitionedTask``.
+        retry_policy: See ``PartitionedTask``.
 
     Source: KIP-131, Motivation: a connector with a thread that looks for changes of its source.
     """
 
     interval_s: float = 60.0
+    idle_s: float = 1.0
+    retry_policy: RetryPolicy = RetryPolicy()
     _partitions: list[Partition]
     _shares: list[list[str]]
     _watching: threading.Thread | None = None
     _stop_watching: threading.Event
 
-    @abstractmethod
     def partitions(self) -> Sequence[Partition]:
         """All that there is to read now: source partitions, maps of primitives.
 
-        Called by ``start``, on the connector's thread, and then on the thread ``partitions``; may block for a while.
+        The default is a single one, with the connector's name. Called by ``start``, on the connector's thread, and then
+        on the thread ``partitions``; may block for a while.
 
         Raises:
             ConnectException: The source cannot be reached. In ``start`` the connector is FAILED with it; later it is
                 logged once, and asked again.
         """
+        return [{"source": self.props.get("name", "")}]
+
+    def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """Reads on in one partition; see ``PartitionedTask.read``. Runs in a task, on an instance of its own."""
+        raise ConnectException(f"{type(self).__name__} has neither a method read() nor a task_class")
+
+    def task_class(self) -> type[Task]:
+        """The task that calls ``read``."""
+        return ReadingTask
 
     def start(self, props: Mapping[str, str]) -> None:
         """See ``Connector.start``. Overriding it: call this one too, last."""
@@ -195,7 +225,10 @@ class PartitionedSource(SourceConnector):
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """The configuration with a share of the partitions for each task; none when there are no partitions."""
         self._shares = share_out([_text(one) for one in self._partitions], self._shares, max_tasks)
-        return [{**self.props, PARTITIONS_CONFIG: _list_of(share)} for share in self._shares]
+        made = dict(self.props)
+        if self.task_class() is ReadingTask:
+            made[SOURCE_CONFIG] = f"{type(self).__module__}.{type(self).__qualname__}"
+        return [{**made, PARTITIONS_CONFIG: _list_of(share)} for share in self._shares]
 
     def stop(self) -> None:
         """See ``Connector.stop``. Overriding it: call this one too."""
@@ -245,6 +278,7 @@ class PartitionedTask(FrameSourceTask):
     #: How long ``poll`` waits when there is nothing to read, in seconds.
     poll_limit_s: ClassVar[float] = 1.0
     _turns: list[_Turn]
+    _clock: _Clock
     _next: int = 0
 
     @abstractmethod
@@ -270,6 +304,7 @@ class PartitionedTask(FrameSourceTask):
         super().start(props)
         partitions = _of_list(props.get(PARTITIONS_CONFIG))
         positions = self.positions(partitions)
+        self._clock = _Clock()
         self._turns = [_Turn(*one) for one in zip(partitions, positions, strict=True)]
 
     def positions(self, partitions: Sequence[Partition]) -> Sequence[Mapping[str, Any] | None]:
@@ -278,7 +313,7 @@ class PartitionedTask(FrameSourceTask):
 
     def poll(self) -> SourceFrame | None:
         """See ``FrameSourceTask.poll``."""
-        deadline = time.monotonic() + self.poll_limit_s
+        left_s = self.poll_limit_s
         while not self.context.stopping.is_set():
             frame = self._round()
             if frame is not None:
@@ -287,11 +322,14 @@ class PartitionedTask(FrameSourceTask):
                     # A chunk is a transaction, where the connector says what one is.
                     boundaries.commit_transaction()
                 return frame
-            now = time.monotonic()
-            if now >= deadline:
+            if left_s <= 0:
                 return None
-            due = min((one.due for one in self._turns), default=deadline)
-            self.context.stopping.wait(max(0.0, min(due, deadline) - now))
+            now = self._clock.now()
+            due_s = min((one.due - now for one in self._turns), default=left_s)
+            # At least a moment, so that the waits come to an end however often something is due.
+            wait_s = min(left_s, max(_MOMENT_S, due_s))
+            self._clock.wait(self.context.stopping, wait_s)
+            left_s -= wait_s
         return None
 
     def stop(self) -> None:
@@ -308,7 +346,10 @@ class PartitionedTask(FrameSourceTask):
             one = self._turns[self._next]
             self._next = (self._next + 1) % len(self._turns)
             if one.chunks is None:
-                if one.due > time.monotonic() or sum(turn.chunks is not None for turn in self._turns) >= self.most_open:
+                if (
+                    one.due > self._clock.now()
+                    or sum(turn.chunks is not None for turn in self._turns) >= self.most_open
+                ):
                     continue
                 one.chunks = self.read(one.partition, one.offset)
             frame = self._chunk_of(one)
@@ -322,13 +363,13 @@ class PartitionedTask(FrameSourceTask):
             chunk = next(one.chunks, None)
             frame = None if chunk is None else chunk.frame(one.partition)
         except Exception as error:
-            one.failed(error, self.retry_policy)
+            one.failed(error, self._clock.now() + self.retry_policy.wait_s(one.failures + 1, error))
             self._raise_if_all_failed()
             return None
         one.recovered()
         if frame is None:
             one.close()
-            one.due = time.monotonic() + self.idle_s
+            one.due = self._clock.now() + self.idle_s
             return None
         one.offset = frame.source_offset
         return frame
@@ -340,9 +381,50 @@ class PartitionedTask(FrameSourceTask):
         error = next((error for error in errors if isinstance(error, RetriableException)), errors[-1])
         if isinstance(error, RetriableException):
             # Until the first of them is due there is nothing to poll for.
-            wait_s = max(0.0, min(one.due for one in self._turns) - time.monotonic())
+            wait_s = max(0.0, min(one.due for one in self._turns) - self._clock.now())
             raise RetriableException(str(error), retry_after_s=wait_s) from error
         raise error
+
+
+class ReadingTask(PartitionedTask):
+    """Reads with the ``read`` of its source's class, on an instance of its own.
+
+    Source: Penstock's own.
+    """
+
+    _source: PartitionedSource
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Makes the instance that reads, and finds the committed positions."""
+        name = props.get(SOURCE_CONFIG, "")
+        found = import_class(name)
+        if not issubclass(found, PartitionedSource):
+            raise ConnectException(f"The task setting '{SOURCE_CONFIG}' names {name}, which is no PartitionedSource")
+        self._source = found()
+        self._source.props = dict(props)
+        if found.config_class is not None:
+            self.settings = self._source.settings = found.config_class.parse(props)
+        self.idle_s, self.retry_policy = self._source.idle_s, self._source.retry_policy
+        super().start(props)
+
+    def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """See ``PartitionedTask.read``."""
+        return self._source.read(partition, offset)
+
+
+class _Clock:
+    """Seconds that count a wait as long as it was to be: a test may give an event whose waits are short."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        end = self.now() + seconds
+        if not event.wait(seconds):
+            self._ahead_s += max(0.0, end - self.now())
 
 
 class _Turn:
@@ -354,7 +436,7 @@ class _Turn:
         self.chunks: Iterator[Chunk] | None = None
         self.due = 0.0
         self.error: Exception | None = None
-        self._failures = 0
+        self.failures = 0
 
     def close(self) -> None:
         """Closes the read that is open."""
@@ -366,11 +448,11 @@ class _Turn:
             except Exception as error:
                 log.warning("The end of reading %s failed: %s", dict(self.partition), error)
 
-    def failed(self, error: Exception, policy: RetryPolicy) -> None:
-        """Notes a failure; the log has it once, until it changes."""
+    def failed(self, error: Exception, due: float) -> None:
+        """Notes a failure, and when the next try is; the log has it once, until it changes."""
         self.close()
-        self._failures += 1
-        self.due = time.monotonic() + policy.wait_s(self._failures, error)
+        self.failures += 1
+        self.due = due
         if str(error) != str(self.error):
             log.warning("Cannot read %s, trying again: %s", dict(self.partition), error)
         self.error = error
@@ -379,7 +461,7 @@ class _Turn:
         """Notes that reading works."""
         if self.error is not None:
             log.info("%s can be read again", dict(self.partition))
-        self.error, self._failures = None, 0
+        self.error, self.failures = None, 0
 
 
 def share_out(items: Sequence[str], before: Sequence[Sequence[str]], most: int) -> list[list[str]]:

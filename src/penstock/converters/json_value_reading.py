@@ -14,7 +14,7 @@ import binascii
 import decimal
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from penstock.converters.json_tree import node_kind
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Struct, Time, Timestamp, Type
@@ -166,7 +166,12 @@ def _is_number(node: Any) -> bool:
 
 
 def _whole(node: Any, bits: int) -> int:
-    return wrap(int(node), bits) if _is_number(node) else 0
+    if not _is_number(node):
+        return 0
+    if isinstance(node, decimal.Decimal) and cast("int", node.as_tuple().exponent) >= bits:
+        # A multiple of ten to a power is one of two to this power. As an integer it might have a billion digits.
+        return 0
+    return wrap(int(node), bits)
 
 
 def _base64(text: str) -> bytes:

@@ -114,6 +114,8 @@ def _write_plain(schema: Schema | None, kind: Type, value: Any, numeric: bool, d
             raise TypeError(value)
         return "true" if value else "false"
     if kind in (Type.FLOAT32, Type.FLOAT64):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise TypeError(value)
         text = java_float(value) if kind is Type.FLOAT32 else java_double(value)
         return text if math.isfinite(value) else f'"{text}"'
     if kind is Type.STRING:

@@ -1,6 +1,10 @@
-"""What only tests and development use: doubles, workers and brokers to torment, recorded answers of Java's classes.
+"""The kit for authors of connectors, which is public, and the doubles of Penstock's own tests, which are not.
 
-No other package imports from here. Start from:
+Authors import functions and suites from here; all of it is in ``kit``, which imports nothing else of this package. No
+other package imports from here.
+
+The rest is for tests and development: doubles, workers and brokers to torment, recorded answers of Java's classes.
+Start from:
 
 - ``WorkerProcess`` (``worker_process``), ``WorkerGroup`` (``worker_group``): workers as processes; ``JavaWorker``
   (``java_worker``): one of Java Kafka Connect.
@@ -17,3 +21,33 @@ No other package imports from here. Start from:
 The embedded broker is in ``penstock.broker``. Random comparisons with Java are outside of the package, in ``python -m
 differential``.
 """
+
+from penstock.testing.kit import (
+    ConnectorSuite,
+    ConverterSuite,
+    FrameSuite,
+    PluginSuite,
+    SinkRun,
+    SinkSuite,
+    SourceRun,
+    SourceSuite,
+    TransformSuite,
+    numbered,
+    run_sink,
+    run_source,
+)
+
+__all__ = [
+    "ConnectorSuite",
+    "ConverterSuite",
+    "FrameSuite",
+    "PluginSuite",
+    "SinkRun",
+    "SinkSuite",
+    "SourceRun",
+    "SourceSuite",
+    "TransformSuite",
+    "numbered",
+    "run_sink",
+    "run_source",
+]

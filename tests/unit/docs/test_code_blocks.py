@@ -104,5 +104,7 @@ def test_every_example_is_on_a_page() -> None:
 
 def test_every_example_has_tests() -> None:
     programs = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    tests = [*(ROOT / "tests/unit/examples").glob("test_*.py"), *(ROOT / "tests/real").rglob("test_*_examples.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in tests)
 
-    assert {f"test_{name}" for name in programs} <= {path.stem for path in (ROOT / "tests/unit/examples").glob("*.py")}
+    assert {name for name in programs if f"from examples.{name} import" not in text} == set()

@@ -1,52 +1,23 @@
-"""The hello-world source of the documentation."""
+"""The hello-world source of the documentation, by the tests of the documentation."""
 
-from examples.hello_source import HelloSource, HelloTask
-from tests.unit.examples.source_context import Context
+from __future__ import annotations
 
+from examples.hello_source import HelloSource
+from examples.test_hello_source import TestHello, test_it_goes_on_counting_after_a_kill
 
-def started(context: Context) -> HelloTask:
-    connector = HelloSource()
-    connector.start({"name": "hello", "topic": "greetings"})
-    [config] = connector.task_configs(4)
-    task = HelloTask()
-    task.initialize(context)
-    task.start(config)
-    return task
+from penstock.testing import FrameSuite, run_source
+
+__all__ = ["TestHello", "test_it_goes_on_counting_after_a_kill"]
 
 
-def test_it_greets_once_a_second_and_counts() -> None:
-    context = Context()
-    task = started(context)
-
-    polled = [record for _ in range(3) for record in task.poll() or []]
-
-    assert [record.value for record in polled] == ["hello 1", "hello 2", "hello 3"]
-    assert {record.topic for record in polled} == {"greetings"}
-    assert context.waiting.waits == [1.0, 1.0, 1.0]
+class TestFramesOfHello(FrameSuite, TestHello):
+    pass
 
 
-def test_it_goes_on_behind_the_committed_greeting() -> None:
-    context = Context()
-    [first] = started(context).poll() or []
-    context.commit(first.source_partition, first.source_offset)
+def test_it_greets_once_a_second() -> None:
+    with run_source(HelloSource, {"topic": "greetings"}) as source:
+        source.finish(1)
 
-    [second] = started(context).poll() or []
-
-    assert second.value == "hello 2"
-
-
-def test_a_stop_ends_the_poll_without_a_greeting() -> None:
-    context = Context()
-    task = started(context)
-
-    context.stopping.set()
-
-    assert task.poll() is None
-    task.stop()
-
-
-def test_a_configuration_without_topic_is_refused() -> None:
-    [topic] = HelloSource().validate({"name": "hello"}).config_values
-
-    assert topic.name == "topic"
-    assert topic.error_messages == ['Missing required configuration "topic" which has no default value.']
+    assert HelloSource.idle_s == 1.0
+    assert source.offset({"source": "kit"}) == {"count": 1}
+    assert {one.topic for one in source.committed} == {"greetings"}

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.api import ExactlyOnceSupport, FrameSourceTask, SourceConnector, SourceFrame
-from penstock.config import Config
 from penstock.connectors.datagen.columns import derived
 from penstock.connectors.datagen.settings import DatagenConfig
 from penstock.errors import ConnectException
@@ -111,15 +110,9 @@ class DatagenSource(SourceConnector):
         """Each task has a number; each makes its own records."""
         return [{**self.props, TASK_ID: str(number)} for number in range(max_tasks)]
 
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, and the schema."""
-        checked = super().validate(connector_configs)
-        values = {value.name: value for value in checked.config_values}
-        if not any(value.error_messages for value in values.values()):
-            config = DatagenConfig.of(DatagenConfig.definition().parse(connector_configs))
-            for name, text in config.faults():
-                values[name].add_error_message(f"{name}: {text}")
-        return checked
+    def faults(self, settings: DatagenConfig) -> Iterable[tuple[str, str]]:
+        """Checks the schema."""
+        return settings.faults()
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """The records of an offset can be made again."""

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from penstock.config import (
     AbstractConfig,
     ClassResolver,
-    Config,
     ConfigType,
     Importance,
     Password,
@@ -75,15 +74,6 @@ class HttpConfig(AbstractConfig):
         config = super().parse(properties, resolve_class=resolve_class)
         for name, text in config.faults():
             raise ConfigException(f"{name}: {text}")
-        return config
-
-    @classmethod
-    def checked(cls, config: Config, properties: Mapping[str, str]) -> Config:
-        """A validation with the faults of settings that do not fit together."""
-        values = {value.name: value for value in config.config_values}
-        if not any(value.error_messages for value in values.values()):
-            for name, text in cls.of(cls.definition().parse(properties)).faults():
-                values[name].add_error_message(f"{name}: {text}")
         return config
 
     def faults(self) -> list[tuple[str, str]]:

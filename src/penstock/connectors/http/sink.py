@@ -6,11 +6,10 @@ Main types: `HttpSink`, `HttpSinkTask`. Thread: the connector's and the task's.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from penstock.api import RetryPolicy, SinkConnector, SinkRecord, SinkTask
-from penstock.config import Config
 from penstock.connectors.http.client import Answer, Client, expand, shown
 from penstock.connectors.http.json_values import body_of, plain
 from penstock.connectors.http.settings import HttpSinkConfig, NullValues, places
@@ -121,6 +120,6 @@ class HttpSink(SinkConnector):
 
     config_class, task_class = HttpSinkConfig, HttpSinkTask
 
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, and which of them fit together."""
-        return HttpSinkConfig.checked(super().validate(connector_configs), connector_configs)
+    def faults(self, settings: HttpSinkConfig) -> Iterable[tuple[str, str]]:
+        """Checks which settings fit together."""
+        return settings.faults()

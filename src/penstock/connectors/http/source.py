@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.api import SourceConnector, SourceRecord, SourceTask
-from penstock.config import Config
 from penstock.connectors.http.client import Answer, Client, expand, shown
 from penstock.connectors.http.json_values import at, text_of
 from penstock.connectors.http.settings import HttpSourceConfig, Paging
@@ -116,6 +115,6 @@ class HttpSource(SourceConnector):
         """One task: pages come one after the other."""
         return [dict(self.props)]
 
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, and which of them fit together."""
-        return HttpSourceConfig.checked(super().validate(connector_configs), connector_configs)
+    def faults(self, settings: HttpSourceConfig) -> Iterable[tuple[str, str]]:
+        """Checks which settings fit together."""
+        return settings.faults()

@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from penstock.connectors.jdbc.addresses import Address
 from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
+from penstock.connectors.jdbc.faults import fault_of
 from penstock.errors import ConnectException, RetriableException
 
 
@@ -103,14 +104,19 @@ class Catalog:
         """A connection for one visit.
 
         Raises:
-            RetriableException: The database cannot be reached, or refuses the login.
+            RetriableException: The database cannot be reached, or refuses the login; or it ends the connection, or is
+                locked, in the middle of the visit.
+            ConnectException: It refuses a statement of the visit.
         """
         try:
             opened = self._engine.connect()
         except sa.exc.DBAPIError as error:
             raise unreachable(self._address, error.orig or error) from error
-        with opened:
-            yield opened
+        try:
+            with opened:
+                yield opened
+        except sa.exc.DBAPIError as error:
+            raise fault_of(self._address, error.orig or error).error from error
 
     def tables(self, kinds: Sequence[str], schema_pattern: str | None = None) -> list[TableName]:
         """The tables of the schemas that match, sorted.

@@ -29,7 +29,7 @@ from penstock.pipeline.columns.schema_union import union_of
 from penstock.pipeline.columns.types import VARIANT_FIELDS, Form, Physical, logical_name
 from penstock.pipeline.columns.variant import NULL_VALUE
 from penstock.pipeline.plan.outcomes import OTHERS, Outcome
-from penstock.pipeline.plan.step import Side, SideName
+from penstock.pipeline.plan.step import SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +159,7 @@ class _SideColumns:
             known, column = outcome.shape.side(name), outcome.columns.get(name)
             if known.absent or column is None:
                 continue
-            dated = _null_where_variant_is(_with_dates(column, known))
+            dated = _null_where_variant_is(with_dates(column, known.schema, known.physical))
             alike.setdefault((known.schema, dated.type), []).append((dated, _rows_of(outcome, rows)))
         parts = [(schema, kind, found) for (schema, kind), found in alike.items()]
         joined = _joined(parts) if join and len(parts) > 1 else parts
@@ -206,7 +206,7 @@ def _widened(schema: Schema | None, parts: list[_Part]) -> list[_Part]:
             continue
         for column, physical, positions in fit:
             chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-            dated = _with_dates(chunked, Side.of(schema, physical))
+            dated = with_dates(chunked, schema, physical)
             made.setdefault(dated.type, []).append((dated, positions))
     return [*((schema, kind, found) for kind, found in made.items()), *left]
 
@@ -264,9 +264,9 @@ def _null_where_variant_is(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, column.type)
 
 
-def _with_dates(column: pa.ChunkedArray, side: Side) -> pa.ChunkedArray:
+def with_dates(column: pa.ChunkedArray, schema: Schema | None, physical: Physical) -> pa.ChunkedArray:
     """Raw numbers of the temporal types as real dates and times."""
-    kind = _dated(column.type, side.schema, side.physical)
+    kind = _dated(column.type, schema, physical)
     return column if kind is None else column.cast(kind)
 
 

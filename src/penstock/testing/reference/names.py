@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-PUBLIC: Final = ("penstock.api", "penstock.data", "penstock.config", "penstock.errors")
+PUBLIC: Final = ("penstock.api", "penstock.data", "penstock.config", "penstock.errors", "penstock.testing")
 
 
 def signatures() -> str:

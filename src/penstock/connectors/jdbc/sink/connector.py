@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.api import OffsetsInTarget, SinkConnector, Task, TopicPartition
-from penstock.config import Config
 from penstock.connectors.jdbc.addresses import missing_libraries
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
 from penstock.errors import ConnectException
@@ -25,17 +24,9 @@ class JdbcSink(SinkConnector):
 
         return JdbcSinkTask
 
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, which of them fit together, and whether the database is there."""
-        checked = super().validate(connector_configs)
-        values = {value.name: value for value in checked.config_values}
-        if any(value.error_messages for value in values.values()):
-            return checked
-        config = JdbcSinkConfig.of(JdbcSinkConfig.definition().parse(connector_configs))
-        faults = config.faults() or [("connection.url", text) for text in _faults_of_database(config)]
-        for name, text in faults:
-            values[name].add_error_message(f"{name}: {text}")
-        return checked
+    def faults(self, settings: JdbcSinkConfig) -> Iterable[tuple[str, str]]:
+        """Checks which settings fit together, and whether the database is there."""
+        return settings.faults() or [("connection.url", text) for text in _faults_of_database(settings)]
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the database cannot be reached."""

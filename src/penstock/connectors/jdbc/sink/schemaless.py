@@ -95,6 +95,10 @@ def typed_keys(table: Table, part: SinkFrame, names: Sequence[str]) -> SinkFrame
     return replace(part, table=typed, key_schema=connect_schema(struct.type))
 
 
+#: Digits of a whole number in JSON, at most.
+_MOST_DIGITS = 1000
+
+
 def json_texts(values: Sequence[object]) -> pa.Array:
     """Values as JSON; None stays null."""
     texts = [None if one is None else json.dumps(one, default=_plain, ensure_ascii=False) for one in values]
@@ -103,7 +107,10 @@ def json_texts(values: Sequence[object]) -> pa.Array:
 
 def _plain(value: object) -> object:
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        if value != value.to_integral_value():
+            return float(value)
+        # As an integer a number like 1E+999999999 would have a billion digits.
+        return int(value) if value.adjusted() < _MOST_DIGITS else str(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value)

@@ -181,12 +181,9 @@ class Writer(ABC):
         return self._catalog.table(table.name) or table
 
     def _run(self, statements: Sequence[str]) -> None:
-        try:
-            with self._catalog.connection() as connection, connection.begin():
-                for statement in statements:
-                    connection.exec_driver_sql(statement.replace("%", "%%") if "%" in statement else statement)
-        except sa.exc.DBAPIError as error:
-            raise fault_of(self._address, error.orig or error).error from error
+        with self._catalog.connection() as connection, connection.begin():
+            for statement in statements:
+                connection.exec_driver_sql(statement.replace("%", "%%") if "%" in statement else statement)
 
 
 def _lacking(table: Table, columns: Sequence[Target]) -> list[Target]:

@@ -6,11 +6,10 @@ Main type: `JdbcSource`. The worker calls it on the connector's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.api import ConnectorTransactionBoundaries, ExactlyOnceSupport, PartitionedSource, Task
-from penstock.config import Config
 from penstock.connectors.jdbc.addresses import missing_libraries
 from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_named, wanted_tables
@@ -60,16 +59,9 @@ class JdbcSource(PartitionedSource):
         self._lacking = lacking
         return [partition_of(table) for table in found]
 
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, which of them fit together, and whether the database is there and has the tables."""
-        checked = super().validate(connector_configs)
-        values = {value.name: value for value in checked.config_values}
-        if any(value.error_messages for value in values.values()):
-            return checked
-        config = JdbcSourceConfig.of(JdbcSourceConfig.definition().parse(connector_configs))
-        for name, text in config.faults() or _faults_of_database(config):
-            values[name].add_error_message(f"{name}: {text}")
-        return checked
+    def faults(self, settings: JdbcSourceConfig) -> Iterable[tuple[str, str]]:
+        """Checks which settings fit together, and whether the database is there and has the tables."""
+        return settings.faults() or _faults_of_database(settings)
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the database cannot be reached, or that no table matches."""

@@ -178,7 +178,7 @@ def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any
     return pa.record_batch(arrays, names=names)
 
 
-def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeMapping) -> tuple[Column, ...]:
+def query_columns(catalog: Catalog, query: str, mapping: TypeMapping) -> tuple[Column, ...]:
     """The columns of a query, found by running it without taking a row.
 
     Raises:
@@ -186,13 +186,10 @@ def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeM
         ConnectException: It refuses the query.
     """
     statement = sa.text(f"SELECT * FROM ({query}) AS penstock_source WHERE 1 = 0".replace(":", "\\:"))
-    try:
-        with catalog.connection() as connection:
-            cursor = connection.execute(statement).cursor
-            assert cursor is not None
-            described = cursor.description
-    except sa.exc.DBAPIError as error:
-        raise fault_of(address, error.orig or error).error from error
+    with catalog.connection() as connection:
+        cursor = connection.execute(statement).cursor
+        assert cursor is not None
+        described = cursor.description
     return tuple(column_of(one[0], _type_of(one), True, mapping) for one in described)
 
 

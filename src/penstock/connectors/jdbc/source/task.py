@@ -71,7 +71,7 @@ class Tables:
         """
         config = self._config
         if name is None:
-            columns = query_columns(self.address, self.catalog, config.query, self._mapping)
+            columns = query_columns(self.catalog, config.query, self._mapping)
             table = Table(TableName(None, "query"), columns, (), frozenset(), {}, frozenset(), None)
             what = "the query"
         else:

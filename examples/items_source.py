@@ -1,0 +1,50 @@
+"""A source of a web interface: the items of a list behind an id, page by page, from an offset that says the last id."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+
+from penstock.api import Chunk, PartitionedSource
+from penstock.config import AbstractConfig, Password, Range, setting
+from penstock.errors import ConnectException, RetriableException
+
+
+class ItemsConfig(AbstractConfig):
+    url: str = setting(doc="Where the items are. It takes the parameter after, and answers with an array of objects.")
+    topic: str = setting(doc="Where they go.")
+    id_field: str = setting(default="id", doc="The field of an item that grows; the key of its record.")
+    token: Password = setting(default=Password(""), doc="Sent as a bearer token.")
+    poll_ms: int = setting(default=1000, validator=Range.at_least(1), doc="How often new items are asked for.")
+
+
+class ItemsSource(PartitionedSource):
+    config_class = ItemsConfig
+
+    @property
+    def idle_s(self) -> float:  # type: ignore[override]
+        return float(self.settings.poll_ms) / 1000
+
+    def read(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        config = self.settings
+        headers = {"authorization": f"Bearer {config.token.value}"} if config.token.value else {}
+        after = offset["after"] if offset else 0
+        with httpx.Client(headers=headers, timeout=10) as client:
+            while items := self.page(client, after):
+                # Behind each item lies an offset, so that a kill in the middle of a page repeats nothing.
+                yield Chunk(items, config.topic, offset_columns={"after": config.id_field}, key=[config.id_field])
+                after = items[-1][config.id_field]
+
+    def page(self, client: httpx.Client, after: object) -> list[dict[str, Any]]:
+        try:
+            answer = client.get(self.settings.url, params={"after": str(after)})
+        except httpx.HTTPError as error:
+            raise RetriableException(f"{self.settings.url} cannot be reached: {error}") from error
+        if answer.status_code == 429 or answer.status_code >= 500:
+            wait = answer.headers.get("retry-after", "")
+            seconds = float(wait) if wait.isdigit() else None
+            raise RetriableException(f"{self.settings.url} answers {answer.status_code}", retry_after_s=seconds)
+        if answer.status_code != 200:
+            raise ConnectException(f"{self.settings.url} answers {answer.status_code}: {answer.text[:200]}")
+        found: list[dict[str, Any]] = answer.json()
+        return found

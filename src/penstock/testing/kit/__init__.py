@@ -1,0 +1,38 @@
+"""The kit for authors: runs a connector without a broker and without Java, in milliseconds. Public, and in the wheel.
+
+Start from:
+
+- ``run_source``, ``SourceRun`` (``sources``): start, polls, commits, kills, restarts, rebalances of a source.
+- ``run_sink``, ``SinkRun`` (``sinks``): the same for a sink; ``numbered`` gives records their offsets.
+- ``suites``: tests to subclass, for connectors, transforms and converters.
+- ``broker`` (``fixtures``): pytest fixtures with a real broker and a Spark session.
+
+``contexts`` are the contexts that tasks have in a run, ``frames`` makes frames without Spark, ``lives`` counts steps.
+Built-in connectors are run by the same suites. The doubles of Penstock's own tests are elsewhere, in
+``penstock.testing``; nothing here imports them.
+"""
+
+from penstock.testing.kit.sinks import SinkRun, numbered, run_sink
+from penstock.testing.kit.sources import SourceRun, run_source
+from penstock.testing.kit.suites.connectors import ConnectorSuite
+from penstock.testing.kit.suites.converters import ConverterSuite
+from penstock.testing.kit.suites.frames import FrameSuite
+from penstock.testing.kit.suites.plugins import PluginSuite
+from penstock.testing.kit.suites.sinks import SinkSuite
+from penstock.testing.kit.suites.sources import SourceSuite
+from penstock.testing.kit.suites.transforms import TransformSuite
+
+__all__ = [
+    "ConnectorSuite",
+    "ConverterSuite",
+    "FrameSuite",
+    "PluginSuite",
+    "SinkRun",
+    "SinkSuite",
+    "SourceRun",
+    "SourceSuite",
+    "TransformSuite",
+    "numbered",
+    "run_sink",
+    "run_source",
+]

@@ -1,0 +1,109 @@
+"""What runs of sources and of sinks share: a connector from its start to its stop, the steps of a run, and kills.
+
+Main type: ``Steps``, which counts the steps of a run and kills it at one of them. Main functions:
+``checked_configs``, ``until_it_works``, ``freeze`` and ``collect``.
+
+Owning thread: the test's.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from penstock.api import Connector
+from penstock.errors import KafkaRetriableException, RetriableException
+
+#: Errors after which a worker makes the same call again.
+ASKS_AGAIN: Final = (RetriableException, KafkaRetriableException)
+#: The pause between two tries, in seconds, however long the task wants to wait.
+TRY_AGAIN_S: Final = 0.005
+
+
+class KilledException(BaseException):
+    """The run has reached the step at which it is to be killed."""
+
+
+class Steps:
+    """The steps of a run.
+
+    Args:
+        kill_at: The number of the step, from 0, behind which the run is killed, once; None: it is not.
+
+    Attributes:
+        names: The steps that were made, in order.
+        killed: The step it was killed at.
+    """
+
+    def __init__(self, kill_at: int | None) -> None:
+        self._kill_at = kill_at
+        self.names: list[str] = []
+        self.killed: str | None = None
+
+    def made(self, name: str) -> None:
+        """Notes a step.
+
+        Raises:
+            KilledException: This is the one.
+        """
+        self.names.append(name)
+        if self.killed is None and self._kill_at == len(self.names) - 1:
+            self.killed = name
+            raise KilledException(name)
+
+
+def props_of(connector: type[Connector], settings: Mapping[str, str], tasks_max: int) -> dict[str, str]:
+    """A whole configuration: the settings, and those that every connector has."""
+    return {
+        "name": "kit",
+        "connector.class": f"{connector.__module__}.{connector.__qualname__}",
+        "tasks.max": str(tasks_max),
+        **settings,
+    }
+
+
+def checked_configs(connector: Any, tasks_max: int) -> list[dict[str, str]]:
+    """The configurations of the tasks."""
+    configs = connector.task_configs(tasks_max)
+    if len(configs) > tasks_max:
+        raise AssertionError(f"task_configs({tasks_max}) gave {len(configs)} configurations: the connector would fail")
+    return [dict(one) for one in configs]
+
+
+def until_it_works(call: Callable[[], object], what: str, errors: list[str], timeout_s: float) -> None:
+    """Makes a call again and again while it asks for that.
+
+    Args:
+        call: Of the task.
+        what: Its name.
+        errors: Where the texts of errors go.
+        timeout_s: How long, in seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            call()
+            return
+        except ASKS_AGAIN as error:
+            errors.append(str(error))
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} was tried for {timeout_s} s: {error}") from error
+        time.sleep(TRY_AGAIN_S)
+
+
+@cache
+def freeze() -> None:
+    """Keeps the collector away from all that is there before the first run: it need not go through that at each
+    kill."""
+    gc.freeze()
+
+
+def collect() -> None:
+    """Frees what a killed task has left, as the end of its process would: open files, connections, transactions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
