@@ -111,7 +111,7 @@ def test_offsets_are_set_and_reset(target: Target) -> None:
     assert OffsetsInTarget("c").claim(target.run, [A, B, C]) == {A: 4, C: 9}
 
 
-@pytest.mark.parametrize(("placeholder", "said"), [("?", "(?, ?, ?, -1, ?)"), ("%s", "(%s, %s, %s, -1, %s)")])
+@pytest.mark.parametrize(("placeholder", "said"), [("?", "(?, ?, ?, ?, ?)"), ("%s", "(%s, %s, %s, %s, %s)")])
 def test_parameters_stand_where_the_driver_wants_them(placeholder: str, said: str) -> None:
     statements: list[str] = []
 
@@ -123,4 +123,4 @@ def test_parameters_stand_where_the_driver_wants_them(placeholder: str, said: st
     OffsetsInTarget("c", placeholder="$", table="kept.offsets").claim(run, [A])
     assert said in statements[0]
     assert "INTO kept.offsets" in statements[1]
-    assert "($1, $2, $3, -1, $4)" in statements[1]
+    assert "($1, $2, $3, $4, $5)" in statements[1]

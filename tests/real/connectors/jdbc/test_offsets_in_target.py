@@ -108,7 +108,9 @@ def test_an_owner_waits_for_the_transaction_of_the_one_before(start: Start, data
     stale = start(database, name, SETTINGS)
     assert stale.task._offsets is not None
     with closing(database.connect()) as open_transaction:
-        open_transaction.execute("UPDATE penstock_offsets SET next_offset = 4")
+        cursor = open_transaction.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE penstock_offsets SET next_offset = 4")
         started: list[Writing] = []
         thread = threading.Thread(target=lambda: started.append(start(database, name, SETTINGS)))
         thread.start()

@@ -179,8 +179,8 @@ def test_tables_are_made_for_each_database() -> None:
         "ZONE NOT NULL, PRIMARY KEY (id) )"
     )
     assert made(mysql.dialect()) == (
-        "CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, `Name` TEXT, total NUMERIC(38, 2), at DATETIME(3) NOT "
-        "NULL, PRIMARY KEY (id) )"
+        "CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, `Name` LONGTEXT, total NUMERIC(65, 2), at DATETIME(6) "
+        "NOT NULL, PRIMARY KEY (id) )CHARSET=utf8mb4 COLLATE utf8mb4_bin"
     )
     assert made(sqlite.dialect()) == (
         'CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, "Name" TEXT, total NUMERIC(38, 2), at DATETIME NOT NULL, '

@@ -13,14 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from functools import partial, reduce
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from penstock.api.offsets_in_target import RunStatement
+from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, Target
 from penstock.connectors.jdbc.sink.fitting import widened
@@ -37,7 +39,7 @@ from penstock.connectors.jdbc.sink.statements import (
     write_rows,
 )
 from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table, unreachable
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, DataException
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Writer(ABC):
     @property
     def dialect(self) -> str:
         """SQLAlchemy's name of the database."""
-        return self._address.dialect.name
+        return self._catalog.engine.dialect.name
 
     def known(self, name: str) -> Table:
         """A table that is there.
@@ -124,7 +126,7 @@ class Writer(ABC):
         self._tables.clear()
 
     #: Where parameters stand in statements that ``RunStatement`` is given.
-    placeholder: ClassVar[str]
+    placeholder: str
 
     @abstractmethod
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
@@ -289,7 +291,9 @@ class AdbcWriter(Writer):
 class RowWriter(Writer):
     """Any database of SQLAlchemy: statements with parameters, ``batch.size`` rows at a time."""
 
-    placeholder = "?"
+    def __init__(self, config: JdbcSinkConfig) -> None:
+        super().__init__(config)
+        self.placeholder = "%s" if self.dialect == mysql.NAME else "?"
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
@@ -303,7 +307,21 @@ class RowWriter(Writer):
                     for one in writes:
                         self._write(connection, one)
         except (sa.exc.SQLAlchemyError, OverflowError) as error:
-            raise fault_of(self._address, getattr(error, "orig", None) or error).error from error
+            fault = fault_of(self._address, getattr(error, "orig", None) or error)
+            if fault.kind is Fault.PASSING and self.dialect == mysql.NAME:
+                self._refuse_large(writes)
+            raise fault.error from error
+
+    def _refuse_large(self, writes: Sequence[Write]) -> None:
+        """Says that a row is larger than a message of MySQL may be: the server ends the connection without a word."""
+        with self._catalog.connection() as connection:
+            limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
+        largest = max((_largest_row(one.changes.rows) for one in writes), default=0)
+        if largest > limit:
+            raise DataException(
+                f"The database {self._address.label} does not accept a row: it has {largest} bytes, and "
+                f"max_allowed_packet of the server is {limit}"
+            )
 
     def close(self) -> None:
         """See `Writer`."""
@@ -335,6 +353,16 @@ class RowWriter(Writer):
             yield [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
+def _largest_row(rows: pa.Table) -> int:
+    """The bytes of text and binary cells of the row that has the most of them."""
+    sizes = [
+        pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+        for column in rows.columns
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    return int(pc.max(reduce(pc.add, sizes)).as_py() or 0) if sizes else 0
+
+
 def _run_on(connection: sa.Connection, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
     found = connection.exec_driver_sql(statement, tuple(parameters))
     return [tuple(row) for row in found.fetchall()] if found.returns_rows else []
@@ -350,7 +378,7 @@ def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[ob
     if pa.types.is_decimal(cells.type) and not isinstance(kind, sa.Numeric):
         print_or_count = int if isinstance(kind, sa.Integer) else "{:f}".format
         return [None if one is None else print_or_count(one) for one in values]
-    if pa.types.is_timestamp(cells.type) and not table.is_zoned(name):
+    if pa.types.is_timestamp(cells.type) and cells.type.tz and not table.is_zoned(name):
         values = [None if one is None else one.astimezone(zone).replace(tzinfo=None) for one in values]
         if not isinstance(kind, sa.DateTime):
             return [None if one is None else one.isoformat(" ", "milliseconds") for one in values]

@@ -18,8 +18,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.addresses import Address
-from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
+from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of, utc
 from penstock.connectors.jdbc.faults import fault_of
 from penstock.connectors.jdbc.source.late_commits import RUNNING, Snapshot, bound_of, unsettled
 from penstock.connectors.jdbc.source.position import Position
@@ -142,6 +143,7 @@ class CursorReader(Reader):
         self._engine = catalog.engine
         self._isolation = isolation
         self._connection: sa.Connection | None = None
+        self._cursor: Any = None
 
     def bound(self, selection: Selection, after: Position) -> Bound:
         """See `Reader`: these databases do not tell which transactions are open."""
@@ -154,7 +156,7 @@ class CursorReader(Reader):
             if self._isolation:
                 opened = opened.execution_options(isolation_level=self._isolation)
             result = opened.execution_options(stream_results=True).execute(selection.statement(after, bound))
-            names = list(result.keys())
+            names, self._cursor = list(result.keys()), result.cursor
             while chunk := result.fetchmany(most_rows):
                 yield _batch(selection, names, chunk)
         except sa.exc.DBAPIError as error:
@@ -163,17 +165,23 @@ class CursorReader(Reader):
     def close(self) -> None:
         """See `Reader`."""
         connection, self._connection = self._connection, None
+        cursor, self._cursor = self._cursor, None
         if connection is not None:
+            with suppress(Exception):
+                mysql.leave(cursor)
+                connection.invalidate()
             with suppress(Exception):
                 connection.close()
 
 
 def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True))
-    arrays = [one.of_values(columns[place]) for place, one in enumerate(selection.columns)]
+    arrays = [one.read_values(columns[place]) for place, one in enumerate(selection.columns)]
     for place in range(len(arrays), len(names)):
-        kind = pa.int64() if names[place] == INCREMENTING else pa.timestamp("us", "UTC" if selection.zoned else None)
-        arrays.append(pa.array(columns[place], kind))
+        if names[place] == INCREMENTING:
+            arrays.append(pa.array(columns[place], pa.int64()))
+        else:
+            arrays.append(utc(pa.array(columns[place]), "UTC" if selection.zoned else selection.zone))
     assert set(names[len(selection.columns) :]) <= {INCREMENTING, TIMESTAMP}
     return pa.record_batch(arrays, names=names)
 
@@ -190,6 +198,8 @@ def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeM
         with catalog.connection() as connection:
             cursor = connection.execute(statement).cursor
             assert cursor is not None
+            if connection.dialect.name == mysql.NAME:
+                return tuple(column_of(name, kind, True, mapping) for name, kind in mysql.query_types(cursor))
             described = cursor.description
     except sa.exc.DBAPIError as error:
         raise fault_of(address, error.orig or error).error from error

@@ -90,7 +90,7 @@ class Tables:
             config.mode,
             incrementing.name if incrementing else None,
             tuple(one.name for one in timestamps),
-            any(table.is_zoned(one.name) for one in timestamps),
+            any(one.zoned for one in timestamps),
             config.db_timezone,
             config.query_suffix,
         )
