@@ -2,8 +2,8 @@
 
 (a) One worker reads a table of 12 columns into a topic, beside Debezium's connector in Java Kafka Connect, and beside
 `COPY .. TO STDOUT` of psql into a file. (b) Four tasks upsert messages of 1 KB of a topic of 8 partitions into a
-table, beside one session that loads the same rows by COPY and INSERT .. ON CONFLICT, and beside statements of one row. Each row
-is counted at the end. CPU seconds are those of all processes of a worker, and of all of the server.
+table, beside one session that loads the same rows by COPY and INSERT .. ON CONFLICT, and beside statements of one
+row. Each row is counted at the end. CPU seconds are those of all processes of a worker, and of all of the server.
 
 Main types: `Outcome`, `Load`. Thread: the main thread.
 """
@@ -15,7 +15,6 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ import confluent_kafka as ck
 import psycopg
 import pyarrow as pa
 
-from benchmarks.processes import Usage, WorkerProcess
+from benchmarks.processes import TICKS, WorkerProcess, cpu_seconds, process_tree
 from benchmarks.runs import Contestant, follow, numbers, start_worker, topic_counter
 from benchmarks.workloads import Environment
 from penstock.broker import EmbeddedBroker
@@ -53,6 +52,8 @@ _PARTITIONS, _TASKS = 8, 4
 _PAD: Final = "x" * 500
 #: The rows that are written one by one: each takes as long as the first.
 _SINGLE: Final = 5_000
+#: Longest that a worker may take to start, beside other work.
+_START_S: Final = 180.0
 #: The rows of a COPY of the session, as many as a frame of the sink has.
 _AT_ONCE: Final = 50_000
 
@@ -296,8 +297,8 @@ class Bench:
     ) -> Outcome:
         worker: WorkerProcess = start_worker(contestant, self._environment, {}, plugins)
         try:
-            worker.await_rest()
-            worker.await_health()
+            worker.await_rest(_START_S)
+            worker.await_health(_START_S)
             with self._using() as used:
                 for connector in connectors:
                     worker.post("/connectors", {"name": connector["name"], "config": connector})
@@ -324,18 +325,19 @@ class Bench:
     def _using(self) -> Iterator[_Used]:
         """Measures the CPU seconds of server and broker."""
         used = _Used()
-        server = Usage(self._server.process_id or 0).start()
-        broker = Usage(self._broker.pid or 0).start()
-        threading.Event().wait(0.6)  # The first samples.
-        before = server.cpu_seconds, broker.cpu_seconds, os.times().children_user + os.times().children_system
+        before = self._spent()
         try:
             yield used
         finally:
-            server.stop()
-            broker.stop()
-            used.server = server.cpu_seconds - before[0]
-            used.broker = broker.cpu_seconds - before[1]
-            used.children = os.times().children_user + os.times().children_system - before[2]
+            after = self._spent()
+            used.server, used.broker, used.children = (one - other for one, other in zip(after, before, strict=True))
+
+    def _spent(self) -> tuple[float, float, float]:
+        """CPU seconds of server, broker, and of programs that this process has run."""
+        own = os.times()
+        postmaster = self._server.process_id or 0
+        server = _ended_seconds(postmaster) + sum(cpu_seconds(pid) for pid in process_tree(postmaster))
+        return server, cpu_seconds(self._broker.pid or 0), own.children_user + own.children_system
 
     @property
     def _uri(self) -> str:
@@ -343,6 +345,12 @@ class Bench:
 
     def _session(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self._uri)
+
+
+def _ended_seconds(pid: int) -> float:
+    """User and system time of the children of a process that have ended: sessions of PostgreSQL are its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / TICKS
 
 
 @dataclass

@@ -88,6 +88,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     for one in (
         _POSTGRESQL,
         Dialect("sqlite", "pysqlite", "sqlite", ("sqlalchemy",), {}),
+        Dialect("duckdb", "", "duckdb", ("sqlalchemy", "duckdb"), {}),
         Dialect("mysql", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
         Dialect("mariadb", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
     )
@@ -185,7 +186,7 @@ def parse_address(url: str, user: str | None = None, password: str | None = None
         raise ConfigException(
             f"{URL_CONFIG} is no address of a database that is supported: {_without_password(url)!r}. Write it as "
             "jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.. or "
-            "jdbc:sqlite:PATH"
+            "jdbc:sqlite:PATH or jdbc:duckdb:PATH"
         )
     dialect, rest = DIALECTS[name], found.group(2)
     if dialect.port is None:

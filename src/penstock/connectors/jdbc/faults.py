@@ -51,6 +51,18 @@ _MYSQL_ROWS: Final = frozenset({
     1441, 1451, 1452, 1526, 1644, 1690, 3140, 3730, 3819, 3948, 4025, 4078,
 })
 # fmt: on
+#: Classes of DuckDB: another transaction has changed the row, another process has the file, the disk is full.
+_DUCKDB_PASSING: Final = ("TransactionException", "IOException", "ConnectionException", "InterruptException")
+#: Classes of errors of rows, of SQLite, of Python and of DuckDB.
+_NAMES_OF_ROWS: Final = (
+    "IntegrityError",
+    "DataError",
+    "OverflowError",
+    "ConstraintException",
+    "ConversionException",
+    "OutOfRangeException",
+    "InvalidInputException",
+)
 _LOST: Final = ("closed the connection", "no connection to the server", "could not receive data", "could not send data")
 #: What PyMySQL does not send.
 _NOT_A_NUMBER: Final = "can not be used with MySQL"
@@ -88,11 +100,12 @@ def _kind(error: BaseException, text: str) -> Fault:
         return Fault.PASSING if state.startswith(_PASSING) else _row_or_statement(state.startswith(_OF_ROWS))
     if _NOT_A_NUMBER in text:
         return Fault.ROW
+    name = type(error).__name__
+    if name in _DUCKDB_PASSING:
+        return Fault.PASSING
     if "locked" in text or "busy" in text or any(lost in text for lost in _LOST):
         return Fault.PASSING
-    return _row_or_statement(
-        type(error).__name__ in ("IntegrityError", "DataError", "ConstraintException", "OverflowError")
-    )
+    return _row_or_statement(name in _NAMES_OF_ROWS)
 
 
 def _row_or_statement(is_row: bool) -> Fault:

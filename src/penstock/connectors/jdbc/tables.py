@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine, Inspector
+from sqlalchemy.engine import Connection, Dialect, Engine, Inspector
 from sqlalchemy.pool import NullPool
 
 from penstock.connectors.jdbc import mysql
@@ -95,6 +95,11 @@ class Catalog:
         url = address.sqlalchemy_url()
         arguments = mysql.connect_arguments() if url.get_backend_name() == mysql.NAME else {}
         self._engine: Engine = sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
+
+    @property
+    def dialect(self) -> Dialect:
+        """SQLAlchemy's words for the database."""
+        return self._engine.dialect
 
     @property
     def engine(self) -> Engine:
@@ -185,6 +190,15 @@ class Catalog:
                 if one.get("default") is not None or one.get("computed") or one["name"] in generated
             ),
         )
+
+
+def catalog_of(address: Address, mapping: TypeMapping | None = None) -> Catalog:
+    """The catalog of a database, by its kind."""
+    if address.dialect.name == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbCatalog
+
+        return DuckDbCatalog(address, mapping)
+    return Catalog(address, mapping)
 
 
 def _is_generated(column: Any, key: Sequence[str], dialect: str) -> bool:

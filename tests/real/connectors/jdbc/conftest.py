@@ -33,11 +33,13 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
         yield server
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite", "duckdb"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A database of each kind, without tables."""
     if request.param == "sqlite":
         return Database.of_sqlite(tmp_path / "a.db")
+    if request.param == "duckdb":
+        return Database.of_duckdb(tmp_path / "a.duckdb")
     if request.param == "mariadb":
         return Database.of_mariadb(request.getfixturevalue("mariadb"))
     return Database.of_postgresql(request.getfixturevalue("postgresql"))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from tests.real.connectors.jdbc.writing import Database
 
 from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
 from penstock.api.partitioned import PARTITIONS_CONFIG
@@ -47,10 +48,14 @@ class Reading:
     """A task, and what its frames had."""
 
     def __init__(
-        self, server: PostgreSql | MariaDb, tables: Sequence[str], settings: Mapping[str, str], schema: str = "public"
+        self,
+        server: PostgreSql | MariaDb | Database,
+        tables: Sequence[str],
+        settings: Mapping[str, str],
+        schema: str = "public",
     ) -> None:
         self.props = {
-            "connection.url": server.jdbc_url,
+            "connection.url": server.url if isinstance(server, Database) else server.jdbc_url,
             "topic.prefix": "t-",
             "poll.interval.ms": "1",
             "table.include.list": ",".join(tables),

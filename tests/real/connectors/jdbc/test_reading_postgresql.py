@@ -12,6 +12,7 @@ from tests.real.connectors.jdbc.reading import Reading
 from penstock.api import RetryPolicy
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc import JdbcSource
+from penstock.connectors.jdbc.source.reading import AdbcReader
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.errors import ConnectException, RetriableException
 
@@ -55,6 +56,42 @@ def test_rows_that_commit_late_and_out_of_order_are_read_once(postgresql: Postgr
         seen += reading.read("id")
         assert sorted(seen, key=str) == sorted((one[0] for one in written if one), key=str)
     assert reading.read("id") == []
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_transaction_that_ends_while_the_reader_looks_loses_no_row(
+    postgresql: PostgreSql, name: str, mode: str, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgresql.execute(
+        f"CREATE TABLE {name} (id bigserial PRIMARY KEY, made timestamptz NOT NULL DEFAULT clock_timestamp())"
+    )
+    reading = Reading(postgresql, [name], {"mode": mode, "timestamp.column.name": "made"})
+    reading.start()
+    insert = f"INSERT INTO {name} DEFAULT VALUES"
+    asked = AdbcReader._one
+    with closing(open_transaction(postgresql)) as elder, closing(open_transaction(postgresql)) as younger:
+        # The elder transaction has the later row, and commits before the younger one.
+        elder.execute(insert)
+        younger.execute(insert)
+        elder.execute(insert)
+        elder.commit()
+        steps: list[int] = []
+
+        def ends_between(reader: AdbcReader, text: str) -> tuple[object, ...]:
+            if len(steps) == step:
+                younger.commit()
+            steps.append(step)
+            return asked(reader, text)
+
+        monkeypatch.setattr(AdbcReader, "_one", ends_between)
+        seen = reading.read("id")
+        younger.commit()
+        while len(seen) < 3:
+            found = reading.read("id")
+            assert found, seen
+            seen += found
+    assert sorted(seen, key=str) == [1, 2, 3]
 
 
 def test_a_transaction_that_only_began_early_holds_timestamps_back(postgresql: PostgreSql, name: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import duckdb
 import psycopg
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ class Database:
     """A database of the tests: runs statements over connections of its own.
 
     Attributes:
-        kind: ``postgresql``, ``mariadb`` or ``sqlite``.
+        kind: ``postgresql``, ``mariadb``, ``sqlite`` or ``duckdb``.
     """
 
     def __init__(self, url: str, kind: str, connect: Callable[[], Any]) -> None:
@@ -55,6 +56,11 @@ class Database:
         """The database of a file."""
         return Database(f"jdbc:sqlite:{path}", "sqlite", lambda: sqlite3.connect(path))
 
+    @staticmethod
+    def of_duckdb(path: Path) -> Database:
+        """The database of a file."""
+        return Database(f"jdbc:duckdb:{path}", "duckdb", lambda: _DuckDb(path))
+
     def connect(self) -> Any:
         """A connection of the driver."""
         return self._connect()
@@ -71,6 +77,30 @@ class Database:
         with closing(self.connect()) as connection, closing(connection.cursor()) as cursor:
             cursor.execute(query)
             return [tuple(row) for row in cursor.fetchall()]
+
+
+class _DuckDb:
+    """A connection that begins transactions by itself, as those of the other drivers do."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = duckdb.connect(str(path))
+
+    def cursor(self) -> _DuckDb:
+        return self
+
+    def execute(self, statement: str) -> None:
+        self._connection.execute(statement)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._connection.fetchall()
+
+    def commit(self) -> None:
+        with suppress(duckdb.TransactionException):
+            self._connection.commit()
+
+    def close(self) -> None:
+        with suppress(duckdb.Error):
+            self._connection.close()
 
 
 class Context(WorkerSinkTaskContext):

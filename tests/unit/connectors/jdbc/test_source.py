@@ -131,16 +131,16 @@ def test_a_query_may_have_conditions_colons_and_per_cent_signs() -> None:
 
 def test_rows_wait_for_transactions_that_are_open() -> None:
     settled, open_one = Snapshot(100, 100), Snapshot(100, 103)
-    assert bound_of(Mode.INCREMENTING, settled, (None, None, 50), None) == Bound()
-    held = bound_of(Mode.INCREMENTING, open_one, (7_000_000, 12, 50), 41)
+    assert bound_of(Mode.INCREMENTING, settled, (50, None, None), None) == Bound()
+    held = bound_of(Mode.INCREMENTING, open_one, (50, 7_000_000, 12), 41)
     assert held == Bound(
         None, 41, "a transaction of the database that is open since 1970-01-01 00:00:07 UTC (process 12)"
     )
-    assert bound_of(Mode.INCREMENTING, open_one, (7, 12, 50), None).because is None
+    assert bound_of(Mode.INCREMENTING, open_one, (50, 7, 12), None).because is None
     # The start of the oldest transaction, the first row that waits, and the present moment: the least of them.
-    assert bound_of(Mode.TIMESTAMP, open_one, (7, 12, 50), 9_000).timestamp == 7_000
-    assert bound_of(Mode.TIMESTAMP, open_one, (7, 12, 50), 6_000).timestamp == 6_000
-    assert bound_of(Mode.TIMESTAMP, settled, (None, None, 50), None).timestamp == 50_000
+    assert bound_of(Mode.TIMESTAMP, open_one, (50, 7, 12), 9_000).timestamp == 7_000
+    assert bound_of(Mode.TIMESTAMP, open_one, (50, 7, 12), 6_000).timestamp == 6_000
+    assert bound_of(Mode.TIMESTAMP, settled, (50, None, None), None).timestamp == 50_000
 
 
 def test_transaction_ids_are_compared_as_32_bits() -> None:

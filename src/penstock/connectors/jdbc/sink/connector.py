@@ -66,10 +66,10 @@ def _faults_of_database(config: JdbcSinkConfig) -> list[str]:
     missing = missing_libraries(config.address().dialect)
     if missing:
         return [missing]
-    from penstock.connectors.jdbc.tables import Catalog
+    from penstock.connectors.jdbc.tables import catalog_of
 
     try:
-        with Catalog(config.address()).connection():
+        with catalog_of(config.address()).connection():
             return []
     except ConnectException as error:
         return [str(error)]

@@ -205,9 +205,12 @@ def _is_row(table: sa.TableClause, found: Table, keys: Sequence[str]) -> sa.Colu
 # ------------------------------------------------------------------ PostgreSQL, from a temporary table
 
 
+_POSTGRESQL: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
 def temporary_table(name: str, schema: pa.Schema) -> str:
     """A temporary table for rows of these types, which each commit empties."""
-    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+    quote = _POSTGRESQL.identifier_preparer.quote
     columns = ", ".join(f"{quote(field.name)} {_copied_type(field.type)}" for field in schema)
     return f"CREATE TEMPORARY TABLE IF NOT EXISTS {quote(name)} ({columns}) ON COMMIT DELETE ROWS"
 
@@ -244,6 +247,7 @@ def copied_rows(
     columns: Sequence[tuple[str, str]],
     keys: Sequence[str],
     mode: InsertMode,
+    dialect: Dialect | None = None,
 ) -> str:
     """Writes the rows of a temporary table.
 
@@ -253,8 +257,9 @@ def copied_rows(
         columns: Names of the columns, each with the type to cast it to, empty where its own will do.
         keys: The columns of the primary key.
         mode: ``insert.mode``.
+        dialect: One that speaks as PostgreSQL does; None: PostgreSQL itself.
     """
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    dialect = dialect or _POSTGRESQL
     quote = dialect.identifier_preparer.quote
     target = quoted_name(name, dialect)
     named = ", ".join(quote(column) for column, _ in columns)
@@ -265,9 +270,8 @@ def copied_rows(
         changed = ", ".join(
             f"{quote(one)} = {_cast(f'{quote(temporary)}.{quote(one)}', types[one])}" for one in rest or keys
         )
-        return (
-            f"UPDATE {target} AS target SET {changed} FROM {quote(temporary)} WHERE {_same(temporary, columns, keys)}"
-        )
+        same = _same(temporary, columns, keys, dialect)
+        return f"UPDATE {target} AS target SET {changed} FROM {quote(temporary)} WHERE {same}"
     text = f"INSERT INTO {target} ({named}) SELECT {values} FROM {quote(temporary)}"
     if mode is InsertMode.INSERT:
         return text
@@ -278,16 +282,18 @@ def copied_rows(
     return f"{text} ON CONFLICT ({of_keys}) DO UPDATE SET {changed}"
 
 
-def copied_deletes(name: TableName, temporary: str, keys: Sequence[tuple[str, str]]) -> str:
+def copied_deletes(
+    name: TableName, temporary: str, keys: Sequence[tuple[str, str]], dialect: Dialect | None = None
+) -> str:
     """Deletes the rows whose keys are in a temporary table; arguments as for `copied_rows`."""
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    dialect = dialect or _POSTGRESQL
     quote = dialect.identifier_preparer.quote
-    same = _same(temporary, keys, [key for key, _ in keys])
+    same = _same(temporary, keys, [key for key, _ in keys], dialect)
     return f"DELETE FROM {quoted_name(name, dialect)} AS target USING {quote(temporary)} WHERE {same}"
 
 
-def _same(temporary: str, columns: Sequence[tuple[str, str]], keys: Sequence[str]) -> str:
-    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+def _same(temporary: str, columns: Sequence[tuple[str, str]], keys: Sequence[str], dialect: Dialect) -> str:
+    quote = dialect.identifier_preparer.quote
     return " AND ".join(
         f"target.{quote(column)} = {_cast(f'{quote(temporary)}.{quote(column)}', kind)}"
         for column, kind in columns
@@ -304,7 +310,7 @@ def cast_to(kind: sa.types.TypeEngine[Any] | None) -> str:
         return ""
     if isinstance(kind, sa.String) and not isinstance(kind, sa.Enum):
         return ""
-    return str(kind.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    return str(kind.compile(dialect=_POSTGRESQL))
 
 
 def _cast(cells: str, kind: str) -> str:

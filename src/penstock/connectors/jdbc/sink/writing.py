@@ -38,7 +38,7 @@ from penstock.connectors.jdbc.sink.statements import (
     widen_column,
     write_rows,
 )
-from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table, unreachable
+from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table, unreachable
 from penstock.errors import ConnectException, DataException
 
 
@@ -65,13 +65,13 @@ class Writer(ABC):
     def __init__(self, config: JdbcSinkConfig) -> None:
         self._config = config
         self._address = config.address()
-        self._catalog = Catalog(self._address)
+        self._catalog = catalog_of(self._address)
         self._tables: dict[str, Table] = {}
 
     @property
     def dialect(self) -> str:
         """SQLAlchemy's name of the database."""
-        return self._catalog.engine.dialect.name
+        return self._catalog.dialect.name
 
     def known(self, name: str) -> Table:
         """A table that is there.
@@ -154,7 +154,7 @@ class Writer(ABC):
                 raise ConnectException(f"{missing_table(name, self._address)}. Create it, or set auto.create=true")
             if not has_rows:
                 return None
-            self._run([create_table(name, columns, self._catalog.engine.dialect)])
+            self._run([create_table(name, columns, self._catalog.dialect)])
             found = self._catalog.table(name)
             if found is None:
                 raise missing_table(name, self._address)
@@ -166,7 +166,7 @@ class Writer(ABC):
                     f"The table {name} has no column {names}, which records have as a field. Add it, set "
                     "auto.evolve=true, or name the fields to write in fields.include.list"
                 )
-            self._run(add_columns(name, lacking, self._catalog.engine.dialect))
+            self._run(add_columns(name, lacking, self._catalog.dialect))
             found = self._catalog.table(name) or found
         return found
 
@@ -176,7 +176,7 @@ class Writer(ABC):
         for one in columns:
             kind = widened(one.schema, table.types[one.name], rows.column(one.name), self.dialect)
             if kind is not None:
-                statements.append(widen_column(table.name, one.name, kind, self._catalog.engine.dialect))
+                statements.append(widen_column(table.name, one.name, kind, self._catalog.dialect))
         if not statements:
             return table
         self._run(statements)
@@ -197,7 +197,12 @@ def _lacking(table: Table, columns: Sequence[Target]) -> list[Target]:
 
 def writer_for(config: JdbcSinkConfig) -> Writer:
     """The writer of the database that the settings name."""
-    return AdbcWriter(config) if config.address().dialect.name == "postgresql" else RowWriter(config)
+    kind = config.address().dialect.name
+    if kind == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbWriter
+
+        return DuckDbWriter(config)
+    return AdbcWriter(config) if kind == "postgresql" else RowWriter(config)
 
 
 class AdbcWriter(Writer):

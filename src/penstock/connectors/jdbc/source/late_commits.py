@@ -17,15 +17,17 @@ from typing import ClassVar, Final
 from penstock.connectors.jdbc.source.position import Mode
 from penstock.connectors.jdbc.source.queries import Bound
 
-#: The oldest start of a transaction that has written something or may still, in microseconds since 1970, its process,
-#: and the present moment of the database.
+#: The present moment of the database in microseconds since 1970, and then the oldest start of a transaction that has
+#: written something or may still, and its process. A reader asks before it takes its snapshot: a transaction that ends
+#: in between is in the answer though the snapshot does not have its rows, and one that begins later is younger than the
+#: moment. Asked the other way round, it would be in neither.
 RUNNING: Final = (
-    "SELECT (SELECT (extract(epoch FROM min(xact_start)) * 1000000)::bigint FROM pg_stat_activity "
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
+    "(SELECT (extract(epoch FROM min(xact_start)) * 1000000)::bigint FROM pg_stat_activity "
     "WHERE pid <> pg_backend_pid() AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND backend_type = 'client backend' AND state <> 'idle'), "
     "(SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    " AND state <> 'idle' AND datname = current_database() ORDER BY xact_start LIMIT 1), "
-    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    " AND state <> 'idle' AND datname = current_database() ORDER BY xact_start LIMIT 1)"
 )
 _XIDS: Final = 1 << 32
 
@@ -77,7 +79,7 @@ def bound_of(mode: Mode, snapshot: Snapshot, running: tuple[object, ...], lowest
         running: The answer to `RUNNING`.
         lowest: The lowest position of the rows that are `unsettled`: a number, or nanoseconds.
     """
-    start, process, now = running
+    now, start, process = running
     because = None
     if snapshot.has_running or isinstance(start, int):
         since = ""

@@ -63,6 +63,10 @@ def reader_for(address: Address, catalog: Catalog, isolation: str | None = None)
     """
     if address.dialect.name == "postgresql":
         return AdbcReader(address, isolation)
+    if address.dialect.name == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbReader
+
+        return DuckDbReader(address, catalog)
     return CursorReader(address, catalog, isolation)
 
 
@@ -73,16 +77,18 @@ class AdbcReader(Reader):
         self._address = address
         self._isolation = isolation or "REPEATABLE READ"
         self._connection: Any = None
+        self._begun = False
         self._cursor: Any = None
         # ADBC's driver takes no parameters with COPY, and no doubled per cent signs.
         self._dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
     def bound(self, selection: Selection, after: Position) -> Bound:
         """See `Reader`. Source: the function pg_current_snapshot and the view pg_stat_activity of PostgreSQL."""
-        self._begin()
+        self._connect()
         if not isinstance(selection.source, str) and selection.mode.value != "bulk":
-            snapshot = Snapshot.of(*self._one(Snapshot.SQL))
             running = self._one(RUNNING)
+            self._begin()
+            snapshot = Snapshot.of(*self._one(Snapshot.SQL))
             lowest = None
             if snapshot.has_running:
                 (lowest,) = self._one(self._text(selection.lowest(after, unsettled(snapshot))))
@@ -102,25 +108,37 @@ class AdbcReader(Reader):
     def close(self) -> None:
         """See `Reader`."""
         cursor, self._cursor = self._cursor, None
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._begun = self._connection, None, False
         for one in (cursor, connection):
             if one is not None:
                 with suppress(Exception):
                     one.close()
 
-    def _begin(self) -> None:
+    def _connect(self) -> None:
         if self._connection is not None:
             return
         import adbc_driver_postgresql.dbapi as driver
 
         try:
             self._connection = driver.connect(self._address.libpq_uri())
+        except Exception as error:
+            self.close()
+            raise unreachable(self._address, error) from error
+
+    def _begin(self) -> None:
+        """Begins the transaction that reads, once."""
+        self._connect()
+        if self._begun:
+            return
+        try:
+            self._connection.rollback()
             with self._connection.cursor() as cursor:
                 cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {self._isolation} READ ONLY")
                 cursor.execute("SET TIME ZONE 'UTC'")
         except Exception as error:
             self.close()
-            raise unreachable(self._address, error) from error
+            raise fault_of(self._address, error).error from error
+        self._begun = True
 
     def _one(self, text: str) -> tuple[Any, ...]:
         try:
@@ -193,6 +211,10 @@ def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeM
         RetriableException: The database cannot be reached.
         ConnectException: It refuses the query.
     """
+    if address.dialect.name == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbCatalog
+
+        return DuckDbCatalog(address, mapping).query_columns(query)
     statement = sa.text(f"SELECT * FROM ({query}) AS penstock_source WHERE 1 = 0".replace(":", "\\:"))
     try:
         with catalog.connection() as connection:

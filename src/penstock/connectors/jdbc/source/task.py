@@ -18,7 +18,7 @@ from penstock.connectors.jdbc.source.position import Position, partition_of, tab
 from penstock.connectors.jdbc.source.queries import Bound, Piece, Selection, pieces
 from penstock.connectors.jdbc.source.reading import Reader, query_columns, reader_for
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
-from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table
+from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table
 from penstock.data import Schema, SchemaBuilder
 from penstock.errors import ConnectException
 
@@ -56,7 +56,7 @@ class Tables:
         self._config = config
         self.address = config.address()
         self._mapping = TypeMapping(config.numbers, config.timestamp_granularity, config.db_timezone)
-        self.catalog = Catalog(self.address, self._mapping)
+        self.catalog = catalog_of(self.address, self._mapping)
 
     def reader(self) -> Reader:
         """A reader with a connection of its own."""
