@@ -58,8 +58,8 @@ def test_rows_that_commit_late_and_out_of_order_are_read_once(postgresql: Postgr
     assert reading.read("id") == []
 
 
-@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
-@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("mode", ["incrementing", "timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
 def test_a_transaction_that_ends_while_the_reader_looks_loses_no_row(
     postgresql: PostgreSql, name: str, mode: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +92,26 @@ def test_a_transaction_that_ends_while_the_reader_looks_loses_no_row(
             assert found, seen
             seen += found
     assert sorted(seen, key=str) == [1, 2, 3]
+
+
+def test_numbers_go_on_while_there_is_always_a_transaction_open(postgresql: PostgreSql, name: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id bigserial PRIMARY KEY)")
+    reading = Reading(postgresql, [name], {"mode": "incrementing"})
+    reading.start()
+    insert = f"INSERT INTO {name} DEFAULT VALUES"
+    open_one = open_transaction(postgresql)
+    seen: list[object] = []
+    for _ in range(4):
+        following = open_transaction(postgresql)
+        following.execute(insert)
+        open_one.commit()
+        open_one.close()
+        open_one = following
+        seen += reading.read("id")
+    assert len(seen) >= 2
+    open_one.close()
+    seen += reading.read("id")
+    assert seen == [1, 2, 3]
 
 
 def test_a_transaction_that_only_began_early_holds_timestamps_back(postgresql: PostgreSql, name: str) -> None:

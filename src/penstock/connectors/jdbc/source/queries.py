@@ -121,7 +121,7 @@ class Selection:
         return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
 
     def lowest(self, after: Position, condition: str) -> sa.Select[Any]:
-        """The lowest position after another one, of the rows that a condition holds for.
+        """The lowest timestamp after a position, of the rows that a condition holds for.
 
         Args:
             after: The position.
@@ -131,9 +131,18 @@ class Selection:
             A statement with one row and one column.
         """
         source = self.from_clause()
-        value = self._timestamp(source) if self.mode.has_timestamp else sa.cast(self._plain(source), sa.BigInteger)
-        found = sa.select(sa.func.min(value)).select_from(source)
+        found = sa.select(sa.func.min(self._timestamp(source))).select_from(source)
         return found.where(*self._later(source, after), sa.text(condition))
+
+    def highest(self, after: Position, beside: str) -> sa.Select[Any]:
+        """The highest number after a position, and what SQL of the database says beside.
+
+        Returns:
+            A statement with one row: the number, and the columns of ``beside``.
+        """
+        source = self.from_clause()
+        value = sa.cast(sa.func.max(self._plain(source)), sa.BigInteger)
+        return sa.select(value, sa.text(beside)).select_from(source).where(*self._later(source, after))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -22,10 +22,21 @@ from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.addresses import Address
 from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of, utc
 from penstock.connectors.jdbc.faults import fault_of
-from penstock.connectors.jdbc.source.late_commits import RUNNING, Snapshot, bound_of, unsettled
+from penstock.connectors.jdbc.source.late_commits import (
+    RUNNING,
+    Look,
+    Running,
+    Snapshot,
+    bound_of_numbers,
+    bound_of_timestamps,
+    unsettled,
+)
 from penstock.connectors.jdbc.source.position import Position
 from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Selection, utc_nanoseconds
-from penstock.connectors.jdbc.tables import Catalog, unreachable
+from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
+
+#: What was seen of tables, by their names.
+Looks: TypeAlias = dict[TableName | str, Look]
 
 
 class Reader(ABC):
@@ -53,16 +64,17 @@ class Reader(ABC):
         """Ends the transaction and the connection, also in the middle of a result. Any thread."""
 
 
-def reader_for(address: Address, catalog: Catalog, isolation: str | None = None) -> Reader:
+def reader_for(address: Address, catalog: Catalog, isolation: str | None = None, looks: Looks | None = None) -> Reader:
     """A reader with a connection of its own, not yet opened.
 
     Args:
         address: Where the database is.
         catalog: Makes connections of databases that have no ADBC driver.
         isolation: ``transaction.isolation.mode`` in SQL's words; None: the best for the mode.
+        looks: What readers before have seen of tables, for those after; it is changed.
     """
     if address.dialect.name == "postgresql":
-        return AdbcReader(address, isolation)
+        return AdbcReader(address, isolation, looks)
     if address.dialect.name == "duckdb":
         from penstock.connectors.jdbc.duckdb import DuckDbReader
 
@@ -73,8 +85,9 @@ def reader_for(address: Address, catalog: Catalog, isolation: str | None = None)
 class AdbcReader(Reader):
     """PostgreSQL through ADBC: binary COPY becomes Arrow in C."""
 
-    def __init__(self, address: Address, isolation: str | None = None) -> None:
+    def __init__(self, address: Address, isolation: str | None = None, looks: Looks | None = None) -> None:
         self._address = address
+        self._looks = {} if looks is None else looks
         self._isolation = isolation or "REPEATABLE READ"
         self._connection: Any = None
         self._begun = False
@@ -87,13 +100,31 @@ class AdbcReader(Reader):
         self._connect()
         if not isinstance(selection.source, str) and selection.mode.value != "bulk":
             running = self._one(RUNNING)
+            if not selection.mode.has_timestamp:
+                return self._bound_of_numbers(selection, after, running)
             self._begin()
             snapshot = Snapshot.of(*self._one(Snapshot.SQL))
             lowest = None
             if snapshot.has_running:
                 (lowest,) = self._one(self._text(selection.lowest(after, unsettled(snapshot))))
-            return bound_of(selection.mode, snapshot, running, utc_nanoseconds(lowest, selection.zone))
+            return bound_of_timestamps(snapshot, running, utc_nanoseconds(lowest, selection.zone))
         return Bound()
+
+    def _bound_of_numbers(self, selection: Selection, after: Position, running: Running) -> Bound:
+        """Looks twice: the transactions of the first look may have ended by the second one, else by a later read."""
+        highest, *transactions = self._one(self._text(selection.highest(after, Look.SQL)))
+        self._begin()
+        snapshot = Snapshot.of(*self._one(Snapshot.SQL))
+        looks = [one for one in (self._looks.get(selection.source),) if one is not None]
+        if isinstance(highest, int):
+            looks.append(Look.of(highest, *transactions))
+        bound = bound_of_numbers(after.incrementing, looks, snapshot, running)
+        # The first of those that are not settled yet: it is, before any later one.
+        waiting = [one for one in looks if not one.is_settled(snapshot)]
+        self._looks.pop(selection.source, None)
+        if waiting:
+            self._looks[selection.source] = waiting[0]
+        return bound
 
     def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
         """See `Reader`."""
