@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from penstock.connectors.jdbc.addresses import parse_address
+from penstock.connectors.jdbc.duckdb import DuckDbDialect
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
@@ -188,6 +189,16 @@ def test_tables_are_made_for_each_database() -> None:
     )
 
 
+def test_duckdb_speaks_as_postgresql_and_quotes_each_name() -> None:
+    dialect = DuckDbDialect()
+    made = " ".join(create_table(NAME, COLUMNS, dialect).split())
+    assert made.startswith('CREATE TABLE IF NOT EXISTS "s"."t" ( "id" BIGINT NOT NULL, "Name" TEXT, "total" NUMERIC(38')
+    columns = [("id", ""), ("at", "")]
+    assert copied_rows(NAME, "rows", columns, ["id"], InsertMode.UPDATE, dialect) == (
+        'UPDATE "s"."t" AS target SET "at" = "rows"."at" FROM "rows" WHERE target."id" = "rows"."id"'
+    )
+
+
 def test_columns_are_added_where_old_rows_can_have_a_value() -> None:
     assert add_columns(NAME, COLUMNS[1:2], PG) == ['ALTER TABLE s.t ADD COLUMN "Name" TEXT NULL']
     with pytest.raises(DataException, match=r"'at' for the table s.t has neither a default"):
@@ -237,7 +248,15 @@ def test_upserts_of_other_databases() -> None:
     assert made(sqlite.dialect()) == (
         "INSERT INTO t (id, n) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET n = excluded.n"
     )
-    assert "ON DUPLICATE KEY UPDATE" in made(mysql.dialect())
+    mariadb, newest = mysql.dialect(), mysql.dialect()
+    mariadb.is_mariadb, newest.server_version_info = True, (9, 0, 0)
+    for dialect in (mariadb, newest):
+        # PyMySQL makes one statement of many rows in this form only.
+        assert made(dialect) == ("INSERT INTO t (id, n) VALUES (%s, %s) ON DUPLICATE KEY UPDATE n = values(n)")
+
+
+class FromPyMySql(Exception):
+    sqlstate = "HY000"
 
 
 class FromDriver(Exception):
@@ -262,6 +281,16 @@ class FromDriver(Exception):
         (FromDriver("x", "42501"), Fault.STATEMENT),
         (FromDriver("server closed the connection unexpectedly"), Fault.PASSING),
         (Exception(2013, "Lost connection"), Fault.PASSING),
+        (Exception(1927, "Connection was killed"), Fault.PASSING),
+        (FromPyMySql(1205, "Lock wait timeout exceeded"), Fault.PASSING),
+        (FromPyMySql(1366, "Incorrect string value"), Fault.ROW),
+        (FromPyMySql(4025, "CONSTRAINT failed"), Fault.ROW),
+        (FromPyMySql(1153, "Got a packet bigger than 'max_allowed_packet' bytes"), Fault.ROW),
+        (Exception("nan can not be used with MySQL"), Fault.ROW),
+        (type("TransactionException", (Exception,), {})("Conflict on update!"), Fault.PASSING),
+        (type("IOException", (Exception,), {})("Could not set lock on file"), Fault.PASSING),
+        (type("ConversionException", (Exception,), {})("Could not convert string"), Fault.ROW),
+        (type("BinderException", (Exception,), {})("no column"), Fault.STATEMENT),
         (Exception(1062, "Duplicate entry"), Fault.ROW),
         (Exception(1146, "No such table"), Fault.STATEMENT),
         (Exception("database is locked"), Fault.PASSING),

@@ -174,7 +174,7 @@ def write_rows(
         return sa.insert(table).values(values)
     if dialect.name == mysql_ways.NAME:
         # PyMySQL makes one statement of many rows in this form, and not in that with an alias for the new row.
-        changed = {one: sa.func.values(table.c[one]) for one in rest or keys}
+        changed = {one: sa.func.values(sa.column(one)) for one in rest or keys}
         return mysql.insert(table).values(values).on_duplicate_key_update(changed)
     if dialect.name in ("sqlite", "postgresql"):
         upsert: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table).values(values)
