@@ -239,7 +239,7 @@ class Bench:
                 # An estimate costs nothing while rows come; the last ones are counted.
                 found = session.execute("SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = %s", (table,))
                 row = found.fetchone()
-                return int(row[0]) if row else 0
+                return int(str(row[0])) if row else 0
 
             made = self._run("JdbcSink, 4 tasks", Contestant("penstock"), [connector], count, self._load.messages)
             counted = session.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()

@@ -138,7 +138,7 @@ def test_mysql_is_asked_for_the_offset_and_keeps_it_until_the_transaction_ends()
     rows[0] = (5, offsets.owner)
     assert offsets.claim(run, [A]) == {A: 5}
     offsets.move(run, {A: 7})
-    assert statements == ["INSERTALUES(owner)", "SELECT FOR UPDATE", "SELECT FOR UPDATE", "UPDATED owner = %s"]
+    assert statements == ["INSERTALUES(owner)", "SELECTs FOR UPDATE", "SELECTs FOR UPDATE", "UPDATED owner = %s"]
     rows[0] = (7, offsets.owner)  # The transaction before was committed after all.
     with pytest.raises(RetriableException):
         offsets.move(run, {A: 7})

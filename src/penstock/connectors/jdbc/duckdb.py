@@ -263,7 +263,7 @@ class DuckDbWriter(Writer):
                 connection.close()
 
     def _run(self, statements: Sequence[str]) -> None:
-        with self._catalog.connection() as connection:
+        with closing(connect(self._address)) as connection:
             for statement in statements:
                 try:
                     connection.execute(statement)

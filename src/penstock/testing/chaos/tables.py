@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import psycopg
 
@@ -21,6 +21,7 @@ from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.broker.postgresql import PostgreSql
 from penstock.config import ConfigDef
+from penstock.data import Struct
 
 TABLE: Final = "chaos"
 #: Rows whose deletion a reader of the table may miss: they were not marked as gone before.
@@ -107,7 +108,6 @@ class Gone(Transformation):
 
     def apply(self, record: R) -> R | None:
         """See ``Transformation``."""
-        value = record.value
-        if value is None or not value.get("gone"):
+        if not isinstance(record.value, Struct) or not record.value.get("gone"):
             return record
-        return record.new_record(value=None, value_schema=None)
+        return cast(R, record.new_record(value=None, value_schema=None))

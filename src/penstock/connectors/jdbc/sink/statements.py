@@ -106,8 +106,9 @@ def create_table(name: TableName, columns: Sequence[Target], dialect: Dialect) -
             for one in columns
         ),
         schema=name.schema,
-        **(mysql_ways.CHARSET if dialect.name == mysql_ways.NAME else {}),
     )
+    if dialect.name == mysql_ways.NAME:
+        table.kwargs.update(mysql_ways.CHARSET)
     return str(sa.schema.CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip()
 
 

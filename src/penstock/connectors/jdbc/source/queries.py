@@ -141,7 +141,7 @@ class Selection:
             A statement with one row: the number, and the columns of ``beside``.
         """
         source = self.from_clause()
-        value = sa.cast(sa.func.max(self._plain(source)), sa.BigInteger)
+        value: sa.ColumnElement[Any] = sa.cast(sa.func.max(self._plain(source)), sa.BigInteger)
         return sa.select(value, sa.text(beside)).select_from(source).where(*self._later(source, after))
 
 
