@@ -167,6 +167,9 @@ class Catalog:
                 of_json = mysql.json_columns(connection, name.schema, name.name)
                 described = [{**one, "type": sa.JSON()} if one["name"] in of_json else one for one in described]
         generated = [one["name"] for one in described if _is_generated(one, key, self._engine.dialect.name)]
+        if self._engine.dialect.name == "sqlite":
+            # Another name of the row's number, which is never null.
+            described = [{**one, "nullable": one["nullable"] and one["name"] not in generated} for one in described]
         leading = {one["column_names"][0] for one in indexes if one["column_names"]} | set(key[:1])
         return Table(
             name,
