@@ -355,8 +355,8 @@ def test_what_fits_a_column_is_written_as_it_is(start: Start, database: Database
     # A NUMERIC without digits has no places there.
     made = "numeric(30,9)" if (kind, database.kind) == ("numeric", "mariadb") else kind
     database.run(f"CREATE TABLE {name} (x {made})")
+    writing = start(database, name, {"fields.include.list": "x"})
     for number, (schema, arrow, value) in enumerate(fitting):
-        writing = start(database, name, {"fields.include.list": "x"})
         optional = SchemaBuilder.struct().field("x", schema).build()
         writing.put([{"x": value}, {"x": None}], optional, kind=pa.struct([("x", arrow)]), first=number)
         assert writing.context.reported == [], schema
