@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -17,7 +19,15 @@ from penstock.connectors.jdbc.source.late_commits import (
     unsettled,
 )
 from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
-from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Piece, Selection, pieces
+from penstock.connectors.jdbc.source.queries import (
+    INCREMENTING,
+    TIMESTAMP,
+    Bound,
+    Piece,
+    Selection,
+    pieces,
+    utc_nanoseconds,
+)
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, wanted_tables
 from penstock.connectors.jdbc.tables import TableName
 from penstock.errors import ConfigException, ConnectException
@@ -249,3 +259,18 @@ def test_lists_name_tables_with_or_without_their_schema() -> None:
     assert wanted(table_include_list="public.a") == ["public.a"]
     assert wanted(table_include_list="shop.public.a") == ["public.a"]
     assert wanted(table_exclude_list="a") == ["public.b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (datetime.datetime(2024, 7, 1, 12), 1719828000_000_000_000),
+        (datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), 1719835200_000_000_000),
+        ("2024-07-01 12:00:00.000001", 1719828000_000_001_000),
+        (datetime.date(2024, 7, 1), 1719784800_000_000_000),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_positions_are_what_drivers_give(value: object, expected: int | None) -> None:
+    assert utc_nanoseconds(value, "Europe/Berlin") == expected

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -244,8 +244,13 @@ def _nanoseconds(batch: pa.RecordBatch, zone: str) -> np.ndarray[Any, Any]:
 
 
 def utc_nanoseconds(value: object, zone: str) -> int | None:
-    """A position that a statement gave: a timestamp as nanoseconds since 1970, a number as it is."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=ZoneInfo(zone))
-        return (aware - _EPOCH) // timedelta(microseconds=1) * 1000
+    """A position that a statement gave: a timestamp as nanoseconds since 1970, a number as it is.
+
+    Args:
+        value: What the driver gave: a timestamp, a date, text of one, or a number.
+        zone: The zone of timestamps that have none.
+    """
+    if isinstance(value, (date, str)):
+        micros = utc(pa.array([value]), zone).cast(pa.int64())[0].as_py()
+        return None if micros is None else micros * 1000
     return value if isinstance(value, int) else None
