@@ -183,7 +183,8 @@ def test_a_reader_that_stops_leaves_the_rest_of_a_result(mariadb: MariaDb, name:
         f"INSERT INTO {name} (id) SELECT seq FROM seq_1_to_300000",
     )
     found = reading(mariadb, name, {"mode": "incrementing", "batch.max.rows": "10"})
-    assert found.task.poll() is not None
+    while found.task.poll() is None:
+        pass
     found.task.stop()
     running = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'SELECT%penstock_source%' AND id <> "
     assert mariadb.rows(f"{running} connection_id()") == [(0,)]

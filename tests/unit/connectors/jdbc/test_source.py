@@ -264,7 +264,7 @@ def test_lists_name_tables_with_or_without_their_schema() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (datetime.datetime(2024, 7, 1, 12), 1719828000_000_000_000),
+        (datetime.datetime.fromisoformat("2024-07-01T12:00"), 1719828000_000_000_000),
         (datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), 1719835200_000_000_000),
         ("2024-07-01 12:00:00.000001", 1719828000_000_001_000),
         (datetime.date(2024, 7, 1), 1719784800_000_000_000),
