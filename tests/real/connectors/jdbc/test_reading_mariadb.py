@@ -182,7 +182,7 @@ def test_a_reader_that_stops_leaves_the_rest_of_a_result(mariadb: MariaDb, name:
         f"CREATE TABLE {name} (id int PRIMARY KEY AUTO_INCREMENT)",
         f"INSERT INTO {name} (id) SELECT seq FROM seq_1_to_300000",
     )
-    found = reading(mariadb, name, {"mode": "incrementing", "batch.max.rows": "10"})
+    found = reading(mariadb, name, {"mode": "bulk", "batch.max.rows": "10"})
     while found.task.poll() is None:
         pass
     found.task.stop()
