@@ -1,7 +1,8 @@
 """The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report.
 
 `bin/bench smt` measures transforms and converters by themselves instead, `bin/bench eos` sources that deliver exactly
-once, `bin/bench shapes` sinks by the shape of their messages; they have arguments of their own.
+once, `bin/bench shapes` sinks by the shape of their messages, `bin/bench connectors` those of databases; they have
+arguments of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.connectors import main as connectors
 from benchmarks.eos import main as eos
 from benchmarks.figures import median
 from benchmarks.runs import Contestant, RunResult, as_dict, measure_latency, run_once
@@ -41,6 +43,8 @@ def main() -> int:
         return eos(sys.argv[2:])
     if sys.argv[1:2] == ["shapes"]:
         return shapes(sys.argv[2:])
+    if sys.argv[1:2] == ["connectors"]:
+        return connectors(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bin/bench", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000, help="records a run moves (2 million)")
     parser.add_argument("--rounds", type=int, default=1)

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -69,8 +69,10 @@ class RunResult:
     stages: dict[str, float]
 
 
-def start_worker(contestant: Contestant, environment: Environment, settings: dict[str, str]) -> WorkerProcess:
-    """Starts a worker without connectors."""
+def start_worker(
+    contestant: Contestant, environment: Environment, settings: dict[str, str], plugins: Sequence[str] = ()
+) -> WorkerProcess:
+    """Starts a worker without connectors; Java's also has the plugins of these Maven coordinates."""
     number = next(numbers)
     mode = "distributed" if contestant.is_distributed else "standalone"
     port = free_port()
@@ -94,7 +96,7 @@ def start_worker(contestant: Contestant, environment: Environment, settings: dic
     file = directory / "worker.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     if contestant.kind == "java":
-        class_path = ":".join(map(str, resolve_jars(CONNECT_COORDINATES)))
+        class_path = ":".join(map(str, resolve_jars((*CONNECT_COORDINATES, *plugins))))
         main = f"org.apache.kafka.connect.cli.Connect{mode.title()}"
         command = [str(find_java()), *JAVA_OPTIONS, "-cp", class_path, main, str(file)]
     else:

@@ -39,13 +39,14 @@ class OffsetsInTarget:
 
     The table is ``penstock_offsets`` with the columns ``connector``, ``topic``, ``kafka_partition``, ``next_offset``
     (-1: nothing was written) and ``owner``, a name of the task. It works with databases that have INSERT .. ON CONFLICT
-    and RETURNING: PostgreSQL, SQLite from 3.35, DuckDB.
+    and RETURNING (PostgreSQL, SQLite from 3.35, DuckDB), and with MySQL and MariaDB (InnoDB).
 
     Args:
         connector: The name of the connector.
         placeholder: Where parameters stand in a statement of the driver: ``?``, ``%s``, or ``$``, which is numbered:
             ``$1``, ``$2``.
         table: The name of the table, as it stands in SQL.
+        mysql: True for MySQL and MariaDB, which have INSERT .. ON DUPLICATE KEY UPDATE.
 
     Attributes:
         owner: The name of this task, another one for each instance.
@@ -53,11 +54,14 @@ class OffsetsInTarget:
     Source: Penstock's own.
     """
 
-    def __init__(self, connector: str, *, placeholder: str = "?", table: str = "penstock_offsets") -> None:
+    def __init__(
+        self, connector: str, *, placeholder: str = "?", table: str = "penstock_offsets", mysql: bool = False
+    ) -> None:
         self.owner = f"{socket.gethostname()}, process {os.getpid()}, {uuid.uuid4().hex}"
         self._connector = connector
         self._placeholder = placeholder
         self._table = table
+        self._mysql = mysql
         self._next: dict[TopicPartition, int] = {}
         self._claimed: dict[TopicPartition, int] = {}
 
@@ -68,6 +72,8 @@ class OffsetsInTarget:
             f"CREATE TABLE IF NOT EXISTS {self._table} (connector VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
             "kafka_partition BIGINT NOT NULL, next_offset BIGINT NOT NULL, owner VARCHAR(512) NOT NULL, "
             "PRIMARY KEY (connector, topic, kafka_partition))"
+            # There the engine and the collation are the server's choice: these have transactions, and tell A from a.
+            + (" ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if self._mysql else "")
         )
 
     def claim(self, run: RunStatement, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -81,13 +87,10 @@ class OffsetsInTarget:
         Returns:
             Where to go on, for ``context.offset``; a partition of which nothing was written is not among them.
         """
-        statement = self._sql(
-            "INSERT INTO {table} (connector, topic, kafka_partition, next_offset, owner) "
-            f"VALUES (?, ?, ?, {_NOTHING}, ?) "
-            "ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET owner = excluded.owner RETURNING next_offset"
-        )
+        statement = self._upsert("owner") + ("" if self._mysql else " RETURNING next_offset")
         for place in sorted(partitions):
-            found = int(_rows(run, statement, (self._connector, *place, self.owner))[0][0])
+            rows = _rows(run, statement, (self._connector, *place, _NOTHING, self.owner))
+            found = int((self._row(run, place) if self._mysql else rows)[0][0])
             self._next[place] = self._claimed[place] = found
         return {place: self._next[place] for place in partitions if self._next[place] != _NOTHING}
 
@@ -123,12 +126,18 @@ class OffsetsInTarget:
         """
         statement = self._sql(
             "UPDATE {table} SET next_offset = ? WHERE connector = ? AND topic = ? AND kafka_partition = ? "
-            "AND next_offset = ? AND owner = ? RETURNING next_offset"
+            "AND next_offset = ? AND owner = ?" + ("" if self._mysql else " RETURNING next_offset")
         )
         for place, offset in sorted(reached.items()):
             known = self._next.get(place)
-            if known is None or not _rows(run, statement, (offset, self._connector, *place, known, self.owner)):
+            if known is None or not self._move(run, statement, place, known, offset):
                 raise self._refused(run, place)
+
+    def _move(self, run: RunStatement, statement: str, place: TopicPartition, known: int, offset: int) -> bool:
+        """Moves an offset; False if it is not as this task left it."""
+        as_left = not self._mysql or [tuple(one) for one in self._row(run, place)] == [(known, self.owner)]
+        changed = as_left and _rows(run, statement, (offset, self._connector, *place, known, self.owner))
+        return as_left if self._mysql else bool(changed)
 
     def moved(self, reached: Mapping[TopicPartition, int]) -> None:
         """Says that a transaction with this ``move`` was committed."""
@@ -146,11 +155,7 @@ class OffsetsInTarget:
 
     def alter(self, run: RunStatement, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Sets offsets, as ``alter_offsets`` of a connector is given them; None: nothing counts as written."""
-        upsert = self._sql(
-            "INSERT INTO {table} (connector, topic, kafka_partition, next_offset, owner) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET next_offset = excluded.next_offset, "
-            "owner = excluded.owner"
-        )
+        upsert = self._upsert("next_offset", "owner")
         delete = self._sql("DELETE FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?")
         for place, offset in sorted(offsets.items()):
             if offset is None:
@@ -160,13 +165,7 @@ class OffsetsInTarget:
 
     def _refused(self, run: RunStatement, place: TopicPartition) -> ConnectException:
         """The error of an offset that is not as this task left it."""
-        found = _rows(
-            run,
-            self._sql(
-                "SELECT next_offset, owner FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?"
-            ),
-            (self._connector, *place),
-        )
+        found = self._row(run, place)
         where = f"topic {place.topic}, partition {place.partition}"
         if found and found[0][1] == self.owner and place in self._next:
             self._next[place] = int(found[0][0])
@@ -179,6 +178,20 @@ class OffsetsInTarget:
             f"In {self._table} {where} of the connector {self._connector} belongs to {owner}. This task "
             f"({self.owner}) was replaced and has written nothing of these records; restart it if it is the only one"
         )
+
+    def _row(self, run: RunStatement, place: TopicPartition) -> Sequence[Sequence[Any]]:
+        """Offset and owner of a partition; MySQL is asked for what is committed now, and keeps it until then."""
+        statement = "SELECT next_offset, owner FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?"
+        return _rows(run, self._sql(statement + " FOR UPDATE" * self._mysql), (self._connector, *place))
+
+    def _upsert(self, *changed: str) -> str:
+        values = "INSERT INTO {table} (connector, topic, kafka_partition, next_offset, owner) VALUES (?, ?, ?, ?, ?) "
+        if self._mysql:
+            return self._sql(
+                f"{values}ON DUPLICATE KEY UPDATE {', '.join(f'{one} = VALUES({one})' for one in changed)}"
+            )
+        new = ", ".join(f"{one} = excluded.{one}" for one in changed)
+        return self._sql(f"{values}ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET {new}")
 
     def _sql(self, statement: str) -> str:
         """A statement with the placeholders of the driver."""

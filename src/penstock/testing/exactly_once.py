@@ -78,8 +78,10 @@ def worker_settings(servers: str, **own: str) -> dict[str, str]:
     }
 
 
-def visible(servers: str, topic: str, *, committed: bool = True, fetch_wait_ms: int = 50) -> list[str]:
-    """The values in partition 0 of a topic that a reader sees now; nothing where the topic is not there yet.
+def visible(
+    servers: str, topic: str, *, committed: bool = True, fetch_wait_ms: int = 50, partition: int = 0
+) -> list[str]:
+    """The values in a partition of a topic that a reader sees now; nothing where the topic is not there yet.
 
     The reader finds the end when nothing new has come for `fetch_wait_ms`.
     """
@@ -97,7 +99,7 @@ def visible(servers: str, topic: str, *, committed: bool = True, fetch_wait_ms: 
     try:
         if consumer.list_topics(topic, WAIT_S).topics[topic].error is not None:
             return []
-        consumer.assign([ck.TopicPartition(topic, 0, ck.OFFSET_BEGINNING)])
+        consumer.assign([ck.TopicPartition(topic, partition, ck.OFFSET_BEGINNING)])
         while True:
             message = consumer.poll(WAIT_S)
             assert message is not None, f"{topic} cannot be read"

@@ -111,7 +111,7 @@ def test_offsets_are_set_and_reset(target: Target) -> None:
     assert OffsetsInTarget("c").claim(target.run, [A, B, C]) == {A: 4, C: 9}
 
 
-@pytest.mark.parametrize(("placeholder", "said"), [("?", "(?, ?, ?, -1, ?)"), ("%s", "(%s, %s, %s, -1, %s)")])
+@pytest.mark.parametrize(("placeholder", "said"), [("?", "(?, ?, ?, ?, ?)"), ("%s", "(%s, %s, %s, %s, %s)")])
 def test_parameters_stand_where_the_driver_wants_them(placeholder: str, said: str) -> None:
     statements: list[str] = []
 
@@ -123,4 +123,26 @@ def test_parameters_stand_where_the_driver_wants_them(placeholder: str, said: st
     OffsetsInTarget("c", placeholder="$", table="kept.offsets").claim(run, [A])
     assert said in statements[0]
     assert "INTO kept.offsets" in statements[1]
-    assert "($1, $2, $3, -1, $4)" in statements[1]
+    assert "($1, $2, $3, $4, $5)" in statements[1]
+
+
+def test_mysql_is_asked_for_the_offset_and_keeps_it_until_the_transaction_ends() -> None:
+    statements: list[str] = []
+    rows: list[tuple[Any, ...]] = [(5, "me")]
+
+    def run(statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+        statements.append(statement.partition(" ")[0] + statement[-12:])
+        return rows if statement.startswith("SELECT") else []
+
+    offsets = OffsetsInTarget("c", placeholder="%s", mysql=True)
+    rows[0] = (5, offsets.owner)
+    assert offsets.claim(run, [A]) == {A: 5}
+    offsets.move(run, {A: 7})
+    assert statements == ["INSERTALUES(owner)", "SELECTs FOR UPDATE", "SELECTs FOR UPDATE", "UPDATED owner = %s"]
+    rows[0] = (7, offsets.owner)  # The transaction before was committed after all.
+    with pytest.raises(RetriableException):
+        offsets.move(run, {A: 7})
+    rows[0] = (7, "another one")
+    with pytest.raises(OwnershipLostException):
+        offsets.move(run, {A: 9})
+    assert "utf8mb4_bin" in offsets.create_statement

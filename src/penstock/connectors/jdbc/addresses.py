@@ -64,7 +64,23 @@ _POSTGRESQL: Final = Dialect(
     },
     5432,
 )
-_MYSQL_OPTIONS: Final = {"charset": "charset", "connect_timeout": "connect_timeout", "connectTimeout": "connectTimeout"}
+_MYSQL_OPTIONS: Final = {
+    "charset": "charset",
+    "connect_timeout": "connect_timeout",
+    "connectTimeout": "connectTimeout",
+    "ssl_ca": "ssl_ca",
+    "ssl_cert": "ssl_cert",
+    "ssl_key": "ssl_key",
+    "characterEncoding": "characterEncoding",
+    "zeroDateTimeBehavior": "zeroDateTimeBehavior",
+    "useSSL": "useSSL",
+    # Of the drivers of Java, and without a meaning here.
+    **dict.fromkeys(
+        ("useUnicode", "allowPublicKeyRetrieval", "autoReconnect", "rewriteBatchedStatements", "useServerPrepStmts"),
+        "nothing",
+    ),
+    **dict.fromkeys(("cachePrepStmts", "useBulkStmts", "useLegacyDatetimeCode"), "nothing"),
+}
 
 #: What there is, by SQLAlchemy's name.
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -72,6 +88,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     for one in (
         _POSTGRESQL,
         Dialect("sqlite", "pysqlite", "sqlite", ("sqlalchemy",), {}),
+        Dialect("duckdb", "", "duckdb", ("sqlalchemy", "duckdb"), {}),
         Dialect("mysql", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
         Dialect("mariadb", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
     )
@@ -124,7 +141,8 @@ class Address:
         from sqlalchemy.engine import URL
 
         return URL.create(
-            f"{self.dialect.name}+{self.dialect.driver}",
+            # SQLAlchemy's dialect mysql knows both servers; that of MariaDB refuses MySQL.
+            f"{self.dialect.name.replace('mariadb', 'mysql')}+{self.dialect.driver}",
             username=self.user,
             password=self.password,
             host=self.host or None,
@@ -168,7 +186,7 @@ def parse_address(url: str, user: str | None = None, password: str | None = None
         raise ConfigException(
             f"{URL_CONFIG} is no address of a database that is supported: {_without_password(url)!r}. Write it as "
             "jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.. or "
-            "jdbc:sqlite:PATH"
+            "jdbc:sqlite:PATH or jdbc:duckdb:PATH"
         )
     dialect, rest = DIALECTS[name], found.group(2)
     if dialect.port is None:
@@ -228,12 +246,27 @@ def _key_file(path: str) -> dict[str, str]:
     return {"sslkey": path}
 
 
+def _only(name: str, *values: str) -> Callable[[str], dict[str, str]]:
+    """Takes a parameter where its value says what is done anyway."""
+
+    def adapted(value: str) -> dict[str, str]:
+        if value.lower() not in values:
+            raise ConfigException(f"{URL_CONFIG}: {name}={value} is not supported, only {' and '.join(values)}")
+        return {}
+
+    return adapted
+
+
 #: JDBC's parameters that the drivers here have another form of, and those of which not every value is taken.
 _ADAPTED: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
     "currentSchema": _search_path,
     "sslkey": _key_file,
     "ssl": lambda value: {"sslmode": "verify-full"} if value.lower() in ("", "true") else {},
     "keepalives": lambda value: {"keepalives": "1" if value.lower() == "true" else "0"},
+    "characterEncoding": _only("characterEncoding", "utf8", "utf-8", "utf8mb4"),
+    "zeroDateTimeBehavior": _only("zeroDateTimeBehavior", "converttonull", "convert_to_null"),
+    "useSSL": _only("useSSL", "false"),
+    "nothing": lambda _: {},
     "connectTimeout": lambda value: {"connect_timeout": str(max(1, int(value) // 1000)) if value.isdigit() else value},
 }
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Text
 from sqlalchemy import cast as sql_cast
 from sqlalchemy import types as sql
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import mysql, postgresql
 
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.data import (
@@ -75,6 +75,7 @@ class Column:
         arrow: The type of its cells in a frame.
         as_text: True if the database prints it, because drivers have no type for it.
         convert: From the cells as they were read to those of the frame.
+        zoned: True if the database says which moments its timestamps are.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Column:
     arrow: pa.DataType
     as_text: bool = False
     convert: Callable[[pa.Array], pa.Array] | None = None
+    zoned: bool = False
 
     def expression(self, source: ColumnElement[Any]) -> ColumnElement[Any]:
         """The column in a SELECT, of the same column of the table."""
@@ -90,6 +92,9 @@ class Column:
     def cells(self, read: pa.Array) -> pa.Array:
         """The cells of the frame.
 
+        Args:
+            read: Cells as they were read.
+
         Raises:
             ConnectException: One of them is nothing that the schema can hold.
         """
@@ -97,21 +102,34 @@ class Column:
             if isinstance(read, pa.ExtensionArray):
                 read = read.storage
             made = read if self.convert is None else self.convert(read)
-            return made if made.type == self.arrow else made.cast(self.arrow)
-        except pa.ArrowInvalid as error:
+            made = made if made.type == self.arrow else made.cast(self.arrow)
+        except (pa.ArrowException, OverflowError) as error:
+            raise self._not_held(error) from error
+        if made.null_count > read.null_count and not self.schema.optional:
             raise ConnectException(
-                f"The column {self.name!r} has a value that {self.schema} cannot hold: {error}. numeric.mapping="
-                "best_fit_eager_double makes numbers of any size, NaN among them, FLOAT64; a query can leave the row "
-                "or the column out"
-            ) from error
+                f"The column {self.name!r} is NOT NULL and has a zero date, which is null in a record: allow null in "
+                "the column, or replace the value"
+            )
+        return made
 
-    def of_values(self, values: Iterable[object]) -> pa.Array:
-        """The cells of the frame, of Python values that a cursor gave.
+    def read_values(self, values: Iterable[object]) -> pa.Array:
+        """Cells as they were read, of Python values that a cursor gave.
 
         Raises:
             ConnectException: One of them is nothing that the schema can hold.
         """
-        return self.cells(_from_python(list(values)))
+        try:
+            return _from_python(list(values))
+        except (pa.ArrowException, OverflowError) as error:
+            raise self._not_held(error) from error
+
+    def _not_held(self, error: Exception) -> ConnectException:
+        is_number = self.schema.name in (None, Decimal.LOGICAL_NAME) and self.schema.type is not Type.STRING
+        advice = "numeric.mapping=best_fit_eager_double makes NUMERICs of any size, NaN among them, FLOAT64; "
+        return ConnectException(
+            f"The column {self.name!r} has a value that {self.schema} cannot hold: {error}. {advice * is_number}A "
+            "query can leave the row or the column out, or make text of it"
+        )
 
 
 def column_of(name: str, kind: sql.TypeEngine[Any], nullable: bool, mapping: TypeMapping) -> Column:
@@ -131,9 +149,16 @@ def optional(schema: Schema) -> Schema:
     return builder.name(schema.name).version(schema.version).parameters(schema.parameters or {}).optional().build()
 
 
+def is_zoned(kind: sql.TypeEngine[Any] | None) -> bool:
+    """True if values of a type are moments, whatever the zone of the session: MySQL's TIMESTAMP is one, too."""
+    return bool(getattr(kind, "timezone", False)) or isinstance(kind, mysql.TIMESTAMP)
+
+
 def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> Column:
     if isinstance(kind, postgresql.DOMAIN):
         return _base(name, kind.data_type, mapping)
+    if type(kind).__module__.startswith("sqlalchemy.dialects.mysql") and (made := _of_mysql(name, kind)):
+        return made
     if isinstance(kind, sql.ARRAY):
         return _array(name, kind, mapping)
     if isinstance(kind, sql.Boolean):
@@ -143,34 +168,62 @@ def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> Column:
     if isinstance(kind, sql.BigInteger):
         return Column(name, INT64_SCHEMA, pa.int64())
     if isinstance(kind, sql.Integer):
-        return _integer(name, kind)
+        return _integer(name)
     if isinstance(kind, sql.Float):
         return _float(name, kind)
     if isinstance(kind, sql.Numeric):
         return _numeric(name, kind, mapping.numbers)
     if isinstance(kind, sql.DateTime):
-        return _timestamp(name, kind, mapping)
+        return replace(_timestamp(name, kind, mapping), zoned=is_zoned(kind))
     if isinstance(kind, sql.Date):
-        return Column(name, Date.SCHEMA, pa.date32())
+        return Column(name, Date.SCHEMA, pa.date32(), convert=_without_zeros)
     if isinstance(kind, sql.Time):
         if getattr(kind, "timezone", False):
             return Column(name, STRING_SCHEMA, pa.string(), as_text=True)
-        return Column(name, Time.SCHEMA, pa.time64("us"))
-    if isinstance(kind, (sql.LargeBinary, sql.BINARY, sql.VARBINARY, postgresql.BYTEA)):
+        return Column(name, Time.SCHEMA, pa.time64("us"), convert=_times)
+    if isinstance(kind, sql._Binary):
         return Column(name, BYTES_SCHEMA, pa.binary())
     if isinstance(kind, sql.String) and not isinstance(kind, sql.Enum):
         return Column(name, STRING_SCHEMA, pa.string())
     return Column(name, STRING_SCHEMA, pa.string(), as_text=True)
 
 
-def _integer(name: str, kind: sql.Integer) -> Column:
-    # SQLite's INTEGER has 64 bits, whatever it is called; MySQL's has a sign or not.
-    words = type(kind).__name__
-    if words == "TINYINT":
-        return Column(name, INT16_SCHEMA if getattr(kind, "unsigned", False) else INT8_SCHEMA, pa.int16())
-    if getattr(kind, "unsigned", False):
-        return Column(name, INT64_SCHEMA, pa.int64())
+def _integer(name: str) -> Column:
     return Column(name, INT32_SCHEMA, pa.int32())
+
+
+def _of_mysql(name: str, kind: sql.TypeEngine[Any]) -> Column | None:
+    """The column of a type that only MySQL and MariaDB have, None for others: numbers without a sign, bits."""
+    unsigned = bool(getattr(kind, "unsigned", False))
+    for classes, signed, other in _MYSQL_INTEGERS:
+        if isinstance(kind, classes):
+            schema = other if unsigned else signed
+            return Column(name, schema, _INTEGER_ARROW[schema.type.value])
+    if isinstance(kind, mysql.FLOAT):
+        return Column(name, FLOAT32_SCHEMA, pa.float32())
+    if isinstance(kind, mysql.BIT):
+        length = kind.length or 1
+        for bits, schema in ((8, INT8_SCHEMA), (16, INT16_SCHEMA), (32, INT32_SCHEMA), (64, INT64_SCHEMA)):
+            if length < bits:
+                return Column(name, schema, _INTEGER_ARROW[schema.type.value], convert=_bits)
+        return Column(name, Decimal.schema(0), pa.decimal128(38, 0), convert=_bits)
+    return None
+
+
+#: Types, the schema of one with a sign, and that of one without.
+_MYSQL_INTEGERS: Final = (
+    (mysql.TINYINT, INT8_SCHEMA, INT16_SCHEMA),
+    (mysql.SMALLINT, INT16_SCHEMA, INT32_SCHEMA),
+    (mysql.MEDIUMINT, INT32_SCHEMA, INT32_SCHEMA),
+    (mysql.BIGINT, INT64_SCHEMA, INT64_SCHEMA),
+    (mysql.INTEGER, INT32_SCHEMA, INT64_SCHEMA),
+    (mysql.YEAR, INT32_SCHEMA, INT32_SCHEMA),
+)
+
+
+def _bits(read: pa.Array) -> pa.Array:
+    numbers = [None if one is None else decimal.Decimal(int.from_bytes(one, "big")) for one in read.to_pylist()]
+    return pa.array(numbers, pa.decimal128(38, 0))
 
 
 def _float(name: str, kind: sql.Float[Any]) -> Column:
@@ -212,7 +265,7 @@ def _doubles(printed: pa.Array) -> pa.Array:
 
 
 def _timestamp(name: str, kind: sql.DateTime, mapping: TypeMapping) -> Column:
-    zone, form = mapping.zone, mapping.timestamps
+    zone, form = "UTC" if isinstance(kind, mysql.TIMESTAMP) else mapping.zone, mapping.timestamps
 
     def instants(read: pa.Array) -> pa.Array:
         return utc(read, zone)
@@ -246,14 +299,43 @@ def _timestamp(name: str, kind: sql.DateTime, mapping: TypeMapping) -> Column:
 
 
 def utc(read: pa.Array, zone: str) -> pa.Array:
-    """Timestamps as microseconds in UTC; one without a zone is in ``zone``."""
-    if pa.types.is_date(read.type):
+    """Timestamps as microseconds in UTC; one without a zone is in ``zone``.
+
+    Raises:
+        ArrowInvalid: The cells are neither timestamps nor dates nor text of these.
+    """
+    if pa.types.is_string(read.type):
+        read = _parsed(_without_zeros(read))
+    elif pa.types.is_date(read.type) or pa.types.is_null(read.type):
         read = read.cast(pa.timestamp("us"))
+    elif not pa.types.is_timestamp(read.type):
+        raise pa.ArrowInvalid(f"a value of the type {read.type} is no timestamp")
     if read.type.tz is None:
         read = pc.assume_timezone(
             read.cast(pa.timestamp("us")), timezone=zone, ambiguous="earliest", nonexistent="earliest"
         )
     return read.cast(_US)
+
+
+def _times(read: pa.Array) -> pa.Array:
+    if not pa.types.is_string(read.type):
+        return read
+    # Arrow parses no times.
+    return pc.binary_join_element_wise("1970-01-01", read, " ").cast(pa.timestamp("us")).cast(pa.time64("us"))
+
+
+def _parsed(texts: pa.Array) -> pa.Array:
+    try:
+        return texts.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return texts.cast(_US)
+
+
+def _without_zeros(read: pa.Array) -> pa.Array:
+    """Text of dates, of which MySQL's zero dates (``0000-00-00``, ``2024-02-00``) are null."""
+    if not pa.types.is_string(read.type):
+        return read
+    return pc.if_else(pc.match_substring_regex(read, r"^\d{4}-(00-\d\d|\d\d-00)"), None, read)
 
 
 def _array(name: str, kind: sql.ARRAY[Any], mapping: TypeMapping) -> Column:

@@ -35,8 +35,8 @@ class ConnectionConfig(AbstractConfig):
         URL_CONFIG,
         validator=LambdaValidator(_check_url, "the address of a database"),
         importance=Importance.HIGH,
-        doc="The address of the database: jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.. "
-        "or jdbc:sqlite:PATH, with or without jdbc:.",
+        doc="The address of the database: jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.., "
+        "jdbc:sqlite:PATH or jdbc:duckdb:PATH, with or without jdbc:.",
     )
     connection_user: str | None = setting(
         default=None, importance=Importance.HIGH, doc="Who logs in; wins over a user in the address."

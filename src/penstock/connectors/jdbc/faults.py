@@ -35,11 +35,37 @@ class FaultAndError:
 _PASSING: Final = ("08", "40", "53", "55P03", "57", "58")
 #: Classes of SQLSTATE: data, integrity, the check of a view, what a trigger raises, and two rows for one key.
 _OF_ROWS: Final = ("21", "22", "23", "44", "P0001")
-#: Errors of MySQL and MariaDB that pass: lost connections, dead locks, waits that took too long, too many connections.
-_MYSQL_PASSING: Final = frozenset({1040, 1053, 1205, 1213, 2002, 2003, 2006, 2013, 2055})
-#: Those of rows: duplicates, nulls, foreign keys, values out of range, too long, or of another type.
-_MYSQL_ROWS: Final = frozenset({1048, 1062, 1216, 1217, 1264, 1265, 1292, 1366, 1406, 1451, 1452, 3819, 4025})
+#: Errors of MySQL and MariaDB that pass: lost and ended connections, dead locks, waits that took too long, a full disk,
+#: a server that has no place, stops, or has become a replica, which takes no writes.
+# fmt: off
+_MYSQL_PASSING: Final = frozenset({
+    0, 1020, 1021, 1040, 1041, 1053, 1114, 1129, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1205, 1213,
+    1226, 1290, 1317, 1792, 1836, 1927, 1969, 2002, 2003, 2006, 2013, 2055, 3024, 3572,
+})
+# fmt: on
+#: Those of rows: duplicates, nulls, foreign keys and checks, values out of range, too long, or of another type, texts
+#: of another character set, too much for one message, and what a trigger raises.
+# fmt: off
+_MYSQL_ROWS: Final = frozenset({
+    1022, 1048, 1062, 1118, 1153, 1216, 1217, 1264, 1265, 1292, 1300, 1366, 1367, 1406, 1411, 1416,
+    1441, 1451, 1452, 1526, 1644, 1690, 3140, 3730, 3819, 3948, 4025, 4078,
+})
+# fmt: on
+#: Classes of DuckDB: another transaction has changed the row, another process has the file, the disk is full.
+_DUCKDB_PASSING: Final = ("TransactionException", "IOException", "ConnectionException", "InterruptException")
+#: Classes of errors of rows, of SQLite, of Python and of DuckDB.
+_NAMES_OF_ROWS: Final = (
+    "IntegrityError",
+    "DataError",
+    "OverflowError",
+    "ConstraintException",
+    "ConversionException",
+    "OutOfRangeException",
+    "InvalidInputException",
+)
 _LOST: Final = ("closed the connection", "no connection to the server", "could not receive data", "could not send data")
+#: What PyMySQL does not send.
+_NOT_A_NUMBER: Final = "can not be used with MySQL"
 
 
 def fault_of(address: Address, error: BaseException) -> FaultAndError:
@@ -65,17 +91,21 @@ def fault_of(address: Address, error: BaseException) -> FaultAndError:
 
 
 def _kind(error: BaseException, text: str) -> Fault:
-    state = getattr(error, "sqlstate", None) or ""
-    if state:
-        return Fault.PASSING if state.startswith(_PASSING) else _row_or_statement(state.startswith(_OF_ROWS))
+    # PyMySQL has both, and a state that says little.
     number = error.args[0] if error.args and isinstance(error.args[0], int) else None
     if number is not None:
         return Fault.PASSING if number in _MYSQL_PASSING else _row_or_statement(number in _MYSQL_ROWS)
+    state = getattr(error, "sqlstate", None) or ""
+    if state:
+        return Fault.PASSING if state.startswith(_PASSING) else _row_or_statement(state.startswith(_OF_ROWS))
+    if _NOT_A_NUMBER in text:
+        return Fault.ROW
+    name = type(error).__name__
+    if name in _DUCKDB_PASSING:
+        return Fault.PASSING
     if "locked" in text or "busy" in text or any(lost in text for lost in _LOST):
         return Fault.PASSING
-    return _row_or_statement(
-        type(error).__name__ in ("IntegrityError", "DataError", "ConstraintException", "OverflowError")
-    )
+    return _row_or_statement(name in _NAMES_OF_ROWS)
 
 
 def _row_or_statement(is_row: bool) -> Fault:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine, Inspector
+from sqlalchemy.engine import Connection, Dialect, Engine, Inspector
 from sqlalchemy.pool import NullPool
 
+from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.addresses import Address
-from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
+from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of, is_zoned
 from penstock.connectors.jdbc.faults import fault_of
 from penstock.errors import ConnectException, RetriableException
 
@@ -72,7 +73,7 @@ class Table:
 
     def is_zoned(self, name: str) -> bool:
         """True if the column holds timestamps with a time zone."""
-        return bool(getattr(self.types.get(name), "timezone", False))
+        return is_zoned(self.types.get(name))
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or the only one that is so named but for upper and lower case."""
@@ -92,7 +93,14 @@ class Catalog:
     def __init__(self, address: Address, mapping: TypeMapping | None = None) -> None:
         self._address = address
         self._mapping = mapping or TypeMapping()
-        self._engine: Engine = sa.create_engine(address.sqlalchemy_url(), poolclass=NullPool, hide_parameters=True)
+        url = address.sqlalchemy_url()
+        arguments = mysql.connect_arguments() if url.get_backend_name() == mysql.NAME else {}
+        self._engine: Engine = sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
+
+    @property
+    def dialect(self) -> Dialect:
+        """SQLAlchemy's words for the database."""
+        return self._engine.dialect
 
     @property
     def engine(self) -> Engine:
@@ -143,7 +151,7 @@ class Catalog:
             return ["main"]
         own = {"information_schema", "pg_catalog", "mysql", "performance_schema", "sys"}
         names = [name for name in inspector.get_schema_names() if name not in own]
-        if self._address.dialect.name in ("mysql", "mariadb") and not pattern:
+        if self._engine.dialect.name == mysql.NAME and self._address.database and not pattern:
             return [self._address.database]
         glob = pattern.replace("%", "*").replace("_", "?") if pattern else "*"
         return [name for name in names if fnmatch.fnmatchcase(name, glob)]
@@ -161,6 +169,13 @@ class Catalog:
                 indexes = inspector.get_indexes(name.name, name.schema)
             except sa.exc.NoSuchTableError:
                 return None
+            if self._engine.dialect.name == mysql.NAME:
+                of_json = mysql.json_columns(connection, name.schema, name.name)
+                described = [{**one, "type": sa.JSON()} if one["name"] in of_json else one for one in described]
+        generated = [one["name"] for one in described if _is_generated(one, key, self._engine.dialect.name)]
+        if self._engine.dialect.name == "sqlite":
+            # Another name of the row's number, which is never null.
+            described = [{**one, "nullable": one["nullable"] and one["name"] not in generated} for one in described]
         leading = {one["column_names"][0] for one in indexes if one["column_names"]} | set(key[:1])
         return Table(
             name,
@@ -175,25 +190,34 @@ class Catalog:
                 and one.get("default") is None
                 and not one.get("identity")
                 and not one.get("computed")
-                and not _is_generated(one, key)
+                and one["name"] not in generated
             ),
-            next((one["name"] for one in described if _is_generated(one, key)), None),
+            generated[0] if generated else None,
             frozenset(
                 one["name"]
                 for one in described
-                if one.get("default") is not None or one.get("computed") or _is_generated(one, key)
+                if one.get("default") is not None or one.get("computed") or one["name"] in generated
             ),
         )
 
 
-def _is_generated(column: Any, key: Sequence[str]) -> bool:
+def catalog_of(address: Address, mapping: TypeMapping | None = None) -> Catalog:
+    """The catalog of a database, by its kind."""
+    if address.dialect.name == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbCatalog
+
+        return DuckDbCatalog(address, mapping)
+    return Catalog(address, mapping)
+
+
+def _is_generated(column: Any, key: Sequence[str], dialect: str) -> bool:
     """True if the database gives the column its values, in rising order."""
     if column.get("identity") or column.get("autoincrement") is True:
         return True
     if str(column.get("default") or "").startswith("nextval("):
         return True
     # SQLite's own: the only column of the key, if it is an integer.
-    return list(key) == [column["name"]] and type(column["type"]).__name__ == "INTEGER"
+    return dialect == "sqlite" and list(key) == [column["name"]] and type(column["type"]).__name__ == "INTEGER"
 
 
 def unreachable(address: Address, error: BaseException) -> RetriableException:

@@ -8,5 +8,6 @@ Start from:
   broker.
 
 ``task_cases``, ``data_cases``, ``rest_cases`` and ``surroundings_cases`` hold the cases. The quick ones are tests too
-(``tests/real/chaos``). Single faults of a producer are in ``penstock.testing.scripted_broker``.
+(``tests/real/chaos``). ``distributed`` and ``broker_rounds`` have groups of workers, ``connectors`` and ``tables`` rows
+that go from table to table. Single faults of a producer are in ``penstock.testing.scripted_broker``.
 """

@@ -19,6 +19,8 @@ from typing import Final
 from penstock.broker import EmbeddedBroker
 from penstock.testing.chaos import data_cases, rest_cases, surroundings_cases, task_cases
 from penstock.testing.chaos.broker_rounds import ROUNDS, BrokerRounds
+from penstock.testing.chaos.connectors import TableChaos
+from penstock.testing.chaos.connectors import plan as plan_kills
 from penstock.testing.chaos.distributed import GroupChaos, plan
 from penstock.testing.chaos.stage import Stage
 
@@ -61,13 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="NAME", help="run this case; may be given several times")
     parser.add_argument("--keep", type=Path, help="keep all files, logs too, in a new directory in this one")
     parser.add_argument("--distributed", action="store_true", help="faults at random in a group of three workers")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of --distributed: how long there are faults")
-    parser.add_argument("--seed", type=int, default=1, help="of --distributed: which faults there are")
+    parser.add_argument(
+        "--connectors", action="store_true", help="kills at random while rows go from table to table, each way twice"
+    )
+    parser.add_argument(
+        "--minutes", type=float, help="how long there are faults: 20 with --distributed, 3 with each of --connectors"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of these: which faults there are")
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help="of --distributed: stops and kills of the broker behind the faults"
     )
     parser.add_argument("--lines", type=int, default=200, help="of --distributed: 4 times a second, for each source")
     options = parser.parse_args(arguments)
+
+    def minutes(usual: float) -> float:
+        return usual if options.minutes is None else float(options.minutes)
+
     cases = {**QUICK, **LONG}
     if unknown := sorted(set(options.only or ()) - set(cases)):
         parser.error(f"no such case: {', '.join(unknown)}; bin/chaos --list names them")
@@ -83,7 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="penstock-chaos-"))
         if options.distributed:
-            return run_group(Path(scratch), options.seed, options.minutes, options.lines, options.rounds)
+            return run_group(Path(scratch), options.seed, minutes(20.0), options.lines, options.rounds)
+        if options.connectors:
+            return run_tables(Path(scratch), options.seed, minutes(3.0))
         return run(chosen, Path(scratch))
 
 
@@ -104,6 +117,25 @@ def run_group(directory: Path, seed: int, minutes: float, lines_at_once: int, ro
         except AssertionError:
             print(f"FAILED with --seed {seed}\n{traceback.format_exc()}", flush=True)
             return 1
+    return 0
+
+
+def run_tables(directory: Path, seed: int, minutes: float, workers: int = 2) -> int:
+    """Runs the kills of a seed while rows go from table to table: exactly once, and then at least once.
+
+    Returns:
+        1 if something was lost, doubled or does not run again, else 0.
+    """
+    for exactly_once in (True, False):
+        name = "exactly once" if exactly_once else "at least once"
+        print(f"{name}, {minutes} minutes", flush=True)
+        below = directory / name.replace(" ", "-")
+        with EmbeddedBroker(below / "kafka", heap="1g") as broker:
+            try:
+                TableChaos(below, broker, exactly_once, workers).run(plan_kills(seed, minutes * 60, workers))
+            except AssertionError:
+                print(f"FAILED {name} with --seed {seed}\n{traceback.format_exc()}", flush=True)
+                return 1
     return 0
 
 

@@ -11,6 +11,10 @@ import pytest
 from tests.real.connectors.jdbc.writing import Database, Start, Writing
 
 from penstock.broker.postgresql import PostgreSql
+from penstock.testing.mariadb import MariaDb, is_installed
+
+#: bin/test counts the tests that are skipped for this by themselves.
+NO_MARIADB = "MariaDB's server is not installed: Debian's package is mariadb-server"
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +24,25 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSql]
         yield server
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """A running server, where its programs are installed."""
+    if not is_installed():
+        pytest.skip(NO_MARIADB)
+    with MariaDb(tmp_path_factory.mktemp("mariadb")) as server:
+        yield server
+
+
+@pytest.fixture(params=["postgresql", "mariadb", "sqlite", "duckdb"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """A PostgreSQL, and then an SQLite, without tables."""
+    """A database of each kind, without tables."""
     if request.param == "sqlite":
-        return Database(f"jdbc:sqlite:{tmp_path / 'a.db'}", None, tmp_path / "a.db")
-    server: PostgreSql = request.getfixturevalue("postgresql")
-    return Database(server.jdbc_url, server, None)
+        return Database.of_sqlite(tmp_path / "a.db")
+    if request.param == "duckdb":
+        return Database.of_duckdb(tmp_path / "a.duckdb")
+    if request.param == "mariadb":
+        return Database.of_mariadb(request.getfixturevalue("mariadb"))
+    return Database.of_postgresql(request.getfixturevalue("postgresql"))
 
 
 @pytest.fixture

@@ -2,96 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.real.connectors.jdbc.reading import Reading
 
-from penstock.api import OffsetStorageReader, RetryPolicy, SourceFrame, SourceTaskContext
-from penstock.api.partitioned import PARTITIONS_CONFIG
+from penstock.api import RetryPolicy
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc import JdbcSource
-from penstock.connectors.jdbc.source.position import partition_of
+from penstock.connectors.jdbc.source.reading import AdbcReader
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.errors import ConnectException, RetriableException
 
 pytestmark = pytest.mark.slow
-
-
-class Offsets(OffsetStorageReader):
-    """Offsets as a test keeps them."""
-
-    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
-        self._kept = kept
-
-    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
-        return self._kept.get(str(partition.get("table")))
-
-    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
-        return [self.offset(one) for one in partitions]
-
-
-class Context(SourceTaskContext):
-    """The context of a task that runs in the test."""
-
-    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
-        self.stopping = threading.Event()
-        self._kept = kept
-
-    def configs(self) -> dict[str, str]:
-        return {}
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return Offsets(self._kept)
-
-
-class Reading:
-    """A task, and what its frames had."""
-
-    def __init__(self, server: PostgreSql, tables: Sequence[str], settings: Mapping[str, str]) -> None:
-        self.props = {
-            "connection.url": server.jdbc_url,
-            "topic.prefix": "t-",
-            "poll.interval.ms": "1",
-            "table.include.list": ",".join(tables),
-            **settings,
-        }
-        self.tables: list[str | None] = [None] if settings.get("query") else [f"public.{table}" for table in tables]
-        self.kept: dict[str, dict[str, object]] = {}
-        self.task = JdbcSourceTask()
-
-    def start(self) -> None:
-        """A new task, which goes on where the frames before ended."""
-        self.task.stop()
-        self.task = JdbcSourceTask()
-        self.task.initialize(Context(self.kept))
-        self.task.start({**self.props, PARTITIONS_CONFIG: json.dumps([partition_of(table) for table in self.tables])})
-
-    def frames(self) -> Iterator[SourceFrame]:
-        """What there is now."""
-        while True:
-            frame = self.task.poll()
-            if frame is None:
-                return
-            self.kept[str(frame.source_partition.get("table"))] = dict(frame.source_offset)
-            yield frame
-
-    def read(self, field: str) -> list[object]:
-        """The values of a field of the rows that there are now."""
-        found: list[object] = []
-        for frame in self.frames():
-            assert isinstance(frame.data, pa.Table)
-            found += [row[field] for row in frame.data.column("value").to_pylist()]
-        return found
-
-    def read_until_error(self) -> None:
-        """Polls until that raises."""
-        while True:
-            self.task.poll()
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +56,62 @@ def test_rows_that_commit_late_and_out_of_order_are_read_once(postgresql: Postgr
         seen += reading.read("id")
         assert sorted(seen, key=str) == sorted((one[0] for one in written if one), key=str)
     assert reading.read("id") == []
+
+
+@pytest.mark.parametrize("mode", ["incrementing", "timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_a_transaction_that_ends_while_the_reader_looks_loses_no_row(
+    postgresql: PostgreSql, name: str, mode: str, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgresql.execute(
+        f"CREATE TABLE {name} (id bigserial PRIMARY KEY, made timestamptz NOT NULL DEFAULT clock_timestamp())"
+    )
+    reading = Reading(postgresql, [name], {"mode": mode, "timestamp.column.name": "made"})
+    reading.start()
+    insert = f"INSERT INTO {name} DEFAULT VALUES"
+    asked = AdbcReader._one
+    with closing(open_transaction(postgresql)) as elder, closing(open_transaction(postgresql)) as younger:
+        # The elder transaction has the later row, and commits before the younger one.
+        elder.execute(insert)
+        younger.execute(insert)
+        elder.execute(insert)
+        elder.commit()
+        steps: list[int] = []
+
+        def ends_between(reader: AdbcReader, text: str) -> tuple[object, ...]:
+            if len(steps) == step:
+                younger.commit()
+            steps.append(step)
+            return asked(reader, text)
+
+        monkeypatch.setattr(AdbcReader, "_one", ends_between)
+        seen = reading.read("id")
+        younger.commit()
+        while len(seen) < 3:
+            found = reading.read("id")
+            assert found, seen
+            seen += found
+    assert sorted(seen, key=str) == [1, 2, 3]
+
+
+def test_numbers_go_on_while_there_is_always_a_transaction_open(postgresql: PostgreSql, name: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id bigserial PRIMARY KEY)")
+    reading = Reading(postgresql, [name], {"mode": "incrementing"})
+    reading.start()
+    insert = f"INSERT INTO {name} DEFAULT VALUES"
+    open_one = open_transaction(postgresql)
+    seen: list[object] = []
+    for _ in range(4):
+        following = open_transaction(postgresql)
+        following.execute(insert)
+        open_one.commit()
+        open_one.close()
+        open_one = following
+        seen += reading.read("id")
+    assert len(seen) >= 2
+    open_one.close()
+    seen += reading.read("id")
+    assert seen == [1, 2, 3]
 
 
 def test_a_transaction_that_only_began_early_holds_timestamps_back(postgresql: PostgreSql, name: str) -> None:

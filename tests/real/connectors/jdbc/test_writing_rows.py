@@ -14,7 +14,7 @@ from penstock.errors import ConnectException, RetriableException
 
 pytestmark = pytest.mark.slow
 
-UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "key", "fields.whitelist": "name"}
+UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "k", "fields.whitelist": "name"}
 
 
 @pytest.mark.parametrize("bad", [[0], [9], [3, 4], [0, 5, 9], list(range(10))])
@@ -42,7 +42,7 @@ def test_bad_rows_are_reported_and_the_others_written(
 def test_what_postgresql_refuses_is_one_row(
     start: Start, postgresql: PostgreSql, name: str, columns: str, number: int, text: str | None
 ) -> None:
-    database = Database(postgresql.jdbc_url, postgresql, None)
+    database = Database.of_postgresql(postgresql)
     database.run(f"CREATE TABLE {name} ({columns})")
     writing = start(database, name, {})
     writing.put([record(0, "x"), record(number, text), record(2, "y")])
@@ -53,7 +53,7 @@ def test_what_postgresql_refuses_is_one_row(
 def test_a_wrong_enum_a_trigger_and_two_spellings_of_a_key_stop_no_other_row(
     start: Start, postgresql: PostgreSql, name: str
 ) -> None:
-    database = Database(postgresql.jdbc_url, postgresql, None)
+    database = Database.of_postgresql(postgresql)
     database.run(
         f"CREATE TYPE {name}_e AS ENUM ('a', 'b')",
         f"CREATE TABLE {name} (id bigint, name {name}_e)",
@@ -79,12 +79,12 @@ def test_with_tolerance_none_the_rows_before_are_written_and_the_task_fails(
 
 @pytest.mark.parametrize("gone", [[0], [3], [1, 2], [0, 1, 2, 3]])
 def test_tombstones_delete_wherever_they_stand(start: Start, database: Database, name: str, gone: list[int]) -> None:
-    database.run(f"CREATE TABLE {name} (key varchar(9) PRIMARY KEY, name text)")
+    database.run(f"CREATE TABLE {name} (k varchar(9) PRIMARY KEY, name text)")
     writing = start(database, name, {**UPSERT, "delete.enabled": "true"})
     writing.put([record(n, "old") for n in range(4)], keys=[f"k{n}" for n in range(4)])
     values: list[Any] = [None if n in gone else record(n, "new") for n in range(4)]
     writing.put(values, keys=[f"k{n}" for n in range(4)], first=4)
-    assert database.rows(f"SELECT key, name FROM {name} ORDER BY key") == [
+    assert database.rows(f"SELECT k, name FROM {name} ORDER BY k") == [
         (f"k{n}", "new") for n in range(4) if n not in gone
     ]
     assert writing.reported == []
@@ -94,20 +94,20 @@ def test_tombstones_delete_wherever_they_stand(start: Start, database: Database,
 def test_without_delete_enabled_tombstones_are_reported(
     start: Start, database: Database, name: str, gone: list[int]
 ) -> None:
-    database.run(f"CREATE TABLE {name} (key varchar(9) PRIMARY KEY, name text)")
+    database.run(f"CREATE TABLE {name} (k varchar(9) PRIMARY KEY, name text)")
     writing = start(database, name, UPSERT)
     values: list[Any] = [None if n in gone else record(n, "new") for n in range(4)]
     writing.put(values, keys=[f"k{n}" for n in range(4)])
-    assert database.rows(f"SELECT key FROM {name} ORDER BY key") == [(f"k{n}",) for n in range(4) if n not in gone]
+    assert database.rows(f"SELECT k FROM {name} ORDER BY k") == [(f"k{n}",) for n in range(4) if n not in gone]
     assert writing.reported == gone
 
 
 def test_null_keys_are_reported(start: Start, database: Database, name: str) -> None:
-    database.run(f"CREATE TABLE {name} (key varchar(9) PRIMARY KEY, name text)")
+    database.run(f"CREATE TABLE {name} (k varchar(9) PRIMARY KEY, name text)")
     writing = start(database, name, UPSERT)
     writing.put([record(1, "a"), record(2, "b"), record(3, "c")], keys=["x", None, "y"])
     writing.put([record(4, "a")], keys=None, key_schema=None, first=3)
-    assert database.rows(f"SELECT key FROM {name} ORDER BY key") == [("x",), ("y",)]
+    assert database.rows(f"SELECT k FROM {name} ORDER BY k") == [("x",), ("y",)]
     assert writing.reported == [1, 3]
 
 
@@ -170,7 +170,7 @@ def test_topics_of_one_frame_go_to_their_tables_with_bad_rows_in_both(
 def test_a_server_that_ends_connections_costs_no_row(
     start: Start, postgresql: PostgreSql, name: str, settings: dict[str, str]
 ) -> None:
-    database = Database(postgresql.jdbc_url, postgresql, None)
+    database = Database.of_postgresql(postgresql)
     database.run(f"CREATE TABLE {name} (id bigint CHECK (id <> 5), name text)")
     writing = start(database, name, {**settings, "name": name})
     for first in range(0, 40, 10):
@@ -188,7 +188,7 @@ def test_a_server_that_ends_connections_costs_no_row(
 
 
 def test_a_task_tries_as_often_as_it_may(start: Start, postgresql: PostgreSql, name: str) -> None:
-    database = Database(postgresql.jdbc_url, postgresql, None)
+    database = Database.of_postgresql(postgresql)
     database.run(f"CREATE TABLE {name} (id bigint, name text)")
     writing = start(database, name, {"max.retries": "2"})
     locked = database.connect()

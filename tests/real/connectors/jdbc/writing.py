@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import duckdb
 import psycopg
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, S
 from penstock.errors import ConnectException
 from penstock.pipeline.columns.types import VARIANT_FIELDS
 from penstock.pipeline.columns.variant import encode
+from penstock.testing.mariadb import MariaDb
 from penstock.worker.sink_context import WorkerSinkTaskContext
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
@@ -27,31 +29,78 @@ HERE = TopicPartition("t", 0)
 
 
 class Database:
-    """A database of the tests: runs statements over connections of its own."""
+    """A database of the tests: runs statements over connections of its own.
 
-    def __init__(self, url: str, server: PostgreSql | None, path: Path | None) -> None:
+    Attributes:
+        kind: ``postgresql``, ``mariadb``, ``sqlite`` or ``duckdb``.
+    """
+
+    def __init__(self, url: str, kind: str, connect: Callable[[], Any]) -> None:
         self.url = url
-        self.is_postgresql = server is not None
-        self._server, self._path = server, path
+        self.kind = kind
+        self._connect = connect
+
+    @staticmethod
+    def of_postgresql(server: PostgreSql) -> Database:
+        """A database of a server."""
+        url = f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
+        return Database(server.jdbc_url, "postgresql", lambda: psycopg.connect(url))
+
+    @staticmethod
+    def of_mariadb(server: MariaDb) -> Database:
+        """A database of a server."""
+        return Database(server.jdbc_url, "mariadb", server.connect)
+
+    @staticmethod
+    def of_sqlite(path: Path) -> Database:
+        """The database of a file."""
+        return Database(f"jdbc:sqlite:{path}", "sqlite", lambda: sqlite3.connect(path))
+
+    @staticmethod
+    def of_duckdb(path: Path) -> Database:
+        """The database of a file."""
+        return Database(f"jdbc:duckdb:{path}", "duckdb", lambda: _DuckDb(path))
 
     def connect(self) -> Any:
         """A connection of the driver."""
-        if self._server is not None:
-            return psycopg.connect(f"postgresql://postgres@127.0.0.1:{self._server.port}/postgres")
-        assert self._path is not None
-        return sqlite3.connect(self._path)
+        return self._connect()
 
     def run(self, *statements: str) -> None:
         """Runs statements in a transaction."""
-        with closing(self.connect()) as connection:
+        with closing(self.connect()) as connection, closing(connection.cursor()) as cursor:
             for statement in statements:
-                connection.execute(statement)
+                cursor.execute(statement)
             connection.commit()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        with closing(self.connect()) as connection:
-            return [tuple(row) for row in connection.execute(query).fetchall()]
+        with closing(self.connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(query)
+            return [tuple(row) for row in cursor.fetchall()]
+
+
+class _DuckDb:
+    """A connection that begins transactions by itself, as those of the other drivers do."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = duckdb.connect(str(path))
+
+    def cursor(self) -> _DuckDb:
+        return self
+
+    def execute(self, statement: str) -> None:
+        self._connection.execute(statement)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._connection.fetchall()
+
+    def commit(self) -> None:
+        with suppress(duckdb.TransactionException):
+            self._connection.commit()
+
+    def close(self) -> None:
+        with suppress(duckdb.Error):
+            self._connection.close()
 
 
 class Context(WorkerSinkTaskContext):

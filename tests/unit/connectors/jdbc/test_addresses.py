@@ -84,3 +84,17 @@ def test_a_password_shows_in_no_message() -> None:
         with pytest.raises(ConfigException) as caught:
             parse_address(url)
         assert "s3cret" not in str(caught.value)
+
+
+def test_parameters_of_javas_drivers_for_mysql_are_taken_where_they_say_what_is_done_anyway() -> None:
+    url = "jdbc:mysql://db/shop?user=kay&useSSL=false&characterEncoding=UTF-8&zeroDateTimeBehavior=convertToNull"
+    assert parse_address(f"{url}&rewriteBatchedStatements=true&connectTimeout=5000").options == {"connect_timeout": "5"}
+    for more in ("useSSL=true", "characterEncoding=latin1", "zeroDateTimeBehavior=ROUND", "serverTimezone=UTC"):
+        with pytest.raises(ConfigException, match=more.partition("=")[0]):
+            parse_address(f"jdbc:mysql://db/shop?{more}")
+
+
+def test_mariadb_and_mysql_have_the_dialect_that_takes_both_servers() -> None:
+    assert str(parse_address("jdbc:mariadb://db/shop").sqlalchemy_url()) == "mysql+pymysql://db:3306/shop"
+    assert parse_address("jdbc:mariadb://db/shop").label == "mariadb://db:3306/shop"
+    assert parse_address("jdbc:duckdb:/tmp/shop.duckdb").label == "duckdb:/tmp/shop.duckdb"

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from penstock.connectors.jdbc.addresses import parse_address
+from penstock.connectors.jdbc.duckdb import DuckDbDialect
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
@@ -179,12 +180,22 @@ def test_tables_are_made_for_each_database() -> None:
         "ZONE NOT NULL, PRIMARY KEY (id) )"
     )
     assert made(mysql.dialect()) == (
-        "CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, `Name` TEXT, total NUMERIC(38, 2), at DATETIME(3) NOT "
-        "NULL, PRIMARY KEY (id) )"
+        "CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, `Name` LONGTEXT, total NUMERIC(65, 2), at DATETIME(6) "
+        "NOT NULL, PRIMARY KEY (id) )CHARSET=utf8mb4 COLLATE utf8mb4_bin"
     )
     assert made(sqlite.dialect()) == (
         'CREATE TABLE IF NOT EXISTS s.t ( id BIGINT NOT NULL, "Name" TEXT, total NUMERIC(38, 2), at DATETIME NOT NULL, '
         "PRIMARY KEY (id) )"
+    )
+
+
+def test_duckdb_speaks_as_postgresql_and_quotes_each_name() -> None:
+    dialect = DuckDbDialect()
+    made = " ".join(create_table(NAME, COLUMNS, dialect).split())
+    assert made.startswith('CREATE TABLE IF NOT EXISTS "s"."t" ( "id" BIGINT NOT NULL, "Name" TEXT, "total" NUMERIC(38')
+    columns = [("id", ""), ("at", "")]
+    assert copied_rows(NAME, "rows", columns, ["id"], InsertMode.UPDATE, dialect) == (
+        'UPDATE "s"."t" AS target SET "at" = "rows"."at" FROM "rows" WHERE target."id" = "rows"."id"'
     )
 
 
@@ -237,7 +248,15 @@ def test_upserts_of_other_databases() -> None:
     assert made(sqlite.dialect()) == (
         "INSERT INTO t (id, n) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET n = excluded.n"
     )
-    assert "ON DUPLICATE KEY UPDATE" in made(mysql.dialect())
+    mariadb, newest = mysql.dialect(), mysql.dialect()
+    mariadb.is_mariadb, newest.server_version_info = True, (9, 0, 0)
+    for dialect in (mariadb, newest):
+        # PyMySQL makes one statement of many rows in this form only.
+        assert made(dialect) == ("INSERT INTO t (id, n) VALUES (%s, %s) ON DUPLICATE KEY UPDATE n = values(n)")
+
+
+class FromPyMySql(Exception):
+    sqlstate = "HY000"
 
 
 class FromDriver(Exception):
@@ -262,6 +281,16 @@ class FromDriver(Exception):
         (FromDriver("x", "42501"), Fault.STATEMENT),
         (FromDriver("server closed the connection unexpectedly"), Fault.PASSING),
         (Exception(2013, "Lost connection"), Fault.PASSING),
+        (Exception(1927, "Connection was killed"), Fault.PASSING),
+        (FromPyMySql(1205, "Lock wait timeout exceeded"), Fault.PASSING),
+        (FromPyMySql(1366, "Incorrect string value"), Fault.ROW),
+        (FromPyMySql(4025, "CONSTRAINT failed"), Fault.ROW),
+        (FromPyMySql(1153, "Got a packet bigger than 'max_allowed_packet' bytes"), Fault.ROW),
+        (Exception("nan can not be used with MySQL"), Fault.ROW),
+        (type("TransactionException", (Exception,), {})("Conflict on update!"), Fault.PASSING),
+        (type("IOException", (Exception,), {})("Could not set lock on file"), Fault.PASSING),
+        (type("ConversionException", (Exception,), {})("Could not convert string"), Fault.ROW),
+        (type("BinderException", (Exception,), {})("no column"), Fault.STATEMENT),
         (Exception(1062, "Duplicate entry"), Fault.ROW),
         (Exception(1146, "No such table"), Fault.STATEMENT),
         (Exception("database is locked"), Fault.PASSING),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -9,9 +11,23 @@ from sqlalchemy.dialects import postgresql
 
 from penstock.connectors.jdbc.columns import TypeMapping, column_of
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
-from penstock.connectors.jdbc.source.late_commits import Snapshot, bound_of, unsettled
+from penstock.connectors.jdbc.source.late_commits import (
+    Look,
+    Snapshot,
+    bound_of_numbers,
+    bound_of_timestamps,
+    unsettled,
+)
 from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
-from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Piece, Selection, pieces
+from penstock.connectors.jdbc.source.queries import (
+    INCREMENTING,
+    TIMESTAMP,
+    Bound,
+    Piece,
+    Selection,
+    pieces,
+    utc_nanoseconds,
+)
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, wanted_tables
 from penstock.connectors.jdbc.tables import TableName
 from penstock.errors import ConfigException, ConnectException
@@ -131,16 +147,24 @@ def test_a_query_may_have_conditions_colons_and_per_cent_signs() -> None:
 
 def test_rows_wait_for_transactions_that_are_open() -> None:
     settled, open_one = Snapshot(100, 100), Snapshot(100, 103)
-    assert bound_of(Mode.INCREMENTING, settled, (None, None, 50), None) == Bound()
-    held = bound_of(Mode.INCREMENTING, open_one, (7_000_000, 12, 50), 41)
-    assert held == Bound(
-        None, 41, "a transaction of the database that is open since 1970-01-01 00:00:07 UTC (process 12)"
-    )
-    assert bound_of(Mode.INCREMENTING, open_one, (7, 12, 50), None).because is None
     # The start of the oldest transaction, the first row that waits, and the present moment: the least of them.
-    assert bound_of(Mode.TIMESTAMP, open_one, (7, 12, 50), 9_000).timestamp == 7_000
-    assert bound_of(Mode.TIMESTAMP, open_one, (7, 12, 50), 6_000).timestamp == 6_000
-    assert bound_of(Mode.TIMESTAMP, settled, (None, None, 50), None).timestamp == 50_000
+    assert bound_of_timestamps(open_one, (50, 7, 12), 9_000).timestamp == 7_000
+    assert bound_of_timestamps(open_one, (50, 7, 12), 6_000).timestamp == 6_000
+    assert bound_of_timestamps(settled, (50, None, None), None) == Bound(50_000)
+
+
+def test_numbers_wait_until_all_that_were_running_when_they_were_seen_have_ended() -> None:
+    held = "a transaction of the database that is open since 1970-01-01 00:00:07 UTC (process 12)"
+    running = (50, 7_000_000, 12)
+    now = Snapshot(100, 103)
+    assert (Look.of(9, "100", None), Look.of(9, "100", 2)) == (Look(9, 100), Look(9, 103))
+    assert bound_of_numbers(3, [Look(9, 101)], now, running) == Bound(None, 4, held)
+    assert bound_of_numbers(3, [Look(9, 100)], now, running) == Bound(None, 10)
+    assert bound_of_numbers(3, [Look(9, 100), Look(12, 103)], now, running) == Bound(None, 10, held)
+    assert bound_of_numbers(3, [Look(9, 99), Look(12, 100)], now, running) == Bound(None, 13)
+    # Nothing is there to wait for.
+    assert bound_of_numbers(9, [Look(9, 101)], now, running) == Bound(None, 10)
+    assert bound_of_numbers(None, [], now, running).because is None
 
 
 def test_transaction_ids_are_compared_as_32_bits() -> None:
@@ -235,3 +259,18 @@ def test_lists_name_tables_with_or_without_their_schema() -> None:
     assert wanted(table_include_list="public.a") == ["public.a"]
     assert wanted(table_include_list="shop.public.a") == ["public.a"]
     assert wanted(table_exclude_list="a") == ["public.b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (datetime.datetime.fromisoformat("2024-07-01T12:00"), 1719828000_000_000_000),
+        (datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), 1719835200_000_000_000),
+        ("2024-07-01 12:00:00.000001", 1719828000_000_001_000),
+        (datetime.date(2024, 7, 1), 1719784800_000_000_000),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_positions_are_what_drivers_give(value: object, expected: int | None) -> None:
+    assert utc_nanoseconds(value, "Europe/Berlin") == expected

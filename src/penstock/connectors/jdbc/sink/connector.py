@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.api import OffsetsInTarget, SinkConnector, Task, TopicPartition
+from penstock.api import SinkConnector, Task, TopicPartition
 from penstock.connectors.jdbc.addresses import missing_libraries
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
 from penstock.errors import ConnectException
@@ -40,12 +40,12 @@ class JdbcSink(SinkConnector):
         """
         config = JdbcSinkConfig.parse(props)
         if config.offsets_in_target:
-            from penstock.connectors.jdbc.sink.task import create_offsets
+            from penstock.connectors.jdbc.sink.task import create_offsets, kept_offsets
             from penstock.connectors.jdbc.sink.writing import writer_for
 
             writer = writer_for(config)
             try:
-                kept = OffsetsInTarget(props["name"], placeholder=writer.placeholder)
+                kept = kept_offsets(props["name"], writer)
                 create_offsets(writer, kept)
                 writer.write([], lambda run: kept.alter(run, offsets))
             finally:
@@ -57,10 +57,10 @@ def _faults_of_database(config: JdbcSinkConfig) -> list[str]:
     missing = missing_libraries(config.address().dialect)
     if missing:
         return [missing]
-    from penstock.connectors.jdbc.tables import Catalog
+    from penstock.connectors.jdbc.tables import catalog_of
 
     try:
-        with Catalog(config.address()).connection():
+        with catalog_of(config.address()).connection():
             return []
     except ConnectException as error:
         return [str(error)]

@@ -17,11 +17,11 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import mysql, postgresql
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import connect_schema, is_variant
-from penstock.api.variant_fields import NULL, OBJECT, STRING, Variants
+from penstock.api.variant_fields import BOOLEAN, NULL, OBJECT, STRING, Variants
 from penstock.connectors.jdbc.sink.changes import RowsRefused
 from penstock.connectors.jdbc.tables import Table
 
@@ -136,7 +136,10 @@ def _cells(
     if isinstance(kind, sa.JSON):
         return json_texts(step.objects())
     texts = bool(np.isin(step.kinds(), [STRING, NULL]).all())
-    made = part.fields({f"`{name}`": pa.string() if texts and _parsed(kind) else _arrow(kind)}, of=of).column(0)
+    arrow = pa.string() if texts and _parsed(kind) else _arrow(kind)
+    if isinstance(kind, mysql.TINYINT) and np.isin(step.kinds(), [BOOLEAN, NULL]).all():
+        arrow = pa.bool_()  # BOOLEAN is another name of that type.
+    made = part.fields({f"`{name}`": arrow}, of=of).column(0)
     cells = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
     return cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells
 

@@ -17,7 +17,7 @@ from penstock.errors import ConfigException
 KAFKA_KEYS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
 
 #: The databases whose statements ``offsets.in.target`` needs.
-OFFSETS_IN_TARGET: Final = ("postgresql", "sqlite")
+OFFSETS_IN_TARGET: Final = ("postgresql", "sqlite", "mysql", "mariadb", "duckdb")
 
 
 class InsertMode(Enum):
@@ -71,7 +71,8 @@ class JdbcSinkConfig(ConnectionConfig):
     offsets_in_target: bool = setting(
         default=False,
         doc="Keep the offsets of the topics in the table penstock_offsets of the database, where they move in the "
-        "transaction that writes the rows, so that each record is written once. Needs PostgreSQL or SQLite.",
+        "transaction that writes the rows, so that each record is written once. On PostgreSQL, MySQL, MariaDB, "
+        "SQLite and DuckDB.",
     )
     table_name_format: str = setting(
         default="${topic}", doc="The table of a topic, as TABLE or SCHEMA.TABLE; ${topic} stands for the topic."

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
+from penstock.connectors.jdbc import mysql as mysql_ways
 from penstock.connectors.jdbc.sink.changes import Target
 from penstock.connectors.jdbc.sink.settings import InsertMode
 from penstock.connectors.jdbc.tables import Table, TableName
@@ -36,8 +37,17 @@ _PLAIN: Final[dict[Type, Any]] = {
     Type.BYTES: sa.LargeBinary,
 }
 _LOGICAL: Final = "org.apache.kafka.connect.data."
-#: MySQL has no TEXT in a key.
+#: MySQL has no TEXT in a key, and one of bytes needs a length.
 _KEY_TEXT: Final = 256
+#: MySQL's own types: its TEXT and BLOB end at 64 KiB, and its dates with a time at the second.
+_OF_MYSQL: Final[dict[object, sa.types.TypeEngine[Any]]] = {
+    f"{_LOGICAL}Time": mysql.TIME(fsp=6),
+    f"{_LOGICAL}Timestamp": mysql.DATETIME(fsp=6),
+    Type.STRING: mysql.LONGTEXT(),
+    Type.BYTES: mysql.LONGBLOB(),
+    Type.FLOAT32: mysql.FLOAT(),
+}
+_MYSQL_DIGITS, _MYSQL_SCALE = 65, 30
 
 
 def column_type(schema: Schema, is_key: bool, dialect: Dialect, where: str) -> sa.types.TypeEngine[Any]:
@@ -46,18 +56,26 @@ def column_type(schema: Schema, is_key: bool, dialect: Dialect, where: str) -> s
     Raises:
         DataException: A column cannot hold values of this schema.
     """
+    is_mysql = dialect.name == mysql_ways.NAME
     if schema.name == Decimal.LOGICAL_NAME:
-        return sa.Numeric(38, int((schema.parameters or {})["scale"])) if dialect.name != "postgresql" else sa.Numeric()
+        scale = int((schema.parameters or {})["scale"])
+        if is_mysql and scale > _MYSQL_SCALE:
+            raise DataException(f"{where} has {scale} decimal places, and a DECIMAL of {dialect.name} at most 30")
+        if is_mysql:
+            return sa.Numeric(_MYSQL_DIGITS, max(scale, 0))
+        return sa.Numeric(38, scale) if dialect.name != "postgresql" else sa.Numeric()
+    if is_mysql and is_key and schema.name is None and schema.type in (Type.STRING, Type.BYTES):
+        return sa.String(_KEY_TEXT) if schema.type is Type.STRING else sa.VARBINARY(_KEY_TEXT)
+    if is_mysql and (own := _OF_MYSQL.get(schema.name or schema.type)) is not None:
+        return own
     if schema.name == f"{_LOGICAL}Date":
         return sa.Date()
     if schema.name == f"{_LOGICAL}Time":
-        return mysql.TIME(fsp=3) if dialect.name in ("mysql", "mariadb") else sa.Time()
+        return sa.Time()
     if schema.name == f"{_LOGICAL}Timestamp":
-        return mysql.DATETIME(fsp=3) if dialect.name in ("mysql", "mariadb") else sa.DateTime()
+        return sa.DateTime()
     if schema.type is Type.ARRAY and schema.value_schema is not None and dialect.name == "postgresql":
         return sa.ARRAY(column_type(schema.value_schema, False, dialect, where))
-    if schema.type is Type.STRING and is_key and dialect.name in ("mysql", "mariadb"):
-        return sa.String(_KEY_TEXT)
     plain = _PLAIN.get(schema.type)
     if plain is None:
         raise DataException(
@@ -89,6 +107,8 @@ def create_table(name: TableName, columns: Sequence[Target], dialect: Dialect) -
         ),
         schema=name.schema,
     )
+    if dialect.name == mysql_ways.NAME:
+        table.kwargs.update(mysql_ways.CHARSET)
     return str(sa.schema.CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip()
 
 
@@ -153,9 +173,10 @@ def write_rows(
         return sa.update(table).where(_is_row(table, found, keys)).values({one: values[one] for one in rest or columns})
     if mode is InsertMode.INSERT:
         return sa.insert(table).values(values)
-    if dialect.name in ("mysql", "mariadb"):
-        inserted = mysql.insert(table).values(values)
-        return inserted.on_duplicate_key_update({one: inserted.inserted[one] for one in rest or keys})
+    if dialect.name == mysql_ways.NAME:
+        # PyMySQL makes one statement of many rows in this form, and not in that with an alias for the new row.
+        changed = {one: sa.func.values(sa.column(one)) for one in rest or keys}
+        return mysql.insert(table).values(values).on_duplicate_key_update(changed)
     if dialect.name in ("sqlite", "postgresql"):
         upsert: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table).values(values)
         made: sa.Executable = (
@@ -185,9 +206,12 @@ def _is_row(table: sa.TableClause, found: Table, keys: Sequence[str]) -> sa.Colu
 # ------------------------------------------------------------------ PostgreSQL, from a temporary table
 
 
+_POSTGRESQL: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
 def temporary_table(name: str, schema: pa.Schema) -> str:
     """A temporary table for rows of these types, which each commit empties."""
-    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+    quote = _POSTGRESQL.identifier_preparer.quote
     columns = ", ".join(f"{quote(field.name)} {_copied_type(field.type)}" for field in schema)
     return f"CREATE TEMPORARY TABLE IF NOT EXISTS {quote(name)} ({columns}) ON COMMIT DELETE ROWS"
 
@@ -224,6 +248,7 @@ def copied_rows(
     columns: Sequence[tuple[str, str]],
     keys: Sequence[str],
     mode: InsertMode,
+    dialect: Dialect | None = None,
 ) -> str:
     """Writes the rows of a temporary table.
 
@@ -233,8 +258,9 @@ def copied_rows(
         columns: Names of the columns, each with the type to cast it to, empty where its own will do.
         keys: The columns of the primary key.
         mode: ``insert.mode``.
+        dialect: One that speaks as PostgreSQL does; None: PostgreSQL itself.
     """
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    dialect = dialect or _POSTGRESQL
     quote = dialect.identifier_preparer.quote
     target = quoted_name(name, dialect)
     named = ", ".join(quote(column) for column, _ in columns)
@@ -245,9 +271,8 @@ def copied_rows(
         changed = ", ".join(
             f"{quote(one)} = {_cast(f'{quote(temporary)}.{quote(one)}', types[one])}" for one in rest or keys
         )
-        return (
-            f"UPDATE {target} AS target SET {changed} FROM {quote(temporary)} WHERE {_same(temporary, columns, keys)}"
-        )
+        same = _same(temporary, columns, keys, dialect)
+        return f"UPDATE {target} AS target SET {changed} FROM {quote(temporary)} WHERE {same}"
     text = f"INSERT INTO {target} ({named}) SELECT {values} FROM {quote(temporary)}"
     if mode is InsertMode.INSERT:
         return text
@@ -258,16 +283,18 @@ def copied_rows(
     return f"{text} ON CONFLICT ({of_keys}) DO UPDATE SET {changed}"
 
 
-def copied_deletes(name: TableName, temporary: str, keys: Sequence[tuple[str, str]]) -> str:
+def copied_deletes(
+    name: TableName, temporary: str, keys: Sequence[tuple[str, str]], dialect: Dialect | None = None
+) -> str:
     """Deletes the rows whose keys are in a temporary table; arguments as for `copied_rows`."""
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    dialect = dialect or _POSTGRESQL
     quote = dialect.identifier_preparer.quote
-    same = _same(temporary, keys, [key for key, _ in keys])
+    same = _same(temporary, keys, [key for key, _ in keys], dialect)
     return f"DELETE FROM {quoted_name(name, dialect)} AS target USING {quote(temporary)} WHERE {same}"
 
 
-def _same(temporary: str, columns: Sequence[tuple[str, str]], keys: Sequence[str]) -> str:
-    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
+def _same(temporary: str, columns: Sequence[tuple[str, str]], keys: Sequence[str], dialect: Dialect) -> str:
+    quote = dialect.identifier_preparer.quote
     return " AND ".join(
         f"target.{quote(column)} = {_cast(f'{quote(temporary)}.{quote(column)}', kind)}"
         for column, kind in columns
@@ -284,7 +311,7 @@ def cast_to(kind: sa.types.TypeEngine[Any] | None) -> str:
         return ""
     if isinstance(kind, sa.String) and not isinstance(kind, sa.Enum):
         return ""
-    return str(kind.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    return str(kind.compile(dialect=_POSTGRESQL))
 
 
 def _cast(cells: str, kind: str) -> str:

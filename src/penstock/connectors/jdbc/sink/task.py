@@ -25,6 +25,7 @@ from penstock.api import (
     isolate,
 )
 from penstock.api.rows import Rows
+from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.sink.changes import RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.fitting import fits
 from penstock.connectors.jdbc.sink.schemaless import is_schemaless, json_texts, typed_by, typed_keys
@@ -61,7 +62,7 @@ class JdbcSinkTask(FrameSinkTask):
         self._config = JdbcSinkConfig.parse(props)
         self._writer = writer_for(self._config)
         if self._config.offsets_in_target:
-            self._offsets = OffsetsInTarget(props["name"], placeholder=self._writer.placeholder)
+            self._offsets = kept_offsets(props["name"], self._writer)
 
     def put(self, frame: SinkFrame) -> None:
         """Writes the rows of a frame, and reports those that cannot be written.
@@ -257,6 +258,11 @@ def _other_columns(config: JdbcSinkConfig, part: SinkFrame) -> Sequence[str]:
     schema = part.key_schema
     of_key = [one.name for one in schema.fields] if schema is not None and schema.type is Type.STRUCT else []
     return config.pk_fields or of_key
+
+
+def kept_offsets(connector: str, writer: Writer) -> OffsetsInTarget:
+    """The offsets of a connector in the database of a writer."""
+    return OffsetsInTarget(connector, placeholder=writer.placeholder, mysql=writer.dialect == mysql.NAME)
 
 
 def claim(

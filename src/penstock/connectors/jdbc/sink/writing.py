@@ -13,14 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from functools import partial, reduce
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from penstock.api.offsets_in_target import RunStatement
+from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, Target
 from penstock.connectors.jdbc.sink.fitting import widened
@@ -36,8 +38,8 @@ from penstock.connectors.jdbc.sink.statements import (
     widen_column,
     write_rows,
 )
-from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table, unreachable
-from penstock.errors import ConnectException
+from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table, unreachable
+from penstock.errors import ConnectException, DataException
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,13 @@ class Writer(ABC):
     def __init__(self, config: JdbcSinkConfig) -> None:
         self._config = config
         self._address = config.address()
-        self._catalog = Catalog(self._address)
+        self._catalog = catalog_of(self._address)
         self._tables: dict[str, Table] = {}
 
     @property
     def dialect(self) -> str:
         """SQLAlchemy's name of the database."""
-        return self._address.dialect.name
+        return self._catalog.dialect.name
 
     def known(self, name: str) -> Table:
         """A table that is there.
@@ -124,7 +126,7 @@ class Writer(ABC):
         self._tables.clear()
 
     #: Where parameters stand in statements that ``RunStatement`` is given.
-    placeholder: ClassVar[str]
+    placeholder: str
 
     @abstractmethod
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
@@ -152,7 +154,7 @@ class Writer(ABC):
                 raise ConnectException(f"{missing_table(name, self._address)}. Create it, or set auto.create=true")
             if not has_rows:
                 return None
-            self._run([create_table(name, columns, self._catalog.engine.dialect)])
+            self._run([create_table(name, columns, self._catalog.dialect)])
             found = self._catalog.table(name)
             if found is None:
                 raise missing_table(name, self._address)
@@ -164,7 +166,7 @@ class Writer(ABC):
                     f"The table {name} has no column {names}, which records have as a field. Add it, set "
                     "auto.evolve=true, or name the fields to write in fields.include.list"
                 )
-            self._run(add_columns(name, lacking, self._catalog.engine.dialect))
+            self._run(add_columns(name, lacking, self._catalog.dialect))
             found = self._catalog.table(name) or found
         return found
 
@@ -174,7 +176,7 @@ class Writer(ABC):
         for one in columns:
             kind = widened(one.schema, table.types[one.name], rows.column(one.name), self.dialect)
             if kind is not None:
-                statements.append(widen_column(table.name, one.name, kind, self._catalog.engine.dialect))
+                statements.append(widen_column(table.name, one.name, kind, self._catalog.dialect))
         if not statements:
             return table
         self._run(statements)
@@ -192,7 +194,12 @@ def _lacking(table: Table, columns: Sequence[Target]) -> list[Target]:
 
 def writer_for(config: JdbcSinkConfig) -> Writer:
     """The writer of the database that the settings name."""
-    return AdbcWriter(config) if config.address().dialect.name == "postgresql" else RowWriter(config)
+    kind = config.address().dialect.name
+    if kind == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbWriter
+
+        return DuckDbWriter(config)
+    return AdbcWriter(config) if kind == "postgresql" else RowWriter(config)
 
 
 class AdbcWriter(Writer):
@@ -286,7 +293,9 @@ class AdbcWriter(Writer):
 class RowWriter(Writer):
     """Any database of SQLAlchemy: statements with parameters, ``batch.size`` rows at a time."""
 
-    placeholder = "?"
+    def __init__(self, config: JdbcSinkConfig) -> None:
+        super().__init__(config)
+        self.placeholder = "%s" if self.dialect == mysql.NAME else "?"
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
@@ -300,7 +309,21 @@ class RowWriter(Writer):
                     for one in writes:
                         self._write(connection, one)
         except (sa.exc.SQLAlchemyError, OverflowError) as error:
-            raise fault_of(self._address, getattr(error, "orig", None) or error).error from error
+            fault = fault_of(self._address, getattr(error, "orig", None) or error)
+            if fault.kind is Fault.PASSING and self.dialect == mysql.NAME:
+                self._refuse_large(writes)
+            raise fault.error from error
+
+    def _refuse_large(self, writes: Sequence[Write]) -> None:
+        """Says that a row is larger than a message of MySQL may be: the server ends the connection without a word."""
+        with self._catalog.connection() as connection:
+            limit = connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one()
+        largest = max((_largest_row(one.changes.rows) for one in writes), default=0)
+        if largest > limit:
+            raise DataException(
+                f"The database {self._address.label} does not accept a row: it has {largest} bytes, and "
+                f"max_allowed_packet of the server is {limit}"
+            )
 
     def close(self) -> None:
         """See `Writer`."""
@@ -332,6 +355,16 @@ class RowWriter(Writer):
             yield [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
+def _largest_row(rows: pa.Table) -> int:
+    """The bytes of text and binary cells of the row that has the most of them."""
+    sizes = [
+        pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+        for column in rows.columns
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    return int(pc.max(reduce(pc.add, sizes)).as_py() or 0) if sizes else 0
+
+
 def _run_on(connection: sa.Connection, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
     found = connection.exec_driver_sql(statement, tuple(parameters))
     return [tuple(row) for row in found.fetchall()] if found.returns_rows else []
@@ -347,7 +380,7 @@ def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[ob
     if pa.types.is_decimal(cells.type) and not isinstance(kind, sa.Numeric):
         print_or_count = int if isinstance(kind, sa.Integer) else "{:f}".format
         return [None if one is None else print_or_count(one) for one in values]
-    if pa.types.is_timestamp(cells.type) and not table.is_zoned(name):
+    if pa.types.is_timestamp(cells.type) and cells.type.tz and not table.is_zoned(name):
         values = [None if one is None else one.astimezone(zone).replace(tzinfo=None) for one in values]
         if not isinstance(kind, sa.DateTime):
             return [None if one is None else one.isoformat(" ", "milliseconds") for one in values]

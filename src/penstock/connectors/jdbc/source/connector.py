@@ -106,9 +106,9 @@ def _look(config: JdbcSourceConfig) -> tuple[list[str], list[str]]:
     missing = missing_libraries(config.address().dialect)
     if missing:
         raise ConfigException(f"connection.url: {missing}")
-    from penstock.connectors.jdbc.tables import Catalog
+    from penstock.connectors.jdbc.tables import catalog_of
 
-    found = wanted_tables(config, Catalog(config.address()).tables(config.table_types, config.schema_pattern))
+    found = wanted_tables(config, catalog_of(config.address()).tables(config.table_types, config.schema_pattern))
     return found, [name for name in config.include if not any(is_named(table, name) for table in found)]
 
 

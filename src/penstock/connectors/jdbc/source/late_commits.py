@@ -1,7 +1,8 @@
 """Transactions of PostgreSQL that may still commit rows before rows that can be seen already.
 
 A row gets its id or timestamp when it is written, and can be seen when its transaction commits. A reader that goes past
-a row must be sure that no earlier one comes later. Main types: `Snapshot`; `bound_of` says how far a reader may go.
+a row must be sure that no earlier one comes later. Main types: `Snapshot`, `Look`; `bound_of_numbers` and
+`bound_of_timestamps` say how far a reader may go.
 Pure: the statements are texts, and the answers are arguments. Any thread.
 
 Source: the documentation of PostgreSQL, "System Columns" (xmin) and "Transaction ID and Snapshot Information
@@ -10,24 +11,30 @@ Functions".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
-from penstock.connectors.jdbc.source.position import Mode
 from penstock.connectors.jdbc.source.queries import Bound
 
-#: The oldest start of a transaction that has written something or may still, in microseconds since 1970, its process,
-#: and the present moment of the database.
+#: The present moment of the database in microseconds since 1970, and then the oldest start of a transaction that has
+#: written something or may still, and its process. A reader asks before it takes its snapshot: a transaction that ends
+#: in between is in the answer though the snapshot does not have its rows, and one that begins later is younger than the
+#: moment. Asked the other way round, it would be in neither.
 RUNNING: Final = (
-    "SELECT (SELECT (extract(epoch FROM min(xact_start)) * 1000000)::bigint FROM pg_stat_activity "
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
+    "(SELECT (extract(epoch FROM min(xact_start)) * 1000000)::bigint FROM pg_stat_activity "
     "WHERE pid <> pg_backend_pid() AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND backend_type = 'client backend' AND state <> 'idle'), "
     "(SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    " AND state <> 'idle' AND datname = current_database() ORDER BY xact_start LIMIT 1), "
-    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    " AND state <> 'idle' AND datname = current_database() ORDER BY xact_start LIMIT 1)"
 )
+#: An answer to that.
+Running: TypeAlias = tuple[object, ...]
 _XIDS: Final = 1 << 32
+#: A number below all that a column can hold.
+_NO_NUMBER: Final = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class Snapshot:
 
     Attributes:
         oldest: The oldest transaction id that is still running: all below it have ended.
-        next: The first transaction id that was not yet given.
+        next: The id behind the latest transaction that has ended. Those that run may have higher ones.
     """
 
     oldest: int
@@ -52,7 +59,7 @@ class Snapshot:
 
     @property
     def has_running(self) -> bool:
-        """True if a transaction that has an id was running."""
+        """True if a transaction was running that is older than one that has ended."""
         return self.next > self.oldest
 
 
@@ -65,27 +72,74 @@ def unsettled(snapshot: Snapshot) -> str:
     return f"mod(penstock_source.xmin::text::bigint - {first} + {_XIDS}, {_XIDS}) < {snapshot.next - snapshot.oldest}"
 
 
-def bound_of(mode: Mode, snapshot: Snapshot, running: tuple[object, ...], lowest: int | None) -> Bound:
-    """Computes the bound of a read.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Numbers that were seen, and the transactions that may still commit lower ones.
+
+    All numbers up to the highest one were taken before that was seen. Who took them has ended, or was running then.
+
+    Attributes:
+        highest: The highest number of the rows that could be seen.
+        next: The id behind all transactions that were running.
+        SQL: What is asked beside the highest number. Each transaction with an id holds a lock on it, which every user
+            may see.
+    """
+
+    highest: int
+    next: int
+    SQL: ClassVar[str] = (
+        "pg_snapshot_xmin(pg_current_snapshot())::text, (SELECT max(mod(transactionid::text::bigint - "
+        f"mod(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, {_XIDS}) + {_XIDS}, {_XIDS})) FROM pg_locks "
+        "WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted)"
+    )
+
+    @staticmethod
+    def of(highest: int, oldest: str, ahead: int | None) -> Look:
+        """The look that the statement gave: the oldest id that was running, and how far the youngest is ahead of it."""
+        return Look(highest, int(oldest) + (0 if ahead is None else ahead + 1))
+
+    def is_settled(self, snapshot: Snapshot) -> bool:
+        """True if all transactions that were running then have ended."""
+        return snapshot.oldest >= self.next
+
+
+def bound_of_numbers(after: int | None, looks: Sequence[Look], snapshot: Snapshot, running: Running) -> Bound:
+    """Computes the bound of a read by numbers: the highest number below which no transaction can commit a row.
+
+    Args:
+        after: The position, None before all rows.
+        looks: What was seen, the latest last.
+        snapshot: What can be seen.
+        running: The answer to `RUNNING`.
+    """
+    settled = [one.highest for one in looks if one.is_settled(snapshot)]
+    first = _NO_NUMBER if after is None else after
+    safe = max([first, *settled])
+    waits = bool(looks) and looks[-1].highest > safe
+    return Bound(None, safe + 1, _because(running) if waits else None)
+
+
+def bound_of_timestamps(snapshot: Snapshot, running: Running, lowest: int | None) -> Bound:
+    """Computes the bound of a read by timestamps.
 
     Rows of transactions that began after the oldest running one wait, and so do all rows from the first of them on. A
     timestamp is often that of the start of its transaction, so no reader goes past the oldest start.
 
     Args:
-        mode: How new rows are found.
         snapshot: What can be seen.
         running: The answer to `RUNNING`.
-        lowest: The lowest position of the rows that are `unsettled`: a number, or nanoseconds.
+        lowest: The lowest position of the rows that are `unsettled`, in nanoseconds.
     """
-    start, process, now = running
-    because = None
-    if snapshot.has_running or isinstance(start, int):
-        since = ""
-        if isinstance(start, int):
-            since = f" since {datetime.fromtimestamp(start // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        because = f"a transaction of the database that is open{since}" + (f" (process {process})" if process else "")
-    if not mode.has_timestamp:
-        return Bound(None, lowest, because if lowest is not None else None)
+    now, start, _ = running
     timestamps = [one for one in (lowest, start * 1000 if isinstance(start, int) else None) if one is not None]
     assert isinstance(now, int)
-    return Bound(min([*timestamps, now * 1000]), None, because if timestamps else None)
+    is_held = bool(timestamps) and (snapshot.has_running or isinstance(start, int))
+    return Bound(min([*timestamps, now * 1000]), None, _because(running) if is_held else None)
+
+
+def _because(running: Running) -> str:
+    _, start, process = running
+    since = ""
+    if isinstance(start, int):
+        since = f" since {datetime.fromtimestamp(start // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"a transaction of the database that is open{since}" + (f" (process {process})" if process else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -121,7 +121,7 @@ class Selection:
         return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
 
     def lowest(self, after: Position, condition: str) -> sa.Select[Any]:
-        """The lowest position after another one, of the rows that a condition holds for.
+        """The lowest timestamp after a position, of the rows that a condition holds for.
 
         Args:
             after: The position.
@@ -131,9 +131,18 @@ class Selection:
             A statement with one row and one column.
         """
         source = self.from_clause()
-        value = self._timestamp(source) if self.mode.has_timestamp else sa.cast(self._plain(source), sa.BigInteger)
-        found = sa.select(sa.func.min(value)).select_from(source)
+        found = sa.select(sa.func.min(self._timestamp(source))).select_from(source)
         return found.where(*self._later(source, after), sa.text(condition))
+
+    def highest(self, after: Position, beside: str) -> sa.Select[Any]:
+        """The highest number after a position, and what SQL of the database says beside.
+
+        Returns:
+            A statement with one row: the number, and the columns of ``beside``.
+        """
+        source = self.from_clause()
+        value: sa.ColumnElement[Any] = sa.cast(sa.func.max(self._plain(source)), sa.BigInteger)
+        return sa.select(value, sa.text(beside)).select_from(source).where(*self._later(source, after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +244,13 @@ def _nanoseconds(batch: pa.RecordBatch, zone: str) -> np.ndarray[Any, Any]:
 
 
 def utc_nanoseconds(value: object, zone: str) -> int | None:
-    """A position that a statement gave: a timestamp as nanoseconds since 1970, a number as it is."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=ZoneInfo(zone))
-        return (aware - _EPOCH) // timedelta(microseconds=1) * 1000
+    """A position that a statement gave: a timestamp as nanoseconds since 1970, a number as it is.
+
+    Args:
+        value: What the driver gave: a timestamp, a date, text of one, or a number.
+        zone: The zone of timestamps that have none.
+    """
+    if isinstance(value, (date, str)):
+        micros = utc(pa.array([value]), zone).cast(pa.int64())[0].as_py()
+        return None if micros is None else micros * 1000
     return value if isinstance(value, int) else None

@@ -12,19 +12,31 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.addresses import Address
-from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
+from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of, utc
 from penstock.connectors.jdbc.faults import fault_of
-from penstock.connectors.jdbc.source.late_commits import RUNNING, Snapshot, bound_of, unsettled
+from penstock.connectors.jdbc.source.late_commits import (
+    RUNNING,
+    Look,
+    Running,
+    Snapshot,
+    bound_of_numbers,
+    bound_of_timestamps,
+    unsettled,
+)
 from penstock.connectors.jdbc.source.position import Position
 from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Selection, utc_nanoseconds
-from penstock.connectors.jdbc.tables import Catalog, unreachable
+from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
+
+#: What was seen of tables, by their names.
+Looks: TypeAlias = dict[TableName | str, Look]
 
 
 class Reader(ABC):
@@ -52,41 +64,67 @@ class Reader(ABC):
         """Ends the transaction and the connection, also in the middle of a result. Any thread."""
 
 
-def reader_for(address: Address, catalog: Catalog, isolation: str | None = None) -> Reader:
+def reader_for(address: Address, catalog: Catalog, isolation: str | None = None, looks: Looks | None = None) -> Reader:
     """A reader with a connection of its own, not yet opened.
 
     Args:
         address: Where the database is.
         catalog: Makes connections of databases that have no ADBC driver.
         isolation: ``transaction.isolation.mode`` in SQL's words; None: the best for the mode.
+        looks: What readers before have seen of tables, for those after; it is changed.
     """
     if address.dialect.name == "postgresql":
-        return AdbcReader(address, isolation)
+        return AdbcReader(address, isolation, looks)
+    if address.dialect.name == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbReader
+
+        return DuckDbReader(address, catalog)
     return CursorReader(address, catalog, isolation)
 
 
 class AdbcReader(Reader):
     """PostgreSQL through ADBC: binary COPY becomes Arrow in C."""
 
-    def __init__(self, address: Address, isolation: str | None = None) -> None:
+    def __init__(self, address: Address, isolation: str | None = None, looks: Looks | None = None) -> None:
         self._address = address
+        self._looks = {} if looks is None else looks
         self._isolation = isolation or "REPEATABLE READ"
         self._connection: Any = None
+        self._begun = False
         self._cursor: Any = None
         # ADBC's driver takes no parameters with COPY, and no doubled per cent signs.
         self._dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
     def bound(self, selection: Selection, after: Position) -> Bound:
         """See `Reader`. Source: the function pg_current_snapshot and the view pg_stat_activity of PostgreSQL."""
-        self._begin()
+        self._connect()
         if not isinstance(selection.source, str) and selection.mode.value != "bulk":
-            snapshot = Snapshot.of(*self._one(Snapshot.SQL))
             running = self._one(RUNNING)
+            if not selection.mode.has_timestamp:
+                return self._bound_of_numbers(selection, after, running)
+            self._begin()
+            snapshot = Snapshot.of(*self._one(Snapshot.SQL))
             lowest = None
             if snapshot.has_running:
                 (lowest,) = self._one(self._text(selection.lowest(after, unsettled(snapshot))))
-            return bound_of(selection.mode, snapshot, running, utc_nanoseconds(lowest, selection.zone))
+            return bound_of_timestamps(snapshot, running, utc_nanoseconds(lowest, selection.zone))
         return Bound()
+
+    def _bound_of_numbers(self, selection: Selection, after: Position, running: Running) -> Bound:
+        """Looks twice: the transactions of the first look may have ended by the second one, else by a later read."""
+        highest, *transactions = self._one(self._text(selection.highest(after, Look.SQL)))
+        self._begin()
+        snapshot = Snapshot.of(*self._one(Snapshot.SQL))
+        looks = [one for one in (self._looks.get(selection.source),) if one is not None]
+        if isinstance(highest, int):
+            looks.append(Look.of(highest, *transactions))
+        bound = bound_of_numbers(after.incrementing, looks, snapshot, running)
+        # The first of those that are not settled yet: it is, before any later one.
+        waiting = [one for one in looks if not one.is_settled(snapshot)]
+        self._looks.pop(selection.source, None)
+        if waiting:
+            self._looks[selection.source] = waiting[0]
+        return bound
 
     def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
         """See `Reader`."""
@@ -101,25 +139,37 @@ class AdbcReader(Reader):
     def close(self) -> None:
         """See `Reader`."""
         cursor, self._cursor = self._cursor, None
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._begun = self._connection, None, False
         for one in (cursor, connection):
             if one is not None:
                 with suppress(Exception):
                     one.close()
 
-    def _begin(self) -> None:
+    def _connect(self) -> None:
         if self._connection is not None:
             return
         import adbc_driver_postgresql.dbapi as driver
 
         try:
             self._connection = driver.connect(self._address.libpq_uri())
+        except Exception as error:
+            self.close()
+            raise unreachable(self._address, error) from error
+
+    def _begin(self) -> None:
+        """Begins the transaction that reads, once."""
+        self._connect()
+        if self._begun:
+            return
+        try:
+            self._connection.rollback()
             with self._connection.cursor() as cursor:
                 cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {self._isolation} READ ONLY")
                 cursor.execute("SET TIME ZONE 'UTC'")
         except Exception as error:
             self.close()
-            raise unreachable(self._address, error) from error
+            raise fault_of(self._address, error).error from error
+        self._begun = True
 
     def _one(self, text: str) -> tuple[Any, ...]:
         try:
@@ -142,6 +192,7 @@ class CursorReader(Reader):
         self._engine = catalog.engine
         self._isolation = isolation
         self._connection: sa.Connection | None = None
+        self._cursor: Any = None
 
     def bound(self, selection: Selection, after: Position) -> Bound:
         """See `Reader`: these databases do not tell which transactions are open."""
@@ -154,7 +205,7 @@ class CursorReader(Reader):
             if self._isolation:
                 opened = opened.execution_options(isolation_level=self._isolation)
             result = opened.execution_options(stream_results=True).execute(selection.statement(after, bound))
-            names = list(result.keys())
+            names, self._cursor = list(result.keys()), result.cursor
             while chunk := result.fetchmany(most_rows):
                 yield _batch(selection, names, chunk)
         except sa.exc.DBAPIError as error:
@@ -163,32 +214,44 @@ class CursorReader(Reader):
     def close(self) -> None:
         """See `Reader`."""
         connection, self._connection = self._connection, None
+        cursor, self._cursor = self._cursor, None
         if connection is not None:
+            with suppress(Exception):
+                mysql.leave(cursor)
+                connection.invalidate()
             with suppress(Exception):
                 connection.close()
 
 
 def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True))
-    arrays = [one.of_values(columns[place]) for place, one in enumerate(selection.columns)]
+    arrays = [one.read_values(columns[place]) for place, one in enumerate(selection.columns)]
     for place in range(len(arrays), len(names)):
-        kind = pa.int64() if names[place] == INCREMENTING else pa.timestamp("us", "UTC" if selection.zoned else None)
-        arrays.append(pa.array(columns[place], kind))
+        if names[place] == INCREMENTING:
+            arrays.append(pa.array(columns[place], pa.int64()))
+        else:
+            arrays.append(utc(pa.array(columns[place]), "UTC" if selection.zoned else selection.zone))
     assert set(names[len(selection.columns) :]) <= {INCREMENTING, TIMESTAMP}
     return pa.record_batch(arrays, names=names)
 
 
-def query_columns(catalog: Catalog, query: str, mapping: TypeMapping) -> tuple[Column, ...]:
+def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeMapping) -> tuple[Column, ...]:
     """The columns of a query, found by running it without taking a row.
 
     Raises:
         RetriableException: The database cannot be reached.
         ConnectException: It refuses the query.
     """
+    if address.dialect.name == "duckdb":
+        from penstock.connectors.jdbc.duckdb import DuckDbCatalog
+
+        return DuckDbCatalog(address, mapping).query_columns(query)
     statement = sa.text(f"SELECT * FROM ({query}) AS penstock_source WHERE 1 = 0".replace(":", "\\:"))
     with catalog.connection() as connection:
         cursor = connection.execute(statement).cursor
         assert cursor is not None
+        if connection.dialect.name == mysql.NAME:
+            return tuple(column_of(name, kind, True, mapping) for name, kind in mysql.query_types(cursor))
         described = cursor.description
     return tuple(column_of(one[0], _type_of(one), True, mapping) for one in described)
 

@@ -16,9 +16,9 @@ from penstock.api import Chunk, PartitionedTask
 from penstock.connectors.jdbc.columns import Column, TypeMapping
 from penstock.connectors.jdbc.source.position import Position, partition_of, table_of
 from penstock.connectors.jdbc.source.queries import Bound, Piece, Selection, pieces
-from penstock.connectors.jdbc.source.reading import Reader, query_columns, reader_for
+from penstock.connectors.jdbc.source.reading import Looks, Reader, query_columns, reader_for
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
-from penstock.connectors.jdbc.tables import Catalog, Table, TableName, missing_table
+from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table
 from penstock.data import Schema, SchemaBuilder
 from penstock.errors import ConnectException
 
@@ -55,12 +55,13 @@ class Tables:
     def __init__(self, config: JdbcSourceConfig) -> None:
         self._config = config
         self.address = config.address()
+        self._looks: Looks = {}
         self._mapping = TypeMapping(config.numbers, config.timestamp_granularity, config.db_timezone)
-        self.catalog = Catalog(self.address, self._mapping)
+        self.catalog = catalog_of(self.address, self._mapping)
 
     def reader(self) -> Reader:
         """A reader with a connection of its own."""
-        return reader_for(self.address, self.catalog, self._config.isolation)
+        return reader_for(self.address, self.catalog, self._config.isolation, self._looks)
 
     def describe(self, name: str | None) -> Described:
         """Describes the reading of a table, or of the query for None.
@@ -71,7 +72,7 @@ class Tables:
         """
         config = self._config
         if name is None:
-            columns = query_columns(self.catalog, config.query, self._mapping)
+            columns = query_columns(self.address, self.catalog, config.query, self._mapping)
             table = Table(TableName(None, "query"), columns, (), frozenset(), {}, frozenset(), None)
             what = "the query"
         else:
@@ -90,7 +91,7 @@ class Tables:
             config.mode,
             incrementing.name if incrementing else None,
             tuple(one.name for one in timestamps),
-            any(table.is_zoned(one.name) for one in timestamps),
+            any(one.zoned for one in timestamps),
             config.db_timezone,
             config.query_suffix,
         )

@@ -1,0 +1,95 @@
+"""A source task in the test's own process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from tests.real.connectors.jdbc.writing import Database
+
+from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
+from penstock.api.partitioned import PARTITIONS_CONFIG
+from penstock.broker.postgresql import PostgreSql
+from penstock.connectors.jdbc.source.position import partition_of
+from penstock.connectors.jdbc.source.task import JdbcSourceTask
+from penstock.testing.mariadb import MariaDb
+
+
+class Offsets(OffsetStorageReader):
+    """Offsets as a test keeps them."""
+
+    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
+        self._kept = kept
+
+    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
+        return self._kept.get(str(partition.get("table")))
+
+    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
+        return [self.offset(one) for one in partitions]
+
+
+class Context(SourceTaskContext):
+    """The context of a task that runs in the test."""
+
+    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
+        self.stopping = threading.Event()
+        self._kept = kept
+
+    def configs(self) -> dict[str, str]:
+        return {}
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        return Offsets(self._kept)
+
+
+class Reading:
+    """A task, and what its frames had."""
+
+    def __init__(
+        self,
+        server: PostgreSql | MariaDb | Database,
+        tables: Sequence[str],
+        settings: Mapping[str, str],
+        schema: str = "public",
+    ) -> None:
+        self.props = {
+            "connection.url": server.url if isinstance(server, Database) else server.jdbc_url,
+            "topic.prefix": "t-",
+            "poll.interval.ms": "1",
+            "table.include.list": ",".join(tables),
+            **settings,
+        }
+        self.tables: list[str | None] = [None] if settings.get("query") else [f"{schema}.{table}" for table in tables]
+        self.kept: dict[str, dict[str, object]] = {}
+        self.task = JdbcSourceTask()
+
+    def start(self) -> None:
+        """A new task, which goes on where the frames before ended."""
+        self.task.stop()
+        self.task = JdbcSourceTask()
+        self.task.initialize(Context(self.kept))
+        self.task.start({**self.props, PARTITIONS_CONFIG: json.dumps([partition_of(table) for table in self.tables])})
+
+    def frames(self) -> Iterator[SourceFrame]:
+        """What there is now."""
+        while True:
+            frame = self.task.poll()
+            if frame is None:
+                return
+            self.kept[str(frame.source_partition.get("table"))] = dict(frame.source_offset)
+            yield frame
+
+    def read(self, field: str) -> list[object]:
+        """The values of a field of the rows that there are now."""
+        found: list[object] = []
+        for frame in self.frames():
+            assert isinstance(frame.data, pa.Table)
+            found += [row[field] for row in frame.data.column("value").to_pylist()]
+        return found
+
+    def read_until_error(self) -> None:
+        """Polls until that raises."""
+        while True:
+            self.task.poll()
