@@ -323,7 +323,7 @@ class RollingFiles:
         return found
 
     def open_files(self) -> int:
-        """How many files are not written yet."""
+        """The number of files that are not written yet."""
         return sum(len(one.files) for one in self._all())
 
     def _all(self) -> list[Generation]:
