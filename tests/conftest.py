@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.broker import EmbeddedBroker
 from penstock.broker import free_port as find_free_port
+from penstock.testing.kit.fixtures import broker
 
 if TYPE_CHECKING:
     from penstock.pipeline.spark.session import SparkRuntime
 
+
+#: The kit's: a running single-node Kafka. Mark its tests with `broker` and use topic and group names of their own.
+__all__ = ["broker"]
 
 #: Brokers of tests end before code that was compiled for long runs has paid for itself.
 os.environ["KAFKA_JVM_PERFORMANCE_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -39,13 +42,6 @@ def pytest_collection() -> Generator[None, object, object]:
 def free_port() -> int:
     """A TCP port that nobody listens on."""
     return find_free_port()
-
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A running single-node Kafka; mark its tests with `broker` and use topic and group names of their own."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as node:
-        yield node
 
 
 @pytest.fixture(scope="session")

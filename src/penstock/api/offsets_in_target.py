@@ -201,7 +201,7 @@ class OffsetsInTarget:
         return parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
 
 
-def _rows(run: RunStatement, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
+def _rows(run: Any, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
     """Runs a statement, and gives the rows that it returns."""
     execute = getattr(run, "execute", None)
     if execute is None:

@@ -204,9 +204,11 @@ class PartitionedSource(SourceConnector):
         """Reads on in one partition; see ``PartitionedTask.read``. Runs in a task, on an instance of its own."""
         raise ConnectException(f"{type(self).__name__} has neither a method read() nor a task_class")
 
-    def task_class(self) -> type[Task]:
-        """The task that calls ``read``."""
-        return ReadingTask
+    if not TYPE_CHECKING:
+
+        def task_class(self) -> type[Task]:
+            """The task that calls ``read``."""
+            return ReadingTask
 
     def start(self, props: Mapping[str, str]) -> None:
         """See ``Connector.start``. Overriding it: call this one too, last."""

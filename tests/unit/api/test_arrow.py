@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,7 @@ from penstock.data import (
     Field,
     Schema,
     SchemaBuilder,
+    Struct,
     Time,
     Timestamp,
     Type,
@@ -109,4 +110,4 @@ def test_a_table_of_the_type_is_taken_by_a_frame_of_the_schema() -> None:
     (other,) = frame_to_records(SourceFrame(table, "t", row, {}, {"n": 1}), table)
 
     assert record.value == other.value
-    assert str(record.value.get("price")) == "1.50"
+    assert str(cast(Struct, record.value).get("price")) == "1.50"

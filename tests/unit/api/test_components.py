@@ -191,7 +191,6 @@ def test_offset_and_transaction_hooks_state_nothing_by_default() -> None:
 REQUIRED = {
     api.SourceConnector: {"task_class"},
     api.SinkConnector: {"task_class"},
-    api.PartitionedSource: set(),
     api.SourceTask: {"poll"},
     api.FrameSourceTask: {"poll"},
     api.PartitionedTask: {"read"},

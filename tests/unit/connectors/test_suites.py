@@ -224,7 +224,7 @@ class TestHttpSink(SinkSuite):
     def records(self) -> list[SinkRecord]:
         return [SinkRecord("t", number % 2, 0, {"number": number}, key=str(number)) for number in range(6)]
 
-    def contents(self) -> list[object]:
+    def contents(self) -> list[tuple[str, object]]:
         return sorted(self.rows.items())
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import fastavro
@@ -34,7 +33,7 @@ def records(count: int = 7) -> list[SinkRecord]:
 class TestParquet(FrameSuite, SinkSuite):
     connector = Archiver
     format = "parquet"
-    wrong: Mapping[str, str] = {"format": "csv", "file.rows": "0"}
+    wrong = {"format": "csv", "file.rows": "0"}
 
     def prepare(self, path: Path) -> dict[str, str]:
         self.path = path

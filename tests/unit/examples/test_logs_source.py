@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pyarrow as pa
-from examples.logs_source import LogsSource, LogsTask
-from tests.unit.examples.source_context import Context
+from examples.logs_source import LogsSource
 
-from penstock.api import SourceFrame
-from penstock.api.partitioned import PARTITIONS_CONFIG
+from penstock.testing import FrameSuite, SourceSuite, run_source
 
 
-def started(folder: Path, context: Context) -> LogsTask:
-    source = LogsSource()
-    source.settings = source.config_class.parse({"folder": str(folder), "topic": "logs"})
-    task = LogsTask()
-    task.initialize(context)
-    task.start({"folder": str(folder), "topic": "logs", PARTITIONS_CONFIG: json.dumps(source.partitions())})
-    return task
+class TestLogs(FrameSuite, SourceSuite):
+    connector = LogsSource
+    count = 5
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        self.path = path
+        (path / "a.csv").write_text("text\none\ntwo\nthree\n")
+        (path / "b.csv").write_text("text\nfour\nfive\n")
+        return {"folder": str(path), "topic": "logs"}
+
+    def change(self) -> int:
+        (self.path / "b.csv").write_text("text,number\nfour,4\nfive,5\nsix,6\n")
+        return 1
 
 
-def seen(frame: SourceFrame | None) -> tuple[object, list[object], object]:
-    assert frame is not None
-    assert isinstance(frame.data, pa.Table)
-    rows = [row["text"] for row in frame.data.column("value").to_pylist()]
-    return frame.source_partition["file"], rows, frame.source_offset
+def test_a_file_that_comes_while_it_runs_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\none\n")
+    with run_source(LogsSource, {"folder": str(tmp_path), "topic": "logs"}) as source:
+        source.poll()
+        source.commit()
+        (tmp_path / "b.csv").write_text("text\ntwo\n")
+        source.finish(2)
 
-
-def test_each_file_goes_on_where_its_offset_ends(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text\none\ntwo\n")
-    (tmp_path / "b.csv").write_text("text\nthree\n")
-    context = Context()
-    context.commit({"file": "a.csv"}, {"rows": 1})
-    task = started(tmp_path, context)
-    assert [seen(task.poll()), seen(task.poll())] == [
-        ("a.csv", ["two"], {"rows": 2}),
-        ("b.csv", ["three"], {"rows": 1}),
-    ]
-    task.stop()
+    assert [one.value.get("text") for one in source.committed] == ["one", "two"]  # type: ignore[attr-defined]
+    assert [source.offset({"file": name}) for name in ("a.csv", "b.csv")] == [{"rows": 1}, {"rows": 1}]

@@ -50,7 +50,7 @@ def rows() -> list[ConnectRecord]:
     """Structs and maps, of sources and of sinks."""
     made: list[ConnectRecord] = []
     for value, schema in ((STRUCT, ROW), (MAP, None)):
-        sides = {"value_schema": schema, "key": value, "key_schema": schema, "headers": headers()}
+        sides: dict[str, Any] = {"value_schema": schema, "key": value, "key_schema": schema, "headers": headers()}
         made.append(SourceRecord({"file": "f"}, {"line": 1}, "t", value, timestamp=1_700_000_000_000, **sides))
         sides["headers"] = headers()
         made.append(SinkRecord("t", 0, 5, value, timestamp=1_700_000_000_000, **sides))
@@ -59,7 +59,7 @@ def rows() -> list[ConnectRecord]:
 
 def changes() -> list[ConnectRecord]:
     """Debezium's envelopes."""
-    after = Struct(BEFORE_AND_AFTER.field("after").schema).put("id", 7)
+    after = Struct(BEFORE_AND_AFTER.fields[1].schema).put("id", 7)
     value = Struct(BEFORE_AND_AFTER).put("after", after).put("op", "c")
     return [
         SourceRecord({"s": 1}, {"o": 2}, "t", value, value_schema=BEFORE_AND_AFTER),

@@ -44,7 +44,7 @@ class SchemaTrack:
         self._current: tuple[Schema, pa.DataType] | None = None
 
     def number(self, schema: Schema | None) -> int:
-        """What tells files of different schemas apart."""
+        """A number that tells files of different schemas apart."""
         for index, one in enumerate(self._known):
             if one is schema or one == schema:
                 return index

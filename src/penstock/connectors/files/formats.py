@@ -302,7 +302,7 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
 
 def _json(value: Any) -> Any:
-    """What JSON has for a value: milliseconds and days, as JsonConverter writes them."""
+    """A value as JSON has it: milliseconds and days, as JsonConverter writes them."""
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
     if isinstance(value, bytes):

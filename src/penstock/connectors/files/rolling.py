@@ -322,10 +322,6 @@ class RollingFiles:
             total -= block.held
         return found
 
-    def open_files(self) -> int:
-        """How many files are not written yet."""
-        return sum(len(one.files) for one in self._all())
-
     def _all(self) -> list[Generation]:
         return [*self._closed, *self._open.values()]
 

@@ -83,7 +83,7 @@ REFUSED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 
 
 class OnNull(Enum):
-    """What becomes of records whose value is null."""
+    """The fate of records whose value is null."""
 
     IGNORE = "ignore"
     FAIL = "fail"
@@ -404,7 +404,7 @@ class FileSinkConfig(AbstractConfig):
         )
 
     def location(self) -> Location:
-        """Where files go."""
+        """The address of the store, with its options."""
         secret = self.azblob_account_key.value if self.azblob_account_key else None
         url = self.url or self.hdfs_url
         if not url and self.s3_bucket_name:

@@ -44,7 +44,7 @@ def records_of_frame(frame: SourceFrame, spark: Spark | None) -> list[SourceReco
         if spark is None:
             raise ConnectException(
                 "The frame is a query for Spark: give the run a session, spark=lambda: session (the fixture spark "
-                "of penstock.testing.fixtures has one)"
+                "of penstock.testing.kit.fixtures has one)"
             )
         data = (data(spark()) if callable(data) else data).toArrow()
     return frame_to_records(plain, data)

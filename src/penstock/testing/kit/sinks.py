@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkConnector, SinkRecord, TopicPartition
@@ -325,7 +326,7 @@ class SinkRun:
             life.partitions |= new
             for place in new:
                 life.next[place] = self.committed.get(place, self._first(place))
-            until_it_works(lambda life=life, new=new: life.task.open(new), "open", self.retries, self._timeout_s)
+            until_it_works(partial(life.task.open, new), "open", self.retries, self._timeout_s)
             self._seek(life)
         self._steps.made("open")
 
@@ -371,7 +372,7 @@ class SinkRun:
             given = [(list(batch), batch)]
         done = 0
         for what, records in given:
-            if not self._again(lambda what=what: life.task.put(what)):
+            if not self._again(partial(life.task.put, what)):
                 return done
             done += len(records)
             for one in records:
@@ -447,7 +448,7 @@ def run_sink(
         tolerant: False: a report of a bad record fails the task, as with ``errors.tolerance=none``.
         timeout_s: How long ``finish`` tries, and a ``start`` or ``open`` that asks for another try is repeated.
         spark: Gives a session, for a sink that uses ``frame.dataframe()``: the fixture ``spark`` of
-            ``penstock.testing.fixtures``.
+            ``penstock.testing.kit.fixtures``.
 
     Source: Penstock's own.
     """

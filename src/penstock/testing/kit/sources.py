@@ -400,7 +400,7 @@ def run_source(
         kill_at: The number of the step at which ``finish`` kills it, from 0; see ``SourceRun.steps``.
         timeout_s: How long ``finish`` waits for records, and a ``start`` that asks for another try is repeated.
         spark: Gives a session, for a source that reads with Spark: the fixture ``spark`` of
-            ``penstock.testing.fixtures``. Without it, nothing needs Java.
+            ``penstock.testing.kit.fixtures``. Without it, nothing needs Java.
 
     Source: Penstock's own.
     """
@@ -428,7 +428,7 @@ def _rows(life: _Life, frame: SourceFrame, spark: Callable[[], SparkSession] | N
     last = len(records) - 1
     if not records:
         # Only the position has moved.
-        moved = SourceRecord(frame.source_partition, frame.source_offset, None, None)
+        moved = SourceRecord(frame.source_partition, frame.source_offset, "", None)
         yield _Polled(life, moved, frame=frame, is_last=True, moves=True)
     for row, record in enumerate(records):
         inside = None if frame.offset_after is None or row == last else frame.offset_after(row)

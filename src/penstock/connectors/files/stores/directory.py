@@ -5,6 +5,7 @@ A file is written under another name, made durable, and renamed. Source: rename(
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import uuid
@@ -36,8 +37,6 @@ class DirectoryStore(Store):
 
     def create_if_absent(self, key: str, data: bytes) -> bool:
         """See ``Store``."""
-        import io
-
         target = self._root / key
         with self._written(target, io.BytesIO(data)) as temporary:
             try:

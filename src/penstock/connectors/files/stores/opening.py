@@ -20,7 +20,7 @@ _ARROW = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where files go.
+    """An address, with its options.
 
     Attributes:
         url: The address.

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """Where a bucket is, and how it is spoken to.
+    """A bucket, and how it is spoken to.
 
     Attributes:
         bucket: Its name.

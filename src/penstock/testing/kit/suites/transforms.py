@@ -76,6 +76,7 @@ class TransformSuite(PluginSuite):
 
     def test_nulls_are_taken_or_refused_with_an_error_that_says_why(self) -> None:
         """Tombstones, and records without a key, each with its schema and without."""
+        record: Any
         for record in self.records():
             for side in ("key", "value"):
                 for changes in ({side: None}, {side: None, f"{side}_schema": None}):
@@ -83,7 +84,7 @@ class TransformSuite(PluginSuite):
 
     def test_records_of_another_kind_are_taken_or_refused_with_an_error_that_says_why(self) -> None:
         """Values that are no structs or maps, and those that lack each field."""
-        strange = (
+        strange: Any = (
             (None, "text"),
             (None, 1),
             (None, b"x"),
@@ -93,6 +94,7 @@ class TransformSuite(PluginSuite):
             (STRING_SCHEMA, "text"),
             (_OTHER, Struct(_OTHER).put("nobody_has_this", 1)),
         )
+        record: Any
         for record in self.records()[:2]:
             for schema, value in strange:
                 for side in ("key", "value"):
