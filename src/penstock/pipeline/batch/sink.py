@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
+from penstock.api import ConnectRecord, Converter, SinkRecord, ValueForm
 from penstock.data import ConnectHeaders
 from penstock.pipeline.batch.assembly import LazyColumns
 from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
@@ -46,7 +46,7 @@ from penstock.pipeline.batch.spreading import Spreader
 from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.java_text import AsText
+from penstock.pipeline.plan.java_text import AsLength, AsText
 from penstock.pipeline.plan.jobs import Group, SparkJobs, unchanged
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.plan.step import (
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 
 _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
 _SIDES: tuple[SideName, SideName] = ("key", "value")
-_TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
+#: What is done in a plan with texts that are known in front of it.
+_TEXT = AsLength("value")
 
 
 def build_sink_pipeline(
@@ -167,17 +168,31 @@ class SinkPipeline:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         failures = Failures()
-        groups, alone, why = self._parted(table, failures)
+        texts = self._texts(table, failures)
+        groups, alone, why = self._parted(table, failures, texts)
         read = self._begin_reading(groups, table, failures, submit)
 
         def finish() -> SinkBatch:
-            made = self._finish(read(), alone, table, failures, why)
+            outcomes = read()
+            if texts is not None:
+                outcomes = [_with_texts(one, texts) for one in outcomes]
+            made = self._finish(outcomes, alone, table, failures, why)
             self._moved(failures.roads(table.num_rows, consumed=True))
             return made
 
         return finish
 
-    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None]:
+    def _texts(self, table: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
+        """The texts of values that are known in front of the plan; None = the plan makes them."""
+        known = self._texts_alone and not (self._whole or self._without_spark or is_huge(table))
+        values = table.column("value")
+        if not known or values.null_count == len(values):
+            return None
+        return self._alone["value"].texts_at_once(table, failures)
+
+    def _parted(
+        self, table: pa.Table, failures: Failures, texts: pa.ChunkedArray | None
+    ) -> tuple[list[Group], np.ndarray, Why | None]:
         """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
         everything = np.arange(table.num_rows)
         if self._without_spark:
@@ -189,7 +204,7 @@ class SinkPipeline:
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE
-        found, unread, deep, changed = self._sorted(table)
+        found, unread, deep, changed = self._sorted(table, texts)
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
@@ -207,7 +222,7 @@ class SinkPipeline:
                 continue
             if self._texts_alone:
                 failures.went_as_rows(one.rows, why)
-                groups.append(self._with_texts(one, table, failures))
+                groups.append(self._as_texts(one, table, failures))
                 continue
             left[everything if one.rows is None else one.rows] = True
             # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
@@ -217,7 +232,7 @@ class SinkPipeline:
         left[unread] = True
         return groups, np.flatnonzero(left), None
 
-    def _with_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
+    def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
         """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
         rows = np.arange(table.num_rows) if group.rows is None else group.rows
         mine = table.select(["topic", "value"]).take(pa.array(rows))
@@ -292,7 +307,7 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table) -> tuple[list[Group], np.ndarray, bool, bool]:
+    def _sorted(self, table: pa.Table, texts: pa.ChunkedArray | None) -> tuple[list[Group], np.ndarray, bool, bool]:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
         for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
@@ -300,7 +315,9 @@ class SinkPipeline:
         found: dict[SideName, Sorted] = {}
         for side in _SIDES:
             converter = self._converters[side]
-            if isinstance(converter, ColumnConverter):
+            if side == "value" and texts is not None:
+                found[side] = Sorted(hints=(_TEXT,), read={0: (SCHEMALESS_TEXT, texts)})
+            elif isinstance(converter, ColumnConverter):
                 worked_on = bool(self._first.steps) or (side == "value" and self._form is ValueForm.TEXT)
                 found[side] = converter.sort(columns[side], worked_on=worked_on, beside_spark=not self._whole)
                 rewritten = found[side].column
@@ -338,11 +355,16 @@ class SinkPipeline:
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
         steps = [
-            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
+            Staged(
+                _TEXT if hints[side] == _TEXT else converter.reading(side, hints[side]),
+                _STAGES[side],
+                self._names[side],
+            )
             for side, converter in self._converters.items()
             if isinstance(converter, ColumnConverter)
         ]
-        return (*steps, *self._first.steps, *(self._last if self._straight else ()))
+        last = self._last if self._straight and hints["value"] != _TEXT else ()
+        return (*steps, *self._first.steps, *last)
 
     # ------------------------------------------------------------------ transforms that are not in the first plan
     def _transformed(
@@ -494,6 +516,12 @@ class SinkPipeline:
         )
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
+
+
+def _with_texts(outcome: Outcome, texts: pa.ChunkedArray) -> Outcome:
+    """What came of messages whose texts were known in front of the plan, with the texts."""
+    columns = {**outcome.columns, "value": _rows_of(texts, outcome.rows)}
+    return replace(outcome, shape=outcome.shape.with_side("value", SCHEMALESS_TEXT), columns=columns)
 
 
 def _rows_of(column: pa.ChunkedArray, rows: np.ndarray | None) -> pa.ChunkedArray:
