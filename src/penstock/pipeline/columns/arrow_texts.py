@@ -31,6 +31,8 @@ def text_of(column: pa.Array, schema: Schema, physical: Physical) -> pa.StringAr
     match physical.form:
         case Form.SCALAR if schema.name is None:
             return _scalar_text(column, schema)
+        case Form.ARRAY:
+            return _array_text(column, schema, physical)
         case Form.OBJECT:
             return _object_text(column, schema, physical)
         case Form.STRUCT:
@@ -57,6 +59,17 @@ def _double_text(column: pa.DoubleArray) -> pa.StringArray:
     return pc.if_else(whole, _joined(texts, ".0"), texts) if pc.any(whole).as_py() else texts
 
 
+def _array_text(column: pa.ListArray, schema: Schema, physical: Physical) -> pa.StringArray | None:
+    assert schema.value_schema is not None, "an array has items"
+    # Those of the lists that are not null, one behind the other.
+    texts = text_of(column.flatten(), schema.value_schema, physical.children[0])
+    if texts is None:
+        return None
+    ends = np.concatenate([[0], np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False))])
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), texts.fill_null("null"))
+    return _there(_joined("[", pc.binary_join(lists, ", "), "]"), column)
+
+
 def _object_text(column: pa.StructArray, schema: Schema, physical: Physical) -> pa.StringArray | None:
     texts = _field_texts(column, schema, physical)
     if texts is None:
@@ -71,9 +84,11 @@ def _struct_text(column: pa.StructArray, schema: Schema, physical: Physical) -> 
     texts = _field_texts(column, schema, physical)
     if texts is None:
         return None
-    # What is null is left out with its name.
-    fields = [_joined(f"{name}=", text) for name, text in texts.items()]
-    inner = pc.binary_join_element_wise(*fields, ",", null_handling="skip") if fields else _every(column, "")
+    if not texts:
+        return _there(_every(column, "Struct{}"), column)
+    # What is null is left out with its name, and the comma in front of it.
+    fields = _joined(*(_joined(f",{name}=", text).fill_null("") for name, text in texts.items()))
+    inner = pc.binary_replace_slice(fields, start=0, stop=1, replacement="")
     return _there(_joined("Struct{", inner, "}"), column)
 
 
