@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
+from benchmarks.figures import median
 from benchmarks.shapes.messages import SHAPES, Format, Shape
 from benchmarks.smt.here import consumed_table
 from penstock.api import ValueForm
@@ -30,24 +31,24 @@ from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_INTO: Final[Mapping[str, ValueForm | None]] = {
+INTO: Final[Mapping[str, ValueForm | None]] = {
     "file sink (text)": ValueForm.TEXT,
     "record sink": None,
     "frame sink": ValueForm.COLUMNS,
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cost:
     """CPU time, in microseconds a record.
 
     Attributes:
-        interpreter_us: Of this process.
-        jvm_us: Of Spark's JVM.
+        interpreter_us: Of this process, in the middle one of all batches.
+        jvm_us: Of Spark's JVM, over all of them.
     """
 
-    interpreter_us: float = 0.0
-    jvm_us: float = 0.0
+    interpreter_us: float
+    jvm_us: float
 
     @property
     def total_us(self) -> float:
@@ -58,42 +59,62 @@ class Cost:
 def report(only: str, file: Path | None) -> int:
     """Measures the shapes whose name contains a text, prints, and writes all figures to a file; the exit code is 0."""
     told: list[dict[str, object]] = []
-    for shape in SHAPES:
-        for schemas in (False, True):
-            form = Format.JSON_WITH_SCHEMAS if schemas else Format.JSON
-            if only not in f"{shape.name}, {form.value} ->":
-                continue
-            for into, cost in costs(shape, schemas=schemas).items():
-                row = f"{shape.name}, {form.value} -> {into}"
-                print(
-                    f"  {row:52} {cost.total_us:6.1f}  interpreter {cost.interpreter_us:6.1f}  JVM {cost.jvm_us:6.1f}",
-                    flush=True,
-                )
-                told.append({"name": row, **asdict(cost)})
+    runtime = SparkRuntime({})
+    try:
+        collect_rarely()  # as a worker does
+        for shape in SHAPES:
+            for schemas in (False, True):
+                form = Format.JSON_WITH_SCHEMAS if schemas else Format.JSON
+                names = [into for into in INTO if only in f"{shape.name}, {form.value} -> {into}"]
+                for into, cost in costs(runtime, shape, names, schemas=schemas).items():
+                    row = f"{shape.name}, {form.value} -> {into}"
+                    parts = f"interpreter {cost.interpreter_us:6.1f}  JVM {cost.jvm_us:6.1f}"
+                    print(f"  {row:52} {cost.total_us:6.1f}  {parts}", flush=True)
+                    told.append({"name": row, **asdict(cost)})
+    finally:
+        runtime.stop()
     if file:
         file.write_text(json.dumps(told, indent=2))
     return 0
 
 
-def costs(shape: Shape, *, schemas: bool, rows: int = 20_000, warm: int = 25, count: int = 25) -> Mapping[str, Cost]:
+def costs(
+    runtime: SparkRuntime,
+    shape: Shape,
+    into: Sequence[str],
+    *,
+    schemas: bool = False,
+    rows: int = 20_000,
+    warm: int = 25,
+    count: int = 25,
+) -> Mapping[str, Cost]:
     """What sinks take, by their kind.
 
     Args:
+        runtime: Owner of the session.
         shape: The messages.
-        schemas: Whether they are with their schemas.
+        into: Keys of `INTO`.
+        schemas: Whether messages are with their schemas.
         rows: Records in a batch.
         warm, count: Batches before it counts, and while it does.
     """
-    runtime = SparkRuntime({})
-    try:
-        runtime.session(300)
-        collect_rarely()  # as a worker does
-        return _measured(runtime, _batches(runtime, shape, rows, schemas=schemas), warm, count, rows)
-    finally:
-        runtime.stop()
+    runtime.session(300)
+    batches = _batches(runtime, shape, into, rows, schemas=schemas)
+    interpreter: dict[str, list[float]] = {name: [] for name in into}
+    jvm = dict.fromkeys(into, 0.0)
+    for number in range(warm + count):
+        for name, batch in batches.items():
+            before = time.process_time(), _jvm_seconds(runtime)
+            batch()
+            if number >= warm:
+                interpreter[name].append((time.process_time() - before[0]) / rows * 1e6)
+                jvm[name] += (_jvm_seconds(runtime) - before[1]) / count / rows * 1e6
+    return {name: Cost(median(interpreter[name]), jvm[name]) for name in into}
 
 
-def _batches(runtime: SparkRuntime, shape: Shape, rows: int, *, schemas: bool) -> Mapping[str, Callable[[], None]]:
+def _batches(
+    runtime: SparkRuntime, shape: Shape, into: Sequence[str], rows: int, *, schemas: bool
+) -> Mapping[str, Callable[[], None]]:
     """What runs one batch, for each kind of sink."""
     jobs = SparkJobs(runtime)
     consumed = ConsumedBatch(_table(shape, rows, schemas=schemas))
@@ -109,7 +130,7 @@ def _batches(runtime: SparkRuntime, shape: Shape, rows: int, *, schemas: bool) -
 
         return run
 
-    return {name: batch(form) for name, form in _INTO.items()}
+    return {name: batch(INTO[name]) for name in into}
 
 
 def _table(shape: Shape, rows: int, *, schemas: bool) -> pa.Table:
@@ -123,20 +144,6 @@ def _json(schemas: bool, is_key: bool) -> JsonConverter:
     made = JsonConverter()
     made.configure({"schemas.enable": json.dumps(schemas)}, is_key)
     return made
-
-
-def _measured(
-    runtime: SparkRuntime, batches: Mapping[str, Callable[[], None]], warm: int, count: int, rows: int
-) -> Mapping[str, Cost]:
-    costs = {name: Cost() for name in batches}
-    for number in range(warm + count):
-        for name, batch in batches.items():
-            before = time.process_time(), _jvm_seconds(runtime)
-            batch()
-            if number >= warm:
-                costs[name].interpreter_us += (time.process_time() - before[0]) / count / rows * 1e6
-                costs[name].jvm_us += (_jvm_seconds(runtime) - before[1]) / count / rows * 1e6
-    return costs
 
 
 def _jvm_seconds(runtime: SparkRuntime) -> float:
