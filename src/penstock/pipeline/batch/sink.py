@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, 
 from penstock.pipeline.batch.framing import FrameRunner
 from penstock.pipeline.batch.grouping import group_records, rows_of_pairs
 from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
+from penstock.pipeline.batch.known_texts import KnownTexts, texts_of_read
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.batch.roads import Why, are_many, is_huge, why_messages_in_rows, why_rows
@@ -46,7 +47,7 @@ from penstock.pipeline.batch.spreading import Spreader
 from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.java_text import AsLength, AsText
+from penstock.pipeline.plan.java_text import AsText
 from penstock.pipeline.plan.jobs import Group, SparkJobs, unchanged
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.plan.step import (
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
 
 _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
 _SIDES: tuple[SideName, SideName] = ("key", "value")
-#: What is done in a plan with texts that are known in front of it.
-_TEXT = AsLength("value")
+#: The hint of values that are texts already.
+_AT_ONCE: Final = "at once"
 
 
 def build_sink_pipeline(
@@ -168,30 +169,19 @@ class SinkPipeline:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         failures = Failures()
-        texts = self._texts(table, failures)
+        texts = KnownTexts(table.num_rows)
         groups, alone, why = self._parted(table, failures, texts)
         read = self._begin_reading(groups, table, failures, submit)
 
         def finish() -> SinkBatch:
-            outcomes = read()
-            if texts is not None:
-                outcomes = [_with_texts(one, texts) for one in outcomes]
-            made = self._finish(outcomes, alone, table, failures, why)
+            made = self._finish([texts.told(one) for one in read()], alone, table, failures, why)
             self._moved(failures.roads(table.num_rows, consumed=True))
             return made
 
         return finish
 
-    def _texts(self, table: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
-        """The texts of values that are known in front of the plan; None = the plan makes them."""
-        known = self._texts_alone and not (self._whole or self._without_spark or is_huge(table))
-        values = table.column("value")
-        if not known or values.null_count == len(values):
-            return None
-        return self._alone["value"].texts_at_once(table, failures)
-
     def _parted(
-        self, table: pa.Table, failures: Failures, texts: pa.ChunkedArray | None
+        self, table: pa.Table, failures: Failures, texts: KnownTexts
     ) -> tuple[list[Group], np.ndarray, Why | None]:
         """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
         everything = np.arange(table.num_rows)
@@ -204,7 +194,7 @@ class SinkPipeline:
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE
-        found, unread, deep, changed = self._sorted(table, texts)
+        found, unread, deep, changed = self._sorted(table, failures, texts)
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
@@ -307,7 +297,9 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table, texts: pa.ChunkedArray | None) -> tuple[list[Group], np.ndarray, bool, bool]:
+    def _sorted(
+        self, table: pa.Table, failures: Failures, texts: KnownTexts
+    ) -> tuple[list[Group], np.ndarray, bool, bool]:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
         for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
@@ -315,8 +307,8 @@ class SinkPipeline:
         found: dict[SideName, Sorted] = {}
         for side in _SIDES:
             converter = self._converters[side]
-            if side == "value" and texts is not None:
-                found[side] = Sorted(hints=(_TEXT,), read={0: (SCHEMALESS_TEXT, texts)})
+            if side == "value" and (made := self._texts_at_once(table, failures)) is not None:
+                found[side] = Sorted(hints=(_AT_ONCE,), read={0: (SCHEMALESS_TEXT, made)})
             elif isinstance(converter, ColumnConverter):
                 worked_on = bool(self._first.steps) or (side == "value" and self._form is ValueForm.TEXT)
                 found[side] = converter.sort(columns[side], worked_on=worked_on, beside_spark=not self._whole)
@@ -341,7 +333,9 @@ class SinkPipeline:
             present: dict[str, pa.ChunkedArray] = {
                 name: column for name, (side, column) in given.items() if not side.absent
             }
-            groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
+            group = Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
+            known = texts_of_read(group) if self._texts_alone and not self._whole else None
+            groups.append(group if known is None else texts.instead(group, known))
         single = np.zeros(table.num_rows, dtype=bool)
         for one in found.values():
             if one.codes is not None:
@@ -355,16 +349,18 @@ class SinkPipeline:
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
         steps = [
-            Staged(
-                _TEXT if hints[side] == _TEXT else converter.reading(side, hints[side]),
-                _STAGES[side],
-                self._names[side],
-            )
+            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
-            if isinstance(converter, ColumnConverter)
+            if isinstance(converter, ColumnConverter) and hints[side] != _AT_ONCE
         ]
-        last = self._last if self._straight and hints["value"] != _TEXT else ()
-        return (*steps, *self._first.steps, *last)
+        return (*steps, *self._first.steps, *(self._last if self._straight else ()))
+
+    def _texts_at_once(self, table: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
+        """The texts of all values, if these can be had in front of the plan without columns."""
+        values = table.column("value")
+        if not self._texts_alone or self._whole or values.null_count == len(values):
+            return None
+        return self._alone["value"].texts_at_once(table, failures)
 
     # ------------------------------------------------------------------ transforms that are not in the first plan
     def _transformed(
@@ -516,12 +512,6 @@ class SinkPipeline:
         )
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
-
-
-def _with_texts(outcome: Outcome, texts: pa.ChunkedArray) -> Outcome:
-    """What came of messages whose texts were known in front of the plan, with the texts."""
-    columns = {**outcome.columns, "value": _rows_of(texts, outcome.rows)}
-    return replace(outcome, shape=outcome.shape.with_side("value", SCHEMALESS_TEXT), columns=columns)
 
 
 def _rows_of(column: pa.ChunkedArray, rows: np.ndarray | None) -> pa.ChunkedArray:
