@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.pipeline.columns.arrow_texts import text_of
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.java_text import LENGTH, AsLength
+from penstock.pipeline.plan.java_text import AsLength
 from penstock.pipeline.plan.jobs import Group
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.plan.step import SCHEMALESS_TEXT, Shape, Split
@@ -53,9 +53,9 @@ class KnownTexts:
 
     def told(self, outcome: Outcome) -> Outcome:
         """An outcome of which this has the texts, with them; any other one as it is."""
-        if outcome.shape.value != LENGTH:
-            return outcome
         place = self._place if outcome.rows is None else self._place[outcome.rows]
+        if (place < 0).any():
+            return outcome
         texts = pa.chunked_array(self._chunks, pa.string())
         if not np.array_equal(place, np.arange(len(texts))):
             texts = texts.take(pa.array(place))

@@ -146,8 +146,7 @@ class AsLength(Step):
             return Made({self.side: F.octet_length(bag.side(self.side))})
 
         names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, LENGTH), make, names, names)
+        return StepPlan(shape.with_side(self.side, _LENGTH), make, names, names)
 
 
-#: What it is then.
-LENGTH: Final = Side.of(OPTIONAL_INT32_SCHEMA)
+_LENGTH: Final = Side.of(OPTIONAL_INT32_SCHEMA)
