@@ -32,7 +32,8 @@ def outcome(rows: np.ndarray | None, side: Side, column: pa.Array) -> Outcome:
 
 def texts_in(made: Outcome) -> list[str | None]:
     assert made.shape.value == SCHEMALESS_TEXT
-    return made.columns["value"].to_pylist()
+    found: list[str | None] = made.columns["value"].to_pylist()
+    return found
 
 
 def test_a_group_is_given_lengths_to_say_and_its_steps_on_keys() -> None:
