@@ -30,6 +30,12 @@ from penstock.testing.schema_registry import RegistryStandIn
 _SOURCES: Final = ("CountingSink.java", "ShapeSource.java")
 #: Of Confluent's wheel, what Java's worker has itself.
 _ITS_OWN: Final = ("connect-", "kafka-clients", "slf4j-", "jackson-")
+#: The head of the table.
+_HEAD: Final = (
+    "| way | Penstock, us | interpreter / JVM | Java, us | Penstock's time over Java's | its rate over Java's |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
+_COLUMNS: Final = 6
 #: Threads that take less than this share of a record's time are not printed.
 _WORTH: Final = 0.03
 
@@ -58,6 +64,7 @@ def main(arguments: list[str]) -> int:
     settings = ", ".join(f"{key}={value}" for key, value in CLIENTS[options.clients].items())
     print(f"Kafka {KAFKA_VERSION}; {amounts.warm:,} records to warm up, {amounts.counted:,} that count; {settings}")
     report: list[dict[str, object]] = []
+    rows: list[str] = []
     with tempfile.TemporaryDirectory(prefix="penstock-shapes-") as scratch:
         directory = Path(scratch)
         contestants = [Contestant("penstock")] if options.no_java else [Contestant("penstock"), Contestant("java")]
@@ -68,9 +75,11 @@ def main(arguments: list[str]) -> int:
             for ways in _chosen(options.only):
                 for way, found in _measured(bench, contestants, ways):
                     _print(way, found)
+                    rows.append(_row(way, found))
                     report.append(_told(way, found))
                     if options.json:
                         options.json.write_text(json.dumps(report, indent=2))
+    print("", *_HEAD, *rows, sep="\n")
     return 0
 
 
@@ -120,6 +129,15 @@ def _print(way: Way, found: Sequence[Figures]) -> None:
             f"  {ours.total / java.total:.2f} of Java's processor time, {ours.rate / java.rate:.2f} of its rate",
             flush=True,
         )
+
+
+def _row(way: Way, found: Sequence[Figures]) -> str:
+    """For the table in `METHODOLOGY.md`."""
+    ours = found[0]
+    cells = [way.name, f"{ours.total:.1f}", f"{ours.of('interpreter'):.1f} / {ours.of('jvm'):.1f}"]
+    for java in found[1:]:
+        cells += [f"{java.total:.1f}", f"{ours.total / java.total:.2f}", f"{ours.rate / java.rate:.2f}"]
+    return f"| {' | '.join([*cells, *[''] * (_COLUMNS - len(cells))])} |"
 
 
 def _threads(figures: Figures) -> str:
