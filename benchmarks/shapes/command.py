@@ -72,10 +72,10 @@ def main(arguments: list[str]) -> int:
         with EmbeddedBroker(directory / "kafka", heap="1g") as broker, _registry() as registry:
             environment = Environment(broker.bootstrap_servers, directory, amounts.whole, options.clients)
             bench = Bench(environment, registry.url, classes, amounts)
-            for ways in _chosen(options.only):
+            for ways in chosen(options.only):
                 for way, found in _measured(bench, contestants, ways):
                     _print(way, found)
-                    rows.append(_row(way, found))
+                    rows.append(row(way, found))
                     report.append(_told(way, found))
                     if options.json:
                         options.json.write_text(json.dumps(report, indent=2))
@@ -97,7 +97,7 @@ def _java_classes(directory: Path) -> list[Path]:
     return [directory, *(jar for jar in confluent_jars() if not jar.name.startswith(_ITS_OWN))]
 
 
-def _chosen(only: str) -> Iterator[Sequence[Way]]:
+def chosen(only: str) -> Iterator[Sequence[Way]]:
     """The ways that are asked for: those together that one worker takes, one after the other."""
     for shape, form in product(SHAPES, Format):
         for plugins in (INTO, OUT_OF):
@@ -131,7 +131,7 @@ def _print(way: Way, found: Sequence[Figures]) -> None:
         )
 
 
-def _row(way: Way, found: Sequence[Figures]) -> str:
+def row(way: Way, found: Sequence[Figures]) -> str:
     """For the table in `METHODOLOGY.md`."""
     ours = found[0]
     cells = [way.name, f"{ours.total:.1f}", f"{ours.of('interpreter'):.1f} / {ours.of('jvm'):.1f}"]

@@ -221,7 +221,7 @@ class Bench:
         for key, seconds in after[2].items():
             program, _, _, thread = key
             program = "jvm" if program == "java" or contestant.kind == "java" else "interpreter"
-            threads[program][_kind(thread, program)] += (seconds - before[2].get(key, 0.0)) / records * 1e6
+            threads[program][kind_of(thread, program)] += (seconds - before[2].get(key, 0.0)) / records * 1e6
         return Figures(contestant.name, records / (after[0] - before[0]), threads)
 
 
@@ -246,11 +246,11 @@ def _reached(worker: WorkerProcess, way: Way, seen: Callable[[], int], wanted: i
     return time.monotonic(), arrived, thread_seconds(worker.pid)
 
 
-def _kind(thread: str, program: str) -> str:
+def kind_of(thread: str, program: str) -> str:
     """A thread's name without what tells it from its like: a task's name, a number."""
     if program == "interpreter":
         return thread.partition("-")[0].rstrip("0123456789").partition(":")[0]
-    return re.sub(r"[-#0-9]+.*$", "", thread).strip() or thread
+    return re.sub(r"[-#].*$|[0-9]+$", "", thread).strip() or thread
 
 
 def _wait_for(holds: Callable[[], bool], what: str, timeout_s: float) -> None:
