@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         contestants = [Contestant("penstock")] if options.no_java else [Contestant("penstock"), Contestant("java")]
         classes = [] if options.no_java else _java_classes(directory / "classes")
         with EmbeddedBroker(directory / "kafka", heap="1g") as broker, _registry() as registry:
-            environment = Environment(broker.bootstrap_servers, directory, amounts.whole, options.clients)
+            environment = Environment(broker.bootstrap_servers, directory, amounts.counted, options.clients)
             bench = Bench(environment, registry.url, classes, amounts)
             for ways in chosen(options.only):
                 for way, found in _measured(bench, contestants, ways):

@@ -30,6 +30,9 @@ _PLUGINS: Final = "benchmarks.shapes.plugins"
 #: So many messages are made; topics and sources have them again and again.
 _DIFFERENT: Final = 5_000
 _PARTITIONS: Final = 8
+#: What a client fetches ahead of a task, and about how many records a worker holds besides.
+_READ_AHEAD_BYTES: Final = 64 * 1024 * 1024
+_IN_STAGES: Final = 100_000
 _LOOK_S: Final = 0.01
 _STOP_S: Final = 60.0
 _numbers = count()
@@ -115,10 +118,9 @@ class Amounts:
         """Those of another shape."""
         return Amounts(self.warm // shape.weight, self.counted // shape.weight)
 
-    @property
-    def whole(self) -> int:
-        """How many a topic holds: what a worker has in hand at the end of the measurement is more of the same."""
-        return self.warm + self.counted + max(self.counted, 100_000)
+    def whole(self, message_bytes: int, tasks: int) -> int:
+        """How many messages a topic holds: at the end a worker has as much in hand as when it began to count."""
+        return self.warm + self.counted + tasks * _READ_AHEAD_BYTES // message_bytes + _IN_STAGES
 
 
 class Bench:
@@ -145,7 +147,9 @@ class Bench:
         self._environment.create_topic(topic, partitions)
         try:
             messages = shape.messages(form, _DIFFERENT, topic, self._registry)
-            _fill(self._environment.bootstrap_servers, topic, messages, self._amounts.of(shape).whole, shape)
+            size = sum(len(key or b"") + len(value) for key, value in messages) // len(messages)
+            records = self._amounts.of(shape).whole(size, shape.tasks)
+            _fill(self._environment.bootstrap_servers, topic, messages, records, shape)
             yield topic
         finally:
             self._environment.delete_topic(topic)
