@@ -88,6 +88,8 @@ class Shape:
             return writer.from_connect_data(topic, found.schema, found.value)
 
         made = [(written(key, True), written(value, False)) for key, value in self.json(count, schemas=True)]
+        for _, writer in sides:
+            writer.close()
         return [(key, value) for key, value in made if value is not None]
 
 

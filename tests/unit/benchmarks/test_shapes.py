@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import threading
+from pathlib import Path
 
+import pyarrow as pa
+import pytest
 from benchmarks.processes import thread_seconds
 from benchmarks.shapes.command import chosen, row
-from benchmarks.shapes.messages import FLAT, KILOBYTE, NESTED, SHAPES, Format
+from benchmarks.shapes.messages import FLAT, KILOBYTE, NESTED, SHAPES, Format, Shape
+from benchmarks.shapes.plugins import FrameShapeTask, RecordShapeTask
 from benchmarks.shapes.workers import Amounts, Figures, Way, kind_of
 
 from penstock.converters.as_json import JsonConverter
+from penstock.converters.registry.avro import AvroConverter
 from penstock.data import Struct
+from penstock.testing.schema_registry import RegistryStandIn
 
 
 def test_messages_hold_the_same_with_schemas_and_without() -> None:
@@ -32,6 +38,30 @@ def test_messages_are_as_large_as_they_are_said_to_be() -> None:
     assert 140 <= sizes[FLAT.name] <= 160
     assert 60 <= sizes[NESTED.name] <= 100
     assert 900 <= sizes[KILOBYTE.name] <= 1_100
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_avro_messages_hold_what_json_holds_and_tasks_give_the_same_again(shape: Shape, tmp_path: Path) -> None:
+    file = tmp_path / "messages"
+    typed = shape.json(20, schemas=True)
+    file.write_bytes(b"".join(b"%b\t%b\n" % (key or b"", value) for key, value in typed))
+    json_converter, avro = JsonConverter(), AvroConverter()
+    with RegistryStandIn({}) as registry:
+        avro.configure({"schema.registry.url": registry.url}, is_key=False)
+        messages = shape.messages(Format.AVRO, 20, "t", registry.url)
+        values = [avro.to_connect_data("t", value).value for _, value in messages]
+        avro.close()
+    records, frames = RecordShapeTask(), FrameShapeTask()
+    for task in (records, frames):
+        task.start({"file": str(file), "topic": "t"})
+
+    expected = [json_converter.to_connect_data("t", value).value for _, value in typed]
+    assert [str(value) for value in values] == [str(value) for value in expected]
+    assert [record.value for record in records.poll()[:20]] == expected
+    frame = frames.poll()
+    assert isinstance(frame.data, pa.Table)
+    assert frame.data.num_rows == 20
+    assert ("key" in frame.data.column_names) is shape.keys
 
 
 def test_ways_are_chosen_by_their_names() -> None:
