@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from penstock.api import (
+    Connector,
     FrameSinkTask,
     FrameSourceTask,
     SinkConnector,
@@ -65,8 +66,8 @@ class _Counter:
         os.close(self._fd)
 
 
-class CountingRecordSink(SinkConnector):
-    """Counts the records that its tasks are given, each in a file of its own."""
+class _Connector(Connector):
+    """What both kinds of connectors do."""
 
     task: ClassVar[type[Task]]
 
@@ -78,12 +79,16 @@ class CountingRecordSink(SinkConnector):
         """The task."""
         return self.task
 
+    def stop(self) -> None:
+        """Nothing to do."""
+
+
+class CountingRecordSink(_Connector, SinkConnector):
+    """Counts the records that its tasks are given, each in a file of its own."""
+
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """As many as may be."""
         return [{**self._props, "file": f"{self._props['file']}.{number}"} for number in range(max_tasks)]
-
-    def stop(self) -> None:
-        """Nothing to do."""
 
     def config(self) -> ConfigDef:
         """`file`."""
@@ -130,25 +135,12 @@ CountingRecordSink.task = CountingRecordTask
 CountingFrameSink.task = CountingFrameTask
 
 
-class RecordShapeSource(SourceConnector):
+class RecordShapeSource(_Connector, SourceConnector):
     """One task."""
-
-    task: ClassVar[type[Task]]
-
-    def start(self, props: Mapping[str, str]) -> None:
-        """Keeps the settings."""
-        self._props = dict(props)
-
-    def task_class(self) -> type[Task]:
-        """The task."""
-        return self.task
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One."""
         return [self._props]
-
-    def stop(self) -> None:
-        """Nothing to do."""
 
     def config(self) -> ConfigDef:
         """`file` and `topic`."""

@@ -14,16 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Final
 
-import confluent_kafka as ck
-
 from benchmarks.processes import WorkerProcess, thread_seconds
 from benchmarks.runs import Contestant, line_counter, start_worker, topic_counter
-from benchmarks.shapes.messages import Format, Message, Shape
-from benchmarks.workloads import FILE_SINK, Environment
+from benchmarks.shapes.messages import Format, Shape
+from benchmarks.workloads import FILE_SINK, Environment, fill_topic
 
 _THREAD_NAMES: Final = Path(__file__).with_name("thread_names")
 _PLUGINS: Final = "benchmarks.shapes.plugins"
@@ -149,7 +147,8 @@ class Bench:
             messages = shape.messages(form, _DIFFERENT, topic, self._registry)
             size = sum(len(key or b"") + len(value) for key, value in messages) // len(messages)
             records = self._amounts.of(shape).whole(size, shape.tasks)
-            _fill(self._environment.bootstrap_servers, topic, messages, records, shape)
+            again = islice(cycle(messages), records)
+            fill_topic(self._environment.bootstrap_servers, topic, again, shape.compression)
             yield topic
         finally:
             self._environment.delete_topic(topic)
@@ -263,29 +262,6 @@ def _wait_for(holds: Callable[[], bool], what: str, timeout_s: float) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"not seen within {timeout_s:.0f} s: {what}")
         pause.wait(0.05)
-
-
-def _fill(servers: str, topic: str, messages: Sequence[Message], count: int, shape: Shape) -> None:
-    producer = ck.Producer(
-        {
-            "bootstrap.servers": servers,
-            "linger.ms": 20,
-            "compression.type": shape.compression,
-            "queue.buffering.max.kbytes": 262_144,
-        }
-    )
-    for number in range(count):
-        key, value = messages[number % len(messages)]
-        while True:
-            try:
-                producer.produce(topic, key=key, value=value)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if not number % 1000:
-            producer.poll(0)
-    if producer.flush(120):
-        raise RuntimeError(f"the broker did not take all messages of {topic}")
 
 
 def _added(file: Path, tasks: int) -> Callable[[], int]:
