@@ -21,7 +21,7 @@ from benchmarks.connectors import main as connectors
 from benchmarks.eos import main as eos
 from benchmarks.figures import median
 from benchmarks.runs import Contestant, RunResult, as_dict, measure_latency, run_once
-from benchmarks.shapes import main as shapes
+from benchmarks.shapes.command import main as shapes
 from benchmarks.smt.command import main as smt
 from benchmarks.workloads import ALL_SETS, CLIENTS, Environment, Workload
 from penstock.broker import KAFKA_VERSION, EmbeddedBroker

@@ -295,7 +295,7 @@ class Bench:
         total: int,
         plugins: Sequence[str] = (),
     ) -> Outcome:
-        worker: WorkerProcess = start_worker(contestant, self._environment, {}, plugins)
+        worker: WorkerProcess = start_worker(contestant, self._environment, {}, java_plugins=plugins)
         try:
             worker.await_rest(_START_S)
             worker.await_health(_START_S)

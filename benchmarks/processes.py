@@ -62,6 +62,29 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def thread_seconds(root: int) -> dict[tuple[str, int, int, str], float]:
+    """CPU seconds of each thread of a process tree, by the process's program and id, and the thread's id and name.
+
+    The system cuts the names of programs and threads off behind fifteen characters.
+    """
+    found: dict[tuple[str, int, int, str], float] = {}
+    for pid in process_tree(root):
+        try:
+            program = Path(f"/proc/{pid}/comm").read_text().strip()
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            directory = Path(f"/proc/{pid}/task/{thread}")
+            try:
+                name = directory.joinpath("comm").read_text().strip()
+                nanoseconds = int(directory.joinpath("schedstat").read_text().split()[0])
+            except OSError:
+                continue
+            found[program, pid, int(thread), name] = nanoseconds / 1e9
+    return found
+
+
 @dataclass
 class Usage:
     """Samples what a process tree uses until it is stopped.
@@ -131,6 +154,11 @@ class WorkerProcess:
             )
         self.usage = Usage(self._process.pid).start()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        return self._process.pid
+
     def get(self, path: str) -> Any:
         """The JSON answer to a GET request, or None when there is none."""
         try:
@@ -153,18 +181,20 @@ class WorkerProcess:
 
     def post(self, path: str, body: object) -> int:
         """Sends JSON; the status code."""
-        request = urllib.request.Request(
-            self.url + path,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-            method="POST",
-        )
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: str) -> int:
+        """Deletes what is there; the status code."""
+        return self._ask("DELETE", path, None)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> int:
+        request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 status: int = answer.status
                 return status
         except urllib.error.HTTPError as error:
-            raise RuntimeError(f"POST {path}: {error.code} {error.read()[:500]!r}") from error
+            raise RuntimeError(f"{method} {path}: {error.code} {error.read()[:500]!r}") from error
 
     def await_rest(self, timeout_s: float = 60) -> float:
         """Waits for the first REST answer; seconds since the start of the process."""

@@ -70,9 +70,24 @@ class RunResult:
 
 
 def start_worker(
-    contestant: Contestant, environment: Environment, settings: dict[str, str], plugins: Sequence[str] = ()
+    contestant: Contestant,
+    environment: Environment,
+    settings: dict[str, str],
+    *,
+    java_plugins: Sequence[str] = (),
+    java_classes: Sequence[Path] = (),
+    python_path: Sequence[Path] = (),
 ) -> WorkerProcess:
-    """Starts a worker without connectors; Java's also has the plugins of these Maven coordinates."""
+    """Starts a worker without connectors.
+
+    Args:
+        contestant: whose.
+        environment: broker and files.
+        settings: of the worker.
+        java_plugins: Maven coordinates of plugins that Java's worker has.
+        java_classes: jars and directories of classes that Java's worker has beside its own.
+        python_path: directories in which Penstock's worker finds modules beside those of this checkout.
+    """
     number = next(numbers)
     mode = "distributed" if contestant.is_distributed else "standalone"
     port = free_port()
@@ -96,12 +111,12 @@ def start_worker(
     file = directory / "worker.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     if contestant.kind == "java":
-        class_path = ":".join(map(str, resolve_jars((*CONNECT_COORDINATES, *plugins))))
+        class_path = ":".join(map(str, [*java_classes, *resolve_jars((*CONNECT_COORDINATES, *java_plugins))]))
         main = f"org.apache.kafka.connect.cli.Connect{mode.title()}"
         command = [str(find_java()), *JAVA_OPTIONS, "-cp", class_path, main, str(file)]
     else:
         command = [str(Path(sys.executable).with_name(f"connect-{mode}")), str(file)]
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [*map(str, python_path), str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return WorkerProcess(command, url, directory / "worker.log", {"PYTHONPATH": path})
 
 
@@ -127,7 +142,7 @@ def run_once(contestant: Contestant, workload: Workload, environment: Environmen
         environment.create_topic(target, workload.partitions)
     connectors = workload.connectors(environment, target)
     adapt(connectors, contestant, workload)
-    count = topic_counter(environment, target) if workload.target == "topic" else _line_counter(target)
+    count = topic_counter(environment, target) if workload.target == "topic" else line_counter(target)
     worker = start_worker(contestant, environment, dict(workload.worker))
     try:
         rest_s = worker.await_rest()
@@ -212,7 +227,7 @@ def topic_counter(environment: Environment, topic: str) -> Callable[[], int]:
     return count
 
 
-def _line_counter(path: str) -> Callable[[], int]:
+def line_counter(path: str) -> Callable[[], int]:
     """Counts line feeds; bytes that were counted are not read again."""
     state = {"position": 0, "lines": 0}
 

@@ -137,25 +137,36 @@ class Environment:
         if kind not in self._filled:
             name = f"bench-input-{kind}"
             self.create_topic(name, partitions)
-            producer = ck.Producer(
-                {
-                    "bootstrap.servers": self.bootstrap_servers,
-                    "linger.ms": 20,
-                    "compression.type": "lz4" if partitions > 1 else "none",
-                    "queue.buffering.max.kbytes": 262144,
-                }
-            )
-            for key, value in messages(self.records):
-                while True:
-                    try:
-                        producer.produce(name, key=key, value=value)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-                producer.poll(0)
-            producer.flush(120)
+            compression = "lz4" if partitions > 1 else "none"
+            fill_topic(self.bootstrap_servers, name, messages(self.records), compression)
             self._filled[kind] = name
         return self._filled[kind]
+
+
+def fill_topic(servers: str, topic: str, messages: Iterable[Message], compression: str) -> None:
+    """Sends messages to a topic that is there already.
+
+    Raises:
+        RuntimeError: The broker did not take them all.
+    """
+    producer = ck.Producer(
+        {
+            "bootstrap.servers": servers,
+            "linger.ms": 20,
+            "compression.type": compression,
+            "queue.buffering.max.kbytes": 262144,
+        }
+    )
+    for key, value in messages:
+        while True:
+            try:
+                producer.produce(topic, key=key, value=value)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError(f"the broker did not take all messages of {topic}")
 
 
 _FILLER = b"the quick brown fox jumps over the lazy dog, " * 2

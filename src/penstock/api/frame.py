@@ -33,8 +33,8 @@ ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
 class ValueForm(Enum):
     """How a ``FrameSinkTask`` is given values.
 
-    COLUMNS: as typed columns. TEXT: as one string column, each value printed as Java's ``toString`` does, worked out by
-    Spark; for sinks that write text. Source: Penstock's own.
+    COLUMNS: as typed columns. TEXT: as one string column, each value printed as Java's ``toString`` does; for sinks
+    that write text. Source: Penstock's own.
     """
 
     COLUMNS = "columns"

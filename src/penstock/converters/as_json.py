@@ -27,6 +27,7 @@ from penstock.converters.json_reading import ReadJson
 from penstock.converters.json_schema import read_schema, schema_text
 from penstock.converters.json_schemaless import read_schemaless, write_schemaless
 from penstock.converters.json_schemaless_columns import read_schemaless_column
+from penstock.converters.json_texts import json_texts
 from penstock.converters.json_tree import MISSING, first_json, is_blank, parse_json
 from penstock.converters.json_value_reading import read_value
 from penstock.converters.json_value_writing import write_value
@@ -35,7 +36,7 @@ from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null,
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
-from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName, Sorted, Step
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName, Sorted, Step, TextsAtOnce
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,12 +172,19 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
         """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
-        if self._schemas:
-            return None
+        return None if self._schemas else self._read_at_once(column)
+
+    def _read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
         shallow, deep = without_deep(column)
         refused = [*odd_rows(column), *(() if deep is None else deep.tolist())]
         values, odd = read_schemaless_column(shallow, refused)
         return ReadAtOnce(None, values, odd)
+
+    def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
+        """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
+        if self._schemas:
+            return None
+        return json_texts(column, self.sort(column, worked_on=True, beside_spark=True), self._read_at_once)
 
     # ------------------------------------------------------------------ one value
     def from_connect_data(

@@ -19,7 +19,7 @@ from penstock.converters.settings import ConverterConfig
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
 from penstock.pipeline.plan.java_text import java_text
-from penstock.pipeline.plan.step import RAW_TEXT, Fault, Keep, ReadAtOnce, Side, SideName, Step
+from penstock.pipeline.plan.step import RAW_TEXT, Fault, Keep, ReadAtOnce, Side, SideName, Step, TextsAtOnce
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -97,6 +97,15 @@ class StringConverter(PlainConverter):
             return None
         try:
             return ReadAtOnce(OPTIONAL_STRING_SCHEMA, column.cast(pa.string()).to_pylist())
+        except pa.ArrowInvalid:
+            return None
+
+    def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
+        """See ``ColumnConverter``. All messages, if all of them are UTF-8."""
+        if not self.reads_text:
+            return None
+        try:
+            return TextsAtOnce(column.cast(pa.string()))
         except pa.ArrowInvalid:
             return None
 

@@ -156,7 +156,7 @@ def civil(days: int) -> tuple[int, int, int]:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
 #: Numbers from here up to there are printed without an exponent.
-_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
+PLAIN_FROM, PLAIN_TO = 1e-3, 1e7
 _TEXT: Final = frozenset((str,))
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 
@@ -207,7 +207,7 @@ def java_double(value: float) -> str:
     ('1.0', '1.0E7', '1.0E-4', '-0.0', '4.9E-324')
     """
     # Without an exponent both print the shortest digits in the same way.
-    return repr(value) if _PLAIN_FROM <= abs(value) < _PLAIN_TO else _java_number(value, repr(value))
+    return repr(value) if PLAIN_FROM <= abs(value) < PLAIN_TO else _java_number(value, repr(value))
 
 
 def java_float(value: float) -> str:
@@ -236,7 +236,7 @@ def _java_number(value: float, shortest: str) -> str:
     if len(digits) == 1:
         # Java prints two digits anyway, so these are the nearest two.
         digits, point = _digits_and_point(f"{value:.1e}")
-    if _PLAIN_FROM <= abs(value) < _PLAIN_TO:
+    if PLAIN_FROM <= abs(value) < PLAIN_TO:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
         return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"

@@ -1,7 +1,7 @@
 """FileStream sink: appends each value as a line to a file, or to standard output.
 
-Main types: `FileStreamSinkConnector`, `FileStreamSinkTask`. The task is columnar: Spark prints the values
-(`ValueForm.TEXT`, as Java's `toString` would), Arrow joins them, and one write appends a batch.
+Main types: `FileStreamSinkConnector`, `FileStreamSinkTask`. The task is columnar: it is given text
+(`ValueForm.TEXT`, as Java's `toString` would print values), Arrow joins it, and one write appends a batch.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from collections.abc import Sequence, Set
 from operator import itemgetter
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord
@@ -21,6 +22,7 @@ from penstock.data import Schema
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.segments import Columns, Failures
 from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName
 
@@ -133,6 +135,25 @@ class OneSide:
                 failures.raised(row, self._stage, self._name, as_exception(error))
             found.append(text)
         return pa.array(found, pa.string())
+
+    def texts_at_once(self, messages: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
+        """Java's texts of all messages, as in ``texts``; None = their plan makes them.
+
+        Args:
+            messages: They.
+            failures: Those so far; gets more, and learns which messages went one by one.
+        """
+        column = messages.column(self._side)
+        found = self._converter.texts_at_once(column) if isinstance(self._converter, ColumnConverter) else None
+        if found is None or not found.odd:
+            return None if found is None else found.texts
+        failures.went_as_rows(found.odd, Why.MIXED_VALUES)
+        odd = pa.array(found.odd)
+        topics, data = (messages.column(name).take(odd).to_pylist() for name in ("topic", self._side))
+        place = np.arange(len(column))
+        place[found.odd] = len(column) + np.arange(len(found.odd))
+        made = self.texts(topics, data, found.odd, failures)
+        return pa.chunked_array([*found.texts.chunks, made]).take(pa.array(place))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
         """What messages are, as far as that can be told without a call for each."""

@@ -14,18 +14,19 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType, ValueForm
+from penstock.api import ConnectRecord, Converter, SinkRecord, ValueForm
 from penstock.data import ConnectHeaders
 from penstock.pipeline.batch.assembly import LazyColumns
 from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.batch.framing import FrameRunner
 from penstock.pipeline.batch.grouping import group_records, rows_of_pairs
 from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
+from penstock.pipeline.batch.known_texts import KnownTexts, texts_of_read
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.batch.roads import Why, are_many, is_huge, why_messages_in_rows, why_rows
@@ -68,7 +69,8 @@ if TYPE_CHECKING:
 
 _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
 _SIDES: tuple[SideName, SideName] = ("key", "value")
-_TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
+#: The hint of values that are texts already.
+_AT_ONCE: Final = "at once"
 
 
 def build_sink_pipeline(
@@ -167,17 +169,20 @@ class SinkPipeline:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         failures = Failures()
-        groups, alone, why = self._parted(table, failures)
+        texts = KnownTexts(table.num_rows)
+        groups, alone, why = self._parted(table, failures, texts)
         read = self._begin_reading(groups, table, failures, submit)
 
         def finish() -> SinkBatch:
-            made = self._finish(read(), alone, table, failures, why)
+            made = self._finish([texts.told(one) for one in read()], alone, table, failures, why)
             self._moved(failures.roads(table.num_rows, consumed=True))
             return made
 
         return finish
 
-    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None]:
+    def _parted(
+        self, table: pa.Table, failures: Failures, texts: KnownTexts
+    ) -> tuple[list[Group], np.ndarray, Why | None]:
         """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
         everything = np.arange(table.num_rows)
         if self._without_spark:
@@ -189,7 +194,7 @@ class SinkPipeline:
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE
-        found, unread, deep, changed = self._sorted(table)
+        found, unread, deep, changed = self._sorted(table, failures, texts)
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
@@ -207,7 +212,7 @@ class SinkPipeline:
                 continue
             if self._texts_alone:
                 failures.went_as_rows(one.rows, why)
-                groups.append(self._with_texts(one, table, failures))
+                groups.append(self._as_texts(one, table, failures))
                 continue
             left[everything if one.rows is None else one.rows] = True
             # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
@@ -217,7 +222,7 @@ class SinkPipeline:
         left[unread] = True
         return groups, np.flatnonzero(left), None
 
-    def _with_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
+    def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
         """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
         rows = np.arange(table.num_rows) if group.rows is None else group.rows
         mine = table.select(["topic", "value"]).take(pa.array(rows))
@@ -292,7 +297,9 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table) -> tuple[list[Group], np.ndarray, bool, bool]:
+    def _sorted(
+        self, table: pa.Table, failures: Failures, texts: KnownTexts
+    ) -> tuple[list[Group], np.ndarray, bool, bool]:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
         for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
@@ -300,7 +307,9 @@ class SinkPipeline:
         found: dict[SideName, Sorted] = {}
         for side in _SIDES:
             converter = self._converters[side]
-            if isinstance(converter, ColumnConverter):
+            if side == "value" and (made := self._texts_at_once(table, failures)) is not None:
+                found[side] = Sorted(hints=(_AT_ONCE,), read={0: (SCHEMALESS_TEXT, made)})
+            elif isinstance(converter, ColumnConverter):
                 worked_on = bool(self._first.steps) or (side == "value" and self._form is ValueForm.TEXT)
                 found[side] = converter.sort(columns[side], worked_on=worked_on, beside_spark=not self._whole)
                 rewritten = found[side].column
@@ -324,7 +333,9 @@ class SinkPipeline:
             present: dict[str, pa.ChunkedArray] = {
                 name: column for name, (side, column) in given.items() if not side.absent
             }
-            groups.append(Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present))
+            group = Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
+            known = texts_of_read(group) if self._texts_alone and not self._whole else None
+            groups.append(group if known is None else texts.instead(group, known))
         single = np.zeros(table.num_rows, dtype=bool)
         for one in found.values():
             if one.codes is not None:
@@ -340,9 +351,16 @@ class SinkPipeline:
         steps = [
             Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
-            if isinstance(converter, ColumnConverter)
+            if isinstance(converter, ColumnConverter) and hints[side] != _AT_ONCE
         ]
         return (*steps, *self._first.steps, *(self._last if self._straight else ()))
+
+    def _texts_at_once(self, table: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
+        """The texts of all values, if these can be had in front of the plan without columns."""
+        values = table.column("value")
+        if not self._texts_alone or self._whole or values.null_count == len(values):
+            return None
+        return self._alone["value"].texts_at_once(table, failures)
 
     # ------------------------------------------------------------------ transforms that are not in the first plan
     def _transformed(

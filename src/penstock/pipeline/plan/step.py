@@ -377,6 +377,19 @@ class ReadAtOnce:
     odd: Sequence[int] = ()
 
 
+@dataclass(frozen=True)
+class TextsAtOnce:
+    """Java's texts of messages, made without a call for each, for tasks that take text.
+
+    Attributes:
+        texts: They, in the order of the messages; null for a message that is null, and for the odd ones.
+        odd: The positions of messages that have to be read by themselves, ascending.
+    """
+
+    texts: pa.ChunkedArray
+    odd: Sequence[int] = ()
+
+
 class ColumnConverter(ABC):
     """A converter that is carried out by Spark columns. Stock converters are both this and ``Converter``."""
 
@@ -411,6 +424,14 @@ class ColumnConverter(ABC):
 
         Args:
             column: The bytes. Their topics and headers do not matter to who reads them so.
+        """
+        return None
+
+    def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
+        """Makes Java's texts of what ``to_connect_data`` reads of messages; None = their plan makes them.
+
+        Args:
+            column: The bytes, as in ``read_at_once``.
         """
         return None
 
