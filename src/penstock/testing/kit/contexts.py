@@ -159,7 +159,7 @@ class KitSinkContext(WorkerSinkTaskContext):
 
 
 class _ConnectorContext(ConnectorContext):
-    """What the contexts of both kinds of connectors share."""
+    """The part that the contexts of both kinds of connectors share."""
 
     def __init__(self) -> None:
         self.wants_tasks = threading.Event()

@@ -1,4 +1,4 @@
-"""What runs of sources and of sinks share: a connector from its start to its stop, the steps of a run, and kills.
+"""The parts that runs of sources and of sinks share: a connector from start to stop, the steps of a run, and kills.
 
 Main type: ``Steps``, which counts the steps of a run and kills it at one of them. Main functions:
 ``checked_configs``, ``until_it_works``, ``freeze`` and ``collect``.

@@ -41,7 +41,7 @@ _ODD_TEXTS: Final = (
 
 
 class ConnectorSuite:
-    """What every connector has to do, whatever it reads or writes; see ``SourceSuite`` and ``SinkSuite``.
+    """The duties of every connector, whatever it reads or writes; see ``SourceSuite`` and ``SinkSuite``.
 
     Attributes:
         connector: The class.
@@ -95,7 +95,7 @@ class ConnectorSuite:
                 assert found.get(key.name), f"With {key.name}=x? the errors are {found}: none is about {key.name}"
 
     def test_wrong_settings_are_named(self, tmp_path: Path) -> None:
-        """What ``wrong`` says."""
+        """The settings of ``wrong``."""
         settings = self.prepare(self._path(tmp_path))
         for name, value in self.wrong.items():
             found = self._errors({**settings, name: value})

@@ -75,7 +75,7 @@ class PluginSuite:
                 assert found.get(key.name), f"With {key.name}=x? the errors are {found}: none is about {key.name}"
 
     def test_wrong_settings_are_refused(self) -> None:
-        """What ``wrong`` says, by validation or by ``configure``."""
+        """The settings of ``wrong``, by validation or by ``configure``."""
         for name, value in self.wrong.items():
             given = {**self.settings, name: value}
             error = self._refusal(given)

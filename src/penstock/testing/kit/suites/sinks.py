@@ -51,11 +51,11 @@ class SinkSuite(ConnectorSuite):
         without(cls, SinkSuite, "outage", "test_an_outage_loses_nothing")
 
     def records(self) -> Sequence[SinkRecord]:
-        """What is written: some records, best of two partitions. Their offsets are given by ``numbered``."""
+        """The records that are written, best of two partitions. Their offsets are given by ``numbered``."""
         raise NotImplementedError(f"{type(self).__name__} needs records(self), which gives what is written")
 
     def contents(self) -> Iterable[object]:
-        """What the target has now, in an order of its own: an item for each record, or for each key."""
+        """The contents of the target now, in any order: an item for each record, or for each key."""
         raise NotImplementedError(f"{type(self).__name__} needs contents(self), which reads the target")
 
     def outage(self) -> AbstractContextManager[object]:

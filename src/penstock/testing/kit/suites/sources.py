@@ -68,7 +68,7 @@ class SourceSuite(ConnectorSuite):
         raise NotImplementedError
 
     def identity(self, record: SourceRecord) -> object:
-        """What two reads of one record have in common: all but the timestamp. Override it where more changes."""
+        """The parts that two reads of one record have in common: all but the timestamp. Override it where more changes."""
         headers = [(one.key, one.value) for one in record.raw_headers or ()]
         return (record.topic, record.kafka_partition, record.key, record.value, headers)
 
@@ -142,7 +142,7 @@ class SourceSuite(ConnectorSuite):
                 assert (self.identity(record), dict(record.source_offset or {})) == (identity, offset)
 
     def test_a_changed_schema_is_read(self, tmp_path: Path) -> None:
-        """What comes after ``change`` is read, and nothing is lost."""
+        """The records after ``change`` are read, and nothing is lost."""
         run = self._run(tmp_path)
         with run:
             while len(run.committed) < self.count and self._polls_on(run):
@@ -221,7 +221,7 @@ class SourceSuite(ConnectorSuite):
         return found
 
     def _check(self, record: SourceRecord) -> None:
-        """What a worker needs of a record."""
+        """Checks the parts of a record that a worker needs."""
         assert record.topic, f"A record has no topic: {record}"
         for side in ("key", "value"):
             schema, value = getattr(record, f"{side}_schema"), getattr(record, side)
