@@ -437,7 +437,7 @@ def _rows(life: _Life, frame: SourceFrame, spark: Callable[[], SparkSession] | N
 
 
 def _parts(count: int) -> Iterator[int]:
-    """The numbers of records to commit at a time: one, some, and one, so that offsets lie in the middle of what was polled.
+    """The numbers of records to commit at a time, so that offsets lie in the middle of what was polled.
 
     >>> list(_parts(1)), list(_parts(2)), list(_parts(9))
     ([], [1], [1, 4, 3])
