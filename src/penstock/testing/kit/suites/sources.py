@@ -68,7 +68,7 @@ class SourceSuite(ConnectorSuite):
         raise NotImplementedError
 
     def identity(self, record: SourceRecord) -> object:
-        """The parts that two reads of a record have in common: all but the timestamp. Override it where more changes."""
+        """The parts that two reads of a record have in common: all but the timestamp. Override it if more changes."""
         headers = [(one.key, one.value) for one in record.raw_headers or ()]
         return (record.topic, record.kafka_partition, record.key, record.value, headers)
 
