@@ -1,7 +1,9 @@
-"""Connect schemas of Arrow types. Of what authors import, this, ``fields`` and ``variant_fields`` alone need PyArrow.
+"""Connect schemas of Arrow types.
+
+Of what authors import, this, ``fields``, ``schemaless_columns`` and ``variant_fields`` need PyArrow, and no more.
 
 Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
-schema; ``struct_column`` and ``empty_table``, for frames. Pure; any thread.
+schema; ``struct_column`` and ``empty_table``, for frames; ``for_spark``. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -258,6 +260,25 @@ def table_of_values(values: Sequence[object], key: Sequence[str] = ()) -> tuple[
     fields = pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else pa.table({"value": column})
     table = pa.table({"value": column})
     return (table.append_column("key", struct_column(fields, key)) if key else table), fields
+
+
+def for_spark(table: pa.Table) -> pa.Table:
+    """A table that PySpark takes.
+
+    PySpark casts tables. Where a column is a part of a longer one, Arrow casts nulls without a type inside of structs
+    and lists to as many as there are in the whole: such columns are copied.
+    """
+    for place, one in enumerate(table.schema):
+        if pa.types.is_nested(one.type) and _holds_nulls(one.type):
+            whole = pa.chunked_array([pa.concat_arrays([chunk]) for chunk in table.column(place).chunks], one.type)
+            table = table.set_column(place, one, whole)
+    return table
+
+
+def _holds_nulls(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return bool(pa.types.is_null(kind))
+    return any(_holds_nulls(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

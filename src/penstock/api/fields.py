@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.api.arrow import is_variant
+from penstock.api.arrow import is_variant, one_array
 from penstock.api.variant_fields import Variants
 from penstock.errors import DataException
 
@@ -28,7 +28,11 @@ _MOST_DIGITS: Final = 76
 
 
 def fields_of(
-    column: pa.ChunkedArray, names: Sequence[str | Sequence[str] | FieldTypes], place: Callable[[int], str]
+    column: pa.ChunkedArray,
+    names: Sequence[str | Sequence[str] | FieldTypes],
+    place: Callable[[int], str],
+    *,
+    may_lack: bool = False,
 ) -> pa.Table:
     """Columns of fields; see ``SinkFrame.fields``.
 
@@ -36,12 +40,13 @@ def fields_of(
         column: The values.
         names: Which, and with which types.
         place: Says which message a row is of.
+        may_lack: Whether a field that no value has is null, as it is without a schema; otherwise it is an error.
     """
 
     wanted: dict[str, pa.DataType | None] = {}
     for one in names:
         wanted.update(one if isinstance(one, Mapping) else dict.fromkeys([one] if isinstance(one, str) else one))
-    reader = _Reader(place)
+    reader = _Reader(place, may_lack=may_lack)
     found = {name: reader.field(column, name, kind) for name, kind in wanted.items()}
     return pa.table(found)
 
@@ -78,10 +83,12 @@ class _Reader:
 
     Args:
         place: Says which message a row is of.
+        may_lack: See ``fields_of``.
     """
 
-    def __init__(self, place: Callable[[int], str]) -> None:
+    def __init__(self, place: Callable[[int], str], *, may_lack: bool) -> None:
         self._place = place
+        self._may_lack = may_lack
 
     def field(self, column: pa.ChunkedArray, name: str, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
         """One field of all values."""
@@ -94,10 +101,14 @@ class _Reader:
             if is_variant(kind):
                 break
             step = steps.pop(0)
-            if pa.types.is_struct(kind) and kind.names != ["unscaled", "scale"]:
+            if pa.types.is_struct(kind) and not _is_unscaled(kind):
+                if self._may_lack and kind.get_field_index(step) < 0:
+                    return pa.nulls(len(column), wanted or pa.null())
                 column = pc.struct_field(column, [_index_of(kind, step, name)])
             elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
                 column = pc.map_lookup(column, step, "first")
+            elif self._may_lack:
+                return pa.nulls(len(column), wanted or pa.null())
             else:
                 raise DataException(f'There is no field "{name}": what "{step}" should be in is of the type {kind}')
         if is_variant(column.type):
@@ -105,7 +116,7 @@ class _Reader:
             for step in steps:
                 values = values.step(step)
             return values.read(wanted, lambda array, kind, rows: self._cast(array, kind, rows, name), name)
-        array = _with_decimals(column.combine_chunks())
+        array = _with_decimals(one_array(column))
         return array if wanted is None else self._cast(array, wanted, np.arange(len(array)), name)
 
     def _cast(self, array: pa.Array, wanted: pa.DataType, rows: np.ndarray, name: str) -> pa.Array:
@@ -118,13 +129,61 @@ class _Reader:
         if array.type == wanted:
             return array
         try:
-            return _cast(array, wanted)
+            return self._fit(array, wanted)
         except (pa.ArrowException, ValueError) as error:
-            first = _first_misfit(array, wanted)
+            first = self._first_misfit(array, wanted)
             raise DataException(
                 f'The field "{name}" is of the type {array.type} and does not fit {wanted} in the message of '
                 f"{self._place(int(rows[first]))}: {error}"
             ) from error
+
+    def _first_misfit(self, array: pa.Array, wanted: pa.DataType) -> int:
+        """The first item of an array that does not fit: found by halves."""
+        first, count = 0, len(array)
+        while count > 1:
+            half = count // 2
+            try:
+                self._fit(array.slice(first, half), wanted)
+            except (pa.ArrowException, ValueError):
+                count = half
+            else:
+                first, count = first + half, count - half
+        return first
+
+    def _fit(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
+        """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if not all."""
+        given = array.type
+        if given.equals(wanted):
+            return array
+        if pa.types.is_null(given):
+            return pa.nulls(len(array), wanted)
+        if is_variant(given) and not is_variant(wanted):
+            return Variants.of(pa.chunked_array([array])).read(wanted, lambda part, kind, _: self._fit(part, kind), "")
+        if pa.types.is_struct(wanted) and pa.types.is_struct(given):
+            return self._struct(array, wanted)
+        if pa.types.is_list(wanted) and pa.types.is_list(given):
+            return self._list(array, wanted)
+        return _cast(array, wanted)
+
+    def _struct(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
+        """The fields of a struct by their names."""
+        members = []
+        for one in wanted:
+            index = array.type.get_field_index(one.name)
+            if index >= 0:
+                members.append(self._fit(_with_decimals(pc.struct_field(array, [index])), one.type))
+            elif self._may_lack:
+                members.append(pa.nulls(len(array), one.type))
+            else:
+                raise ValueError(f'it has no field "{one.name}"')
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
+
+    def _list(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
+        counts = array.value_lengths().fill_null(0).to_numpy()
+        offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(offsets, self._fit(array.flatten(), wanted.value_type), type=wanted, mask=mask)
 
 
 def _index_of(kind: pa.DataType, step: str, name: str) -> int:
@@ -135,29 +194,10 @@ def _index_of(kind: pa.DataType, step: str, name: str) -> int:
     return index
 
 
-def _first_misfit(array: pa.Array, wanted: pa.DataType) -> int:
-    """The first item of an array that does not fit: found by halves."""
-
-    first, count = 0, len(array)
-    while count > 1:
-        half = count // 2
-        try:
-            _cast(array.slice(first, half), wanted)
-        except (pa.ArrowException, ValueError):
-            count = half
-        else:
-            first, count = first + half, count - half
-    return first
-
-
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if it holds not all."""
 
     given = array.type
-    if pa.types.is_null(given):
-        return pa.nulls(len(array), wanted)
-    if pa.types.is_struct(wanted) and pa.types.is_struct(given):
-        return _struct(array, wanted)
     if is_variant(given) or _kind(given) != _kind(wanted):
         if pa.types.is_timestamp(wanted) and pa.types.is_integer(given):
             return array.cast(pa.timestamp("ms", wanted.tz)).cast(wanted)
@@ -171,19 +211,6 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         # Arrow wants room for all integers of a type, whatever the numbers are.
         array = array.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
     return array.cast(wanted)
-
-
-def _struct(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The fields of a struct by their names."""
-
-    members = []
-    for one in wanted:
-        index = array.type.get_field_index(one.name)
-        if index < 0:
-            raise ValueError(f'it has no field "{one.name}"')
-        member = _with_decimals(pc.struct_field(array, [index]))
-        members.append(member if member.type == one.type else _cast(member, one.type))
-    return pa.StructArray.from_arrays(members, fields=list(wanted), mask=array.is_null() if array.null_count else None)
 
 
 def _kind(kind: pa.DataType) -> object:
@@ -201,6 +228,12 @@ def _kind(kind: pa.DataType) -> object:
     return next((number for number, ones in enumerate(kinds) if any(is_one(kind) for is_one in ones)), str(kind.id))
 
 
+def _is_unscaled(kind: pa.DataType) -> bool:
+    """True if these are decimals of any number of digits."""
+    is_pair = pa.types.is_struct(kind) and kind.names == ["unscaled", "scale"]
+    return bool(is_pair and pa.types.is_binary(kind.field(0).type))
+
+
 def _with_decimals(array: pa.Array) -> pa.Array:
     """Decimals that came as digits and scale as a column of decimals; any other array is itself.
 
@@ -208,12 +241,7 @@ def _with_decimals(array: pa.Array) -> pa.Array:
         DataException: One has more digits than a column of decimals.
     """
 
-    kind = array.type
-    if (
-        not pa.types.is_struct(kind)
-        or kind.names != ["unscaled", "scale"]
-        or not pa.types.is_binary(kind.field(0).type)
-    ):
+    if not _is_unscaled(array.type):
         return array
     digits, scales = pc.struct_field(array, [0]), pc.struct_field(array, [1])
     there = np.flatnonzero(digits.is_valid().to_numpy(zero_copy_only=False))

@@ -33,11 +33,13 @@ ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
 class ValueForm(Enum):
     """How a ``FrameSinkTask`` is given values.
 
-    COLUMNS: as typed columns. TEXT: as one string column, each value printed as Java's ``toString`` does; for sinks
-    that write text. Source: Penstock's own.
+    COLUMNS: as typed columns, also of values without a schema. VARIANT: the same, but keys and values without a schema
+    are Spark's VARIANT. TEXT: as one string column, each value printed as Java's ``toString`` does; for sinks that
+    write text. Source: Penstock's own.
     """
 
     COLUMNS = "columns"
+    VARIANT = "variant"
     TEXT = "text"
 
 
@@ -219,11 +221,12 @@ class SinkFrame:
     Attributes:
         table: Columns ``topic`` string and ``partition`` int32 (as transforms left them), ``offset`` int64 (as read),
             ``timestamp`` int64 (milliseconds), ``timestamp_type`` int8 (see ``TimestampType``), ``key`` and ``value``
-            (typed by their schemas; schemaless: VARIANT; with ``ValueForm.TEXT`` the value is a string; where all rows
-            are null and have no schema: of type null), ``headers`` list of struct<key string, value binary>. Date, Time
-            and Timestamp are real dates, times and timestamps, at every depth. A Decimal is a decimal128(38, scale), or
-            a struct<unscaled binary, scale int32> where the converter reads any number of digits. A map with other keys
-            than strings is a list of struct<key, value>.
+            (typed by their schemas; with ``ValueForm.TEXT`` the value is a string; where all rows are null and have no
+            schema: of type null), ``headers`` list of struct<key string, value binary>. Date, Time and Timestamp are
+            real dates, times and timestamps, at every depth. A Decimal is a decimal128(38, scale), or a struct<unscaled
+            binary, scale int32> where the converter reads any number of digits. A map with other keys than strings is a
+            list of struct<key, value>. Without a schema objects are structs of the fields that are known of their
+            topic; what has no type in common is VARIANT, and with ``ValueForm.VARIANT`` all is.
         key_schema: Schema of the keys; None = schemaless.
         value_schema: Schema of the values; None = schemaless.
         spark: Gives the worker's Spark session, for ``dataframe``.
@@ -243,6 +246,8 @@ class SinkFrame:
     spark: Callable[[], SparkSession] | None = field(default=None, repr=False)
     origin: pa.Table = field(default=None, repr=False)  # never None once it is made
     continued: bool = field(default=False, repr=False)
+    # What columns without a schema cannot say, by the side: see ``schemaless_columns``. As many rows as the table.
+    _marks: pa.Table = field(default=None, repr=False)
     # Where the rows are reported, and the worker's batch of messages that lives as long as the frame and its parts.
     _context: SinkTaskContext | None = field(default=None, repr=False)
     _delivered: object = field(default=None, repr=False)
@@ -298,7 +303,7 @@ class SinkFrame:
     def slice(self, start: int, length: int | None = None) -> SinkFrame:
         """The rows from ``start`` on, at most ``length`` of them (None: all), without a copy."""
         end = self.num_rows if length is None else min(self.num_rows, start + length)
-        return self._part(self.table.slice(start, length), self.origin.slice(start, length), end)
+        return self._part(lambda table: table.slice(start, length), end)
 
     def take(self, rows: Rows) -> SinkFrame:
         """Some of the rows, in the order given.
@@ -312,7 +317,7 @@ class SinkFrame:
         numbers = row_numbers(rows, self.num_rows)
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[1:] > numbers[:-1]).all():
             return self.slice(int(numbers[0]), len(numbers))
-        return self._part(self.table.take(numbers), self.origin.take(numbers), int(max(numbers, default=-1)) + 1)
+        return self._part(lambda table: table.take(numbers), int(max(numbers, default=-1)) + 1)
 
     def fields(self, *names: str | Sequence[str] | FieldTypes, of: Literal["value", "key"] = "value") -> pa.Table:
         """Typed columns of fields of the values, also of nested and schemaless ones, one for each name.
@@ -336,7 +341,52 @@ class SinkFrame:
         """
         from penstock.api.fields import fields_of
 
-        return fields_of(self.table.column(of), names, self._place_of)
+        return fields_of(self.table.column(of), names, self._place_of, may_lack=self._marks_of(of) is not None)
+
+    def present(self, name: str, *, of: Literal["value", "key"] = "value") -> pa.Array:
+        """True in the rows whose value has the field, null or not; False where it is missing.
+
+        Where values have a schema, a field is there wherever what it is in is not null.
+
+        Args:
+            name: A field, or a path to one inside of others, as for ``fields``.
+            of: Whether of the values or of the keys.
+
+        Returns:
+            Arrow's booleans, a row each; none is null.
+        """
+        from penstock.api.fields import split_path
+        from penstock.api.schemaless_columns import present
+
+        return present(*self._with_marks(of), split_path(name))
+
+    def field_names(self, *, of: Literal["value", "key"] = "value") -> list[str]:
+        """The names of the fields that at least one of the values has, null or not, in the order of their columns.
+
+        Without a schema the columns are those that are known of a topic: a field that no value of this frame has is not
+        among the names.
+
+        Args:
+            of: Whether of the values or of the keys.
+        """
+        from penstock.api.schemaless_columns import field_names
+
+        return field_names(*self._with_marks(of))
+
+    def objects(self, name: str | None = None, *, of: Literal["value", "key"] = "value") -> list[object]:
+        """The values as Python objects, for what cannot be done with columns: a dict for each JSON object, and so on.
+
+        Without a schema a dict has the fields that the message had, and no others, in the order of the columns; a whole
+        number is an ``int``, another one a ``float``.
+
+        Args:
+            name: The field, or path to one, as for ``fields``, whose values are wanted; None: the values as a whole.
+            of: Whether of the values or of the keys.
+        """
+        from penstock.api.fields import split_path
+        from penstock.api.schemaless_columns import objects_at
+
+        return objects_at(*self._with_marks(of), [] if name is None else split_path(name))
 
     def dataframe(self) -> DataFrame:
         """The rows as a Spark DataFrame: same columns, same order; lazy, runs no job. Waits for the session.
@@ -349,9 +399,10 @@ class SinkFrame:
         """
         if self.spark is None:
             raise IllegalWorkerStateException("This SinkFrame has no Spark session; pass spark=lambda: session")
+        from penstock.api.arrow import for_spark
+
         # PySpark makes a partition, and so a writer makes a file, of each chunk.
-        table: Any = self.table.combine_chunks()
-        return self.spark().createDataFrame(table)
+        return self.spark().createDataFrame(for_spark(self.table.combine_chunks()))
 
     def _by_place(self) -> dict[TopicPartition, pa.Array]:
         """The rows of each partition, as read, in order."""
@@ -366,10 +417,22 @@ class SinkFrame:
             for index, (topic, partition) in enumerate(zip(topics, partitions, strict=True))
         }
 
-    def _part(self, table: pa.Table, origin: pa.Table, end: int) -> SinkFrame:
+    def _part(self, part: Callable[[pa.Table], pa.Table], end: int) -> SinkFrame:
         """Some rows, the last of which is the one before ``end``."""
         continued = self.continued if end == self.num_rows else end > 0 and self._is_one_message(end - 1)
-        return replace(self, table=table, origin=origin, continued=continued)
+        marks = None if self._marks is None else part(self._marks)
+        return replace(self, table=part(self.table), origin=part(self.origin), continued=continued, _marks=marks)
+
+    def _with_marks(self, side: str) -> tuple[pa.Array, pa.Array | None]:
+        """A side and its marks, each as one array."""
+        from penstock.api.arrow import one_array
+
+        marks = self._marks_of(side)
+        return one_array(self.table.column(side)), None if marks is None else one_array(marks)
+
+    def _marks_of(self, side: str) -> pa.ChunkedArray | None:
+        """The marks of a side; None: there are none."""
+        return None if self._marks is None or side not in self._marks.column_names else self._marks.column(side)
 
     def _is_one_message(self, row: int) -> bool:
         first, second = self.origin.slice(row, 2).to_pylist()

@@ -1,7 +1,7 @@
-"""JsonConverter: JSON, with the schema in each message or without. Class ``JsonConverter``.
+"""JsonConverter: JSON, with the schema in each message or without; a sink of frames is given typed columns of both.
 
-Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds the settings. The
-methods for one value serve headers and callers outside of a pipeline.
+Class ``JsonConverter``. Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds
+the settings. The methods for one value serve headers and callers outside of a pipeline.
 
 Thread: one instance a task.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -99,7 +99,11 @@ class JsonConverterConfig(ConverterConfig):
 
 
 class JsonConverter(ColumnConverter, Converter, HeaderConverter):
-    """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults."""
+    """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults.
+
+    Without schemas (``schemas.enable=false``) a value has no types of its own. A sink of frames is given typed columns
+    of what its values are, a struct of the fields that are known of each topic.
+    """
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
 
@@ -144,6 +148,11 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def reads_text(self) -> bool:
         """See ``ColumnConverter``. True: the text of a message is taken as it is."""
         return True
+
+    @property
+    def is_schemaless(self) -> bool:
+        """See ``ColumnConverter``. True without schemas."""
+        return not self._schemas
 
     def writing(self, side: SideName) -> Step:
         """See ``ColumnConverter``."""

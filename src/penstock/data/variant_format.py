@@ -9,6 +9,10 @@ Source: Parquet's VariantEncoding.md.
 
 from __future__ import annotations
 
+#: The name of the one member of an object that stands for a map: one with other keys than strings, or one that looks
+#: like what this format has no word for. An array of its keys and values.
+MAP_TAG = "\x00map"
+
 # Of the lowest two bits of a header.
 PRIMITIVE, SHORT_STRING, OBJECT, ARRAY = range(4)
 # Of the other bits, in a primitive.

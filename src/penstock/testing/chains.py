@@ -47,11 +47,11 @@ class Chain:
         return build_sink_pipeline(self.runtime, spec).run(consumed(values))
 
 
-def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
-    """Messages of one partition with these values, without keys and headers."""
+def consumed(values: Sequence[bytes | None], *, topics: Sequence[str] = ()) -> ConsumedBatch:
+    """Messages with these values, without keys and headers, of one partition or of one of each topic."""
     rows = len(values)
     columns: dict[str, Sequence[object]] = {
-        "topic": ["t"] * rows,
+        "topic": topics or ["t"] * rows,
         "partition": [0] * rows,
         "offset": range(rows),
         "timestamp": [5] * rows,

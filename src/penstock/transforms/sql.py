@@ -10,8 +10,10 @@ at least one of them. For instance::
 What they see:
 
 * The fields of the value, by name. With a schema they have their types; Connect's Timestamp and Date are real
-  timestamps and dates. Without one they are VARIANT: what is compared with a literal takes the literal's type
-  (``status >= 500``), all else is to be cast (``cast(amount as double)``, ``amount::double``);
+  timestamps and dates. Without one they have the types of the values: ``amount * 2`` takes numbers, and texts that are
+  some. Objects in which a field is of another kind than in most are worked on apart. What a path leads to and is not
+  there is null. A field stays VARIANT where it is written as one (``user:id``, ``variant_get(...)``), and where an
+  object or an array is cast (``items::array<struct<price: double>>``, ``user::string``, which is JSON).
   ``user.id`` is a field of a field, ``items[0].name`` one of an element. ``*`` is all of them; a value that has no
   fields (a line of text) fails there: ``value as line`` makes a field of it.
 * ``key``, ``topic``, ``partition``, ``offset`` (sinks), ``timestamp`` (milliseconds), ``headers`` (a map of VARIANTs;
@@ -44,8 +46,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -55,17 +58,19 @@ from penstock.api import Frame, FrameTransformation
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, setting
 from penstock.data import Date, Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.batch.framing import PlannedFrame
+from penstock.pipeline.batch.framing import TYPED, PlannedFrame
 from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.columns.types import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.plan.variant_building import get_field, null_variant
 from penstock.transforms.sql_checks import check_select, check_where
 from penstock.transforms.sql_fence import read, refuse_parsed
+from penstock.transforms.sql_fields import FieldsAsked, fields_asked, type_at
 from penstock.transforms.sql_text import (
     names_in,
     split_items,
     untyped_paths,
+    with_typed_paths,
     with_variant_paths,
 )
 from penstock.transforms.sql_tokens import SqlRefused
@@ -137,6 +142,9 @@ class Sql(FrameTransformation):
     _where: str | None = None
     #: See ``penstock.pipeline.batch.framing.PartsByFields``.
     parting_fields: frozenset[str] = frozenset()
+    #: See ``penstock.pipeline.batch.framing.TypesFields``.
+    typed_names: frozenset[str] = frozenset()
+    _asked: FieldsAsked = FieldsAsked({}, frozenset(), frozenset())
     #: Fields of schemaless values that the expressions name, as far as Spark has asked for them.
     _named: frozenset[str] = frozenset()
 
@@ -148,16 +156,23 @@ class Sql(FrameTransformation):
         names = names_in(self._select or "") | names_in(self._where or "")
         self.parting_fields = frozenset(name for name in names if name in _SEEN_PARTS or name.lower() in _MOMENTS)
         self._named = frozenset(name for name in names if name.lower() in _USERS)
+        self._asked = fields_asked(one for one in (self._select, self._where) if one)
+        self.typed_names = frozenset(self._asked.kinds)
 
     def config(self) -> ConfigDef:
         """See ``BaseTransformation``."""
         return SqlConfig.definition()
 
+    def typed(self, columns: Mapping[str, pa.Array], mixed: frozenset[str]) -> Mapping[str, pa.Array]:
+        """See ``TypesFields``."""
+        return self._asked.filled(columns, mixed)
+
     def apply(self, frame: Frame) -> Frame:
         """See ``FrameTransformation``."""
         items = None if self._select is None else split_items(self._select)
         present = frame.present_fields if isinstance(frame, PlannedFrame) else frozenset()
-        query = _Query(frame, items, self._where, present, set(self._named))
+        typed = frame.typed_fields if isinstance(frame, PlannedFrame) else {}
+        query = _Query(frame, items, self._where, present, set(self._named), typed)
         made = query.run()
         self._named |= query.named
         return made
@@ -174,6 +189,8 @@ class _Query:
     present: frozenset[str]
     #: Other fields of schemaless values that the expressions name; more of them are found while Spark analyses.
     named: set[str]
+    #: The types of those fields of its schemaless values that are typed columns.
+    typed: Mapping[str, pa.DataType]
 
     def run(self) -> Frame:
         """The frame that comes out.
@@ -181,6 +198,10 @@ class _Query:
         Raises:
             DataException: The expressions do not fit the frame.
         """
+        if self.schema is None:
+            # An alias of the same name would come before a field that Spark has not asked for.
+            plain = {found[0] for item in self.items or () if (found := self._plain(item)) is not None}
+            self.named.update(plain - self.present)
         try:
             selected = self._selected(self.frame.dataframe)
         except SqlRefused as error:
@@ -209,12 +230,18 @@ class _Query:
         return frozenset().union(*map(names_in, [*items, self.where or ""]))
 
     def _free_fields(self) -> frozenset[str]:
-        """The fields of schemaless values that the expressions see; each is a VARIANT."""
+        """The fields of schemaless values that the expressions see; those that are not typed are VARIANTs."""
         return self.present | self.named if self.schema is None else frozenset()
+
+    def _kind_of_path(self, names: tuple[str, ...]) -> Literal["text", "other"] | None:
+        """What a path into a typed column is; None: it leads into none."""
+        if names[0] not in self.typed or names[0] not in self._free_fields():
+            return None
+        return "text" if pa.types.is_string(type_at(self.typed, names)) else "other"
 
     def _expression(self, text: str) -> Column:
         """The expression with Spark's syntax wherever a path leads into a VARIANT."""
-        written = with_variant_paths(text, self._variants())
+        written = with_typed_paths(with_variant_paths(text, self._variants()), self._kind_of_path)
         read(written)
         refuse_parsed(self.frame.dataframe.sparkSession, written)
         return F.expr(written)
@@ -235,7 +262,7 @@ class _Query:
     def _variants(self) -> set[tuple[str | None, ...]]:
         """The paths that are VARIANTs."""
         fields = {*self._fields(), *self._free_fields()}
-        variants: set[tuple[str | None, ...]] = {(name,) for name in self._free_fields()}
+        variants: set[tuple[str | None, ...]] = {(name,) for name in self._free_fields() if name not in self.typed}
         variants |= {("record", "headers", None)} | ({("headers", None)} if "headers" not in fields else set())
         for part, schema in (("key", self.frame.key_schema), ("value", self.schema)):
             if schema is None:
@@ -255,7 +282,10 @@ class _Query:
             name: _real(F.col("value").getField(name), schema) if name in computed else F.col("value").getField(name)
             for name, schema in fields.items()
         }
-        seen |= {name: get_field(F.col("value"), name) for name in sorted(self._free_fields())}
+        seen |= {
+            name: F.col(TYPED).getField(name) if name in self.typed else get_field(F.col("value"), name)
+            for name in sorted(self._free_fields())
+        }
         seen = {**{name: column for name, column in parts.items() if name not in seen}, **seen}
         kept = F.struct(*[F.col(name) for name in frame.columns]).alias(_KEPT)
         seen.setdefault("record", record)
@@ -324,8 +354,9 @@ class _Query:
         return self._expression(item) if plain is None else self._raw(plain[0]).alias(plain[1])
 
     def _raw(self, name: str) -> Column:
-        """A field as it is stored; an item that only names a field keeps the field's schema."""
-        return F.col(_KEPT).getField("value").getField(name)
+        """A field as it is stored; an item that only names a field keeps the field's schema, or what it is."""
+        value = F.col(_KEPT).getField("value")
+        return get_field(value, name) if self.schema is None else value.getField(name)
 
     def _plain(self, item: str) -> tuple[str, str] | None:
         """Field and new name of an item that only names a field; None for any other item."""
@@ -333,7 +364,17 @@ class _Query:
         if found is None:
             return None
         name = found[1].strip("`")
-        return (name, (found[2] or found[1]).strip("`")) if name in self._fields() else None
+        is_field = name in self._fields() if self.schema is not None else self._is_loose_field(item, name)
+        return (name, (found[2] or found[1]).strip("`")) if is_field else None
+
+    def _is_loose_field(self, item: str, name: str) -> bool:
+        """True if an item that is a name means a field of schemaless values: no other item, no part of the record."""
+        if name not in self.typed or name not in read(item).columns:
+            return False
+        if name in self.present:
+            return True
+        others = frozenset().union(*(read(one).aliases for one in self.items or () if one not in (item, "*")))
+        return name not in others | _SEEN_PARTS and name != "record" and name.lower() not in _MOMENTS
 
     def _kept_schemas(self) -> dict[str, Schema]:
         fields = self._fields()

@@ -5,17 +5,18 @@ before Spark can be asked: where a list is parted, and which paths lead into a V
 path, ``user.id`` for structs and ``user:id`` for VARIANTs; who writes an expression need not know which a field is.
 Nor does it compare a VARIANT with anything: one that is compared with a literal gets the literal's type.
 
-Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``untyped_paths``.
+Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``with_typed_paths``,
+``lambda_fields``, ``untyped_paths``.
 Thread: any; they are pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 from penstock.transforms.sql_tokens import Token, meaningful, pieces
 
@@ -143,6 +144,60 @@ def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) 
     for start, end, replacement in sorted(changes, reverse=True):
         text = text[:start] + replacement + text[end:]
     return text
+
+
+def with_typed_paths(
+    text: str, kinds: Callable[[tuple[str, ...]], Literal["text", "other"] | None], skipped: Collection[str] = ()
+) -> str:
+    """The expression with what paths into typed columns of values without a schema need.
+
+    An index beyond the end of an array gives null, as it does in a VARIANT, and a text that is compared with a literal
+    of another type is cast to it.
+
+    Args:
+        text: The expression.
+        kinds: Says what the path of these names is; None: no path into such columns.
+        skipped: Names in whose place something else stands.
+
+    >>> with_typed_paths("xs[0].a + 1 > n and s >= 5", lambda names: "text" if names == ("s",) else "other")
+    'get(xs, 0).a + 1 > n and s::double >= 5'
+    """
+    changes: list[tuple[int, int, str]] = []
+    for path in paths_of(text):
+        kind = None if path.names[0] in skipped else kinds(path.names)
+        if kind is None:
+            continue
+        if kind == "text" and path.cast_type not in (None, "string"):
+            changes.append((path.end, path.end, f"::{path.cast_type}"))
+        if not any(step.kind == "number" for step in path.steps):
+            continue
+        written = text[path.start : path.steps[0].start + len(path.steps[0].text)]
+        for separator, step in zip(path.separators, path.steps[1:], strict=True):
+            if step.kind == "number":
+                written = f"get({written}, {step.text})"
+            elif separator.text == "[":
+                written = f"{written}[{step.text}]"
+            else:
+                written = f"{written}.{step.text}"
+        changes.append((path.start, path.end, written))
+    for start, end, replacement in sorted(changes, reverse=True):
+        text = text[:start] + replacement + text[end:]
+    return text
+
+
+def lambda_fields(text: str) -> frozenset[str]:
+    """The names of the fields that lambdas ask of their variables.
+
+    >>> sorted(lambda_fields("transform(xs, x -> x.a + x.b.c + y.d)"))
+    ['a', 'b']
+    """
+    tokens = meaningful(text)
+    variables = _lambda_names(tokens)
+    return frozenset(
+        third.name
+        for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False)
+        if first.kind in _NAMES and first.name in variables and second.text == "." and third.kind in _NAMES
+    )
 
 
 def untyped_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> list[str]:

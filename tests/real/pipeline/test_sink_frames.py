@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -161,7 +162,7 @@ def test_tombstones_and_json_nulls_among_json(form: ValueForm, schemas: bool, sp
 
     column = found.table["value"]
     assert expected_null(column) == [0, 2, 3, 5]
-    if form is ValueForm.COLUMNS:
+    if form is not ValueForm.TEXT:
         assert found.fields(["a"])["a"].to_pylist() == [None, 1, None, None, 2, None]
     else:
         text = "Struct{{a={}}}" if schemas else "{{a={}}}"
@@ -169,11 +170,60 @@ def test_tombstones_and_json_nulls_among_json(form: ValueForm, schemas: bool, sp
 
 
 def test_a_dataframe_of_a_frame_with_nulls_has_them(spark_runtime: SparkRuntime) -> None:
-    (found,) = frames(spark_runtime, json_spec(), consumed([b'{"a":1}', None, b'{"a":3}']))
+    variants = replace(json_spec(), value_form=ValueForm.VARIANT)
+    for spec, field in ((variants, "variant_get(value, '$.a', 'int')"), (json_spec(), "value.a")):
+        (found,) = frames(spark_runtime, spec, consumed([b'{"a":1}', None, b'{"a":3}']))
 
-    rows = found.dataframe().selectExpr("value IS NULL AS gone", "variant_get(value, '$.a', 'int') AS a").collect()
+        rows = found.dataframe().selectExpr("value IS NULL AS gone", f"{field} AS a").collect()
 
-    assert [(row["gone"], row["a"]) for row in rows] == [(False, 1), (True, None), (False, 3)]
+        assert [(row["gone"], row["a"]) for row in rows] == [(False, 1), (True, None), (False, 3)]
+
+
+def test_plain_json_is_typed_columns_and_spark_takes_them(spark_runtime: SparkRuntime) -> None:
+    messages = [
+        b'{"id": 1, "amount": 2, "who": {"name": "Ada"}, "tags": ["x"], "any": 1}',
+        b'{"id": 2, "amount": 2.5, "who": {"name": null, "age": 7}, "tags": [], "any": "one"}',
+        b'{"id": 3, "who": null, "more": true, "nothing": null}',
+    ]
+
+    (found,) = frames(spark_runtime, json_spec(), consumed(messages))
+
+    assert found.value_schema is None
+    assert str(found.table["value"].type) == (
+        "struct<id: int64, amount: double, who: struct<name: string, age: int64>, tags: list<element: string>, any: "
+        "struct<value: binary not null, metadata: binary not null>, more: bool, nothing: null>"
+    )
+    assert found.objects() == [orjson.loads(message) for message in messages]
+    assert [*map(type, found.objects("amount"))] == [int, float, type(None)]
+    assert found.present("amount").to_pylist() == [True, True, False]
+    assert found.present("who.age").to_pylist() == [False, True, False]
+    picked = (
+        found.dataframe().where("value.id > 1").selectExpr("value.who.age", "size(value.tags)", "value.any::string")
+    )
+    assert [tuple(row) for row in picked.collect()] == [(7, 0, "one"), (None, None, None)]
+
+
+def test_columns_are_widened_and_remembered_by_topic(spark_runtime: SparkRuntime) -> None:
+    pipeline = build_sink_pipeline(spark_runtime, json_spec())
+
+    def types(*batches: Sequence[tuple[str, bytes]]) -> list[list[str]]:
+        found = []
+        for batch in batches:
+            made = pipeline.run(consumed([value for _, value in batch], topics=[topic for topic, _ in batch]))
+            found.append([str(frame.table["value"].type) for frame in made.frames or ()])
+        return found
+
+    assert types(
+        [("a", b'{"n": 1}'), ("b", b'{"t": "x"}'), ("a", b'{"n": 2}'), ("b", b'{"t": "y"}')],
+        [("a", b'{"n": null, "m": 1.5}')],
+        [("a", b'{"n": 2.5}'), ("a", b'{"m": 2}')],
+        [("a", b'{"n": "one"}')],
+    ) == [
+        ["struct<n: int64>", "struct<t: string>"],
+        ["struct<n: int64, m: double>"],
+        ["struct<n: double, m: double>"],
+        ["struct<n: string, m: double>"],
+    ]
 
 
 class ToNull(Transformation):

@@ -6,6 +6,7 @@ import datetime
 import decimal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +25,10 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
+from penstock.pipeline.batch.loose_values import LooseValues
 from penstock.pipeline.batch.sink_frames import empty_frame, frames_of, records_of_rows
 from penstock.pipeline.columns.records import to_arrow
+from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, Side
 
@@ -305,3 +308,57 @@ def test_rows_of_text_are_records_of_text() -> None:
     )
     (frame,) = frames([text], 1, form=ValueForm.TEXT)
     assert records_of_rows(frame, np.array([0]))[0].value == "{a=1}"
+
+
+class TestTyped:
+    """Values without a schema as typed columns."""
+
+    @staticmethod
+    def frames(values: Sequence[object], topics: Sequence[str] = ()) -> list[SinkFrame]:
+        rows = len(values)
+        table = consumed(rows)
+        if topics:
+            table = table.set_column(0, "topic", pa.array(topics, pa.string()))
+        loose = LooseValues("value")
+        loose.add(np.arange(rows), values)
+        parts = loose.typed(table.column("topic"), KnownTypes(), lambda row, error: pytest.fail(str(error)))
+        gone = np.zeros(rows, bool)
+        session: Any = lambda: None  # noqa: E731
+        return frames_of([], table, gone, session, form=ValueForm.COLUMNS, typed={"value": parts})
+
+    def test_topics_whose_values_differ_are_frames_apart_each_in_its_order(self) -> None:
+        values = [{"a": 1}, {"b": "x"}, None, {"a": 2}, {"b": "y"}, None, {"a": 3}]
+
+        found = self.frames(values, ["t", "u", "t", "t", "u", "u", "t"])
+
+        assert [frame.origin["offset"].to_pylist() for frame in found] == [[0, 2, 3, 6], [1, 4, 5]]
+        assert [frame.objects() for frame in found] == [
+            [{"a": 1}, None, {"a": 2}, {"a": 3}],
+            [{"b": "x"}, {"b": "y"}, None],
+        ]
+
+    def test_topics_whose_values_are_alike_share_a_frame(self) -> None:
+        (found,) = self.frames([{"a": 1}, {"a": 2}, None], ["t", "u", "v"])
+
+        assert found.objects() == [{"a": 1}, {"a": 2}, None]
+
+    def test_rows_of_one_partition_stay_in_order(self) -> None:
+        values = [*[{"a": 1}] * 40, "text", None, *[{"a": 2}] * 40, "more"]
+
+        found = self.frames(values)
+
+        assert [one for frame in found for one in frame.objects()] == values
+        types = [str(frame.table["value"].type) for frame in found]
+        assert types == ["struct<a: int64>", "string", "struct<a: int64>", "string"]
+
+    def test_only_nulls_are_of_no_type(self) -> None:
+        (found,) = self.frames([None, None])
+
+        assert found.table["value"].type == pa.null()
+
+    def test_what_is_reported_has_the_fields_of_the_message(self) -> None:
+        (found,) = self.frames([{"a": 1, "b": None}, {"a": 2.5}, None])
+
+        assert [record.value for record in records_of_rows(found, np.array([2, 0, 1]))] == [
+            None, {"a": 1, "b": None}, {"a": 2.5}
+        ]  # fmt: skip

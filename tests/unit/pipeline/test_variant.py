@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
 
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
+from penstock.data.variant_format import MAP_TAG
 from penstock.errors import DataException
 from penstock.pipeline.columns import variant, variant_reading
 from penstock.pipeline.columns.variant import encode, encode_typed, sort_keys
 from penstock.pipeline.columns.variant_reading import (
     DATE_TAG,
     DECIMAL_TAG,
-    MAP_TAG,
     TIMESTAMP_TAG,
     decode,
     decode_typed,

@@ -1,8 +1,17 @@
 """The tokens of Spark SQL: where a list is parted, which paths there are, and how those into VARIANTs are written."""
 
+from typing import Literal
+
 import pytest
 
-from penstock.transforms.sql_text import calls_of, names_in, paths_of, split_items, with_variant_paths
+from penstock.transforms.sql_text import (
+    calls_of,
+    names_in,
+    paths_of,
+    split_items,
+    with_typed_paths,
+    with_variant_paths,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +62,23 @@ def test_variables_of_lambdas_are_no_columns():
 def test_a_path_into_a_variant_is_written_as_spark_wants_it(text, written):
     variants = {("u",), ("headers", None), ("record", "key")}
     assert with_variant_paths(text, variants) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("items[0].name as first", "get(items, 0).name as first"),
+        ("xs[0][1] + xs[2]['a'].b", "get(get(xs, 0), 1) + get(xs, 2)['a'].b"),
+        ("row['a'].b", "row['a'].b"),
+        ("t = 'x' and t > 5 and not t in (1, 2)", "t = 'x' and t::double > 5 and not t::double in (1, 2)"),
+        ("t::int > 5", "t::int > 5"),
+        ("t[0] > 5", "get(t, 0)::double > 5"),
+        ("other[0] > 5 and other.t = 1", "other[0] > 5 and other.t = 1"),
+        ("transform(xs, x -> x[0])", "transform(xs, x -> x[0])"),
+    ],
+)
+def test_paths_into_typed_columns_are_written_so_that_what_is_not_there_is_null(text: str, written: str) -> None:
+    def kind(names: tuple[str, ...]) -> Literal["text", "other"] | None:
+        return {"t": "text", "other": None}.get(names[0], "other")
+
+    assert with_typed_paths(text, kind) == written

@@ -109,21 +109,25 @@ def table_of(rows: pa.Buffer) -> pa.Table:
         return stream.read_all()
 
 
-def crossing_frame(frame: SinkFrame) -> tuple[pa.Buffer, Schema | None, Schema | None, pa.Buffer | None, bool]:
+def crossing_frame(
+    frame: SinkFrame,
+) -> tuple[pa.Buffer, Schema | None, Schema | None, pa.Buffer | None, bool, pa.Buffer | None]:
     """A sink's frame without what belongs to its process, for ``frame_of``."""
     origin = frame.origin
     # Nothing crosses twice: as a rule no transform has changed a topic.
     same = all(name in frame.table.column_names for name in origin.column_names)
     same = same and origin.equals(frame.table.select(origin.column_names))
     crossed = None if same else table_bytes(origin)
-    return table_bytes(frame.table), frame.key_schema, frame.value_schema, crossed, frame.continued
+    marks = None if frame._marks is None else table_bytes(frame._marks)
+    return table_bytes(frame.table), frame.key_schema, frame.value_schema, crossed, frame.continued, marks
 
 
 def frame_of(crossed: Sequence[Any]) -> SinkFrame:
     """The frame of what has crossed; it has no Spark session."""
-    rows, key_schema, value_schema, origin, continued = crossed
+    rows, key_schema, value_schema, origin, continued, marks = crossed
     read = None if origin is None else table_of(origin)
-    return SinkFrame(table_of(rows), key_schema, value_schema, origin=read, continued=continued)
+    beside = None if marks is None else table_of(marks)
+    return SinkFrame(table_of(rows), key_schema, value_schema, origin=read, continued=continued, _marks=beside)
 
 
 def _text(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.data.variant_format import MAP_TAG
 from penstock.errors import ConnectException
 from penstock.pipeline.columns.frame_arrow import joined, named, unfit, unfit_fields
 from penstock.pipeline.columns.types import (
@@ -32,7 +33,7 @@ from penstock.pipeline.columns.types import (
     logical_name,
     spark_type,
 )
-from penstock.pipeline.columns.variant_reading import DATE_TAG, MAP_TAG, TIME_TAG, TIMESTAMP_TAG
+from penstock.pipeline.columns.variant_reading import DATE_TAG, TIME_TAG, TIMESTAMP_TAG
 from penstock.pipeline.plan.step import SCHEMALESS, SCHEMALESS_TEXT, Side
 from penstock.pipeline.plan.variant_building import null_variant
 

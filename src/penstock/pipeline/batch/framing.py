@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -36,6 +36,7 @@ from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_r
 from penstock.pipeline.batch.segments import Failures, Framed, exception_of
 from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS
+from penstock.pipeline.columns.schemaless import field_columns
 from penstock.pipeline.columns.types import HEADERS_SPARK, physical_of_spark, spark_type
 from penstock.pipeline.plan.isolated_jobs import in_parts, what_was_lost
 from penstock.pipeline.plan.jobs import SparkJobs
@@ -51,6 +52,10 @@ log = logging.getLogger(__name__)
 
 _SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
 _OTHERS: Final = {"topic": "string", "partition": "int", "timestamp": "bigint"}
+#: Of the typed columns of fields.
+TYPED: Final = "__typed"
+#: Objects whose fields are of still other kinds have no typed columns.
+_MOST_KINDS: Final = 4
 _ERROR: Final = T.StructType([T.StructField(name, T.StringType()) for name in ("stage", "exception", "message")])
 
 
@@ -63,6 +68,24 @@ class PartsByFields(Protocol):
     """
 
     parting_fields: frozenset[str]
+
+
+@runtime_checkable
+class TypesFields(Protocol):
+    """A frame transform that is given fields of values without a schema as typed columns, too.
+
+    They are in the column ``TYPED`` of its frame, a struct. Objects whose fields are of different kinds come in
+    different frames.
+
+    Attributes:
+        typed_names: Which fields.
+    """
+
+    typed_names: frozenset[str]
+
+    def typed(self, columns: Mapping[str, pa.Array], mixed: frozenset[str]) -> Mapping[str, pa.Array]:
+        """The columns that are put into the frame, of those of the fields; in ``mixed`` ones doubles may be whole."""
+        ...
 
 
 @runtime_checkable
@@ -82,6 +105,7 @@ class PlannedFrame:
 
     Attributes:
         present_fields: The ``parting_fields`` that all of its schemaless values have; they have no others of them.
+        typed_fields: The types of the columns in ``TYPED``.
     """
 
     dataframe: DataFrame
@@ -89,6 +113,7 @@ class PlannedFrame:
     value_schema: Schema | None
     header_schemas: Sequence[Schema]
     present_fields: frozenset[str] = frozenset()
+    typed_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def replace(
         self,
@@ -104,6 +129,7 @@ class PlannedFrame:
             self.value_schema if value_schema is UNCHANGED else cast("Schema | None", value_schema),
             self.header_schemas,
             self.present_fields,
+            self.typed_fields,
         )
 
 
@@ -135,11 +161,18 @@ class FrameRunner:
             failures.raised(row, Stage.TRANSFORMATION, segment.name, error)
 
         shared = columns_of(attributes_of([by_row[row] for row in taken]), taken, rows, failures)
-        for present, members in _by_fields(segment, by_row, taken):
-            for group in group_records([by_row[row] for row in members], members, sink=sink, on_bad=on_bad):
-                table = _table(group, shared)
-                for outcome in self._outcomes(_Plan(segment, group.shape, present), table, failures):
-                    made.append(rebuilt_rows(outcome, by_row))
+        for present, all_members in _by_fields(segment, by_row, taken):
+            for members, typed in _typed_parts(segment, by_row, all_members):
+                for group in group_records([by_row[row] for row in members], members, sink=sink, on_bad=on_bad):
+                    table = _table(group, shared)
+                    kinds: Mapping[str, pa.DataType] = {}
+                    if typed:
+                        places = np.searchsorted(members, table.column("seq").to_numpy())
+                        struct = pa.StructArray.from_arrays(list(typed.values()), names=list(typed))
+                        table = table.append_column(TYPED, struct.take(pa.array(places)))
+                        kinds = {name: column.type for name, column in typed.items()}
+                    for outcome in self._outcomes(_Plan(segment, group.shape, present, kinds), table, failures):
+                        made.append(rebuilt_rows(outcome, by_row))
         kept = sorted_rows(made, failures)
         found = [row for row, _ in kept]
         records = [record for _, record in kept]
@@ -247,6 +280,7 @@ class _Plan:
     segment: Framed
     shape: Shape
     present: frozenset[str]
+    typed: Mapping[str, pa.DataType]
 
     def __call__(self, data: DataFrame) -> tuple[DataFrame, Shape]:
         """The frame through the transform, and the shape of what comes out."""
@@ -258,7 +292,7 @@ class _Plan:
             if not shape.side(side).absent and shape.side(side).schema is None and not shape.side(side).is_variant
         }
         data = data.withColumns({**absent, **schemaless, "dropped": F.lit(False), "error": F.lit(None).cast(_ERROR)})
-        frame = PlannedFrame(data, shape.key.schema, shape.value.schema, HEADER_SCHEMAS, self.present)
+        frame = PlannedFrame(data, shape.key.schema, shape.value.schema, HEADER_SCHEMAS, self.present, self.typed)
         made: Frame = self.segment.transformation.apply(frame)
         frame_out = made.dataframe
         key, value = _side(frame_out, "key", made.key_schema), _side(frame_out, "value", made.value_schema)
@@ -286,6 +320,31 @@ def _by_fields(
         fields = record.value if record.value_schema is None and isinstance(record.value, Mapping) else ()
         found.setdefault(names.intersection(fields), []).append(row)
     return list(found.items())
+
+
+def _typed_parts(
+    segment: Framed, by_row: Mapping[int, ConnectRecord], rows: list[int]
+) -> list[tuple[list[int], Mapping[str, pa.Array]]]:
+    """The rows in parts, each with the typed columns of fields that its objects have; none for what is no object."""
+    transformation = segment.transformation
+    if not isinstance(transformation, TypesFields) or not transformation.typed_names:
+        return [(rows, {})]
+    left = [row for row in rows if by_row[row].value_schema is None and type(by_row[row].value) is dict]
+    parts: list[tuple[list[int], Mapping[str, pa.Array]]] = []
+    others = set(rows) - set(left)
+    while left and len(parts) < _MOST_KINDS:
+        found = field_columns([by_row[row].value for row in left], transformation.typed_names)  # type: ignore[misc]
+        columns, odd = found.columns, found.odd
+        kept = [row for place, row in enumerate(left) if place not in odd]
+        if odd:
+            mask = pa.array(place not in odd for place in range(len(left)))
+            columns = {name: column.filter(mask) for name, column in columns.items()}
+        if not kept:
+            break
+        parts.append((kept, transformation.typed(columns, found.mixed)))
+        left = [row for place, row in enumerate(left) if place in odd]
+    others |= set(left)
+    return [*parts, (sorted(others), {})] if others else parts
 
 
 def _side(frame: DataFrame, name: str, schema: Schema | None) -> Side:

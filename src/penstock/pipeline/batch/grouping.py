@@ -47,7 +47,7 @@ class RecordGroup:
 
 
 def side_column(
-    values: Sequence[object], schema: Schema | None, *, mixed: bool = True
+    values: Sequence[object], schema: Schema | None, *, mixed: bool = True, loose: bool = False
 ) -> tuple[Side, pa.Array | None, dict[int, Exception]]:
     """Lays out the keys or values of one schema.
 
@@ -55,6 +55,7 @@ def side_column(
         values: The keys or values.
         schema: Theirs.
         mixed: Whether schemaless values of mixed kinds are laid out, too.
+        loose: Whether no schemaless values are laid out.
 
     Returns:
         What is known of them, the column (None: all are null and have no schema, or they are mixed and not laid out),
@@ -66,6 +67,8 @@ def side_column(
     kinds = set(map(type, values)) - {type(None)}
     if not kinds:
         return NOTHING, None, {}
+    if loose:
+        return SCHEMALESS, None, {}
     carrier = _CARRIERS.get(next(iter(kinds))) if len(kinds) == 1 else None
     if carrier is not None:
         array, errors, physical = to_arrow(values, carrier)
@@ -89,6 +92,7 @@ def group_records(
     on_bad: OnBadValue,
     any_value: bool = False,
     mixed: bool = True,
+    loose: bool = False,
 ) -> list[RecordGroup]:
     """Groups records by schemas and lays them out.
 
@@ -99,6 +103,7 @@ def group_records(
         on_bad: Called for each value that fits no column; its record is left out of the groups.
         any_value: Whether values that are not of their schema are taken as schemaless ones.
         mixed: Whether schemaless values of mixed kinds are laid out.
+        loose: Whether no schemaless values are laid out.
     """
     groups: list[RecordGroup] = []
     misfits: dict[int, ConnectRecord] = {}
@@ -116,7 +121,7 @@ def group_records(
     for members in _by_schema(records):
         chosen = records if members is None else [records[index] for index in members]
         places = positions if members is None else _at(positions, members)
-        groups += _lay_out(chosen, places, sink, on_bad, mixed)
+        groups += _lay_out(chosen, places, sink, on_bad, mixed, loose)
     if misfits:
         groups += group_records(list(misfits.values()), list(misfits), sink=sink, on_bad=told, mixed=mixed)
     return groups
@@ -144,11 +149,17 @@ def _at(positions: Sequence[int] | None, members: Sequence[int]) -> Sequence[int
 
 
 def _lay_out(
-    records: Sequence[ConnectRecord], positions: Sequence[int] | None, sink: bool, on_bad: OnBadValue, mixed: bool
+    records: Sequence[ConnectRecord],
+    positions: Sequence[int] | None,
+    sink: bool,
+    on_bad: OnBadValue,
+    mixed: bool,
+    loose: bool,
 ) -> list[RecordGroup]:
-    key, keys, key_errors = side_column([record.key for record in records], records[0].key_schema, mixed=mixed)
+    first = records[0]
+    key, keys, key_errors = side_column([one.key for one in records], first.key_schema, mixed=mixed, loose=loose)
     value, values, value_errors = side_column(
-        [record.value for record in records], records[0].value_schema, mixed=mixed
+        [one.value for one in records], first.value_schema, mixed=mixed, loose=loose
     )
     bad: dict[int, tuple[SideName, Exception]] = {index: ("value", error) for index, error in value_errors.items()}
     bad |= {index: ("key", error) for index, error in key_errors.items()}

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord
-from penstock.data import Schema
+from penstock.data import ConnectHeaders, Schema
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
@@ -160,6 +160,26 @@ class OneSide:
         found = self._converter.read_at_once(column) if isinstance(self._converter, ColumnConverter) else None
         rows = len(column)
         return ReadAtOnce(None, [None] * rows, range(rows)) if found is None else found
+
+    def all_values(
+        self, topics: pa.ChunkedArray, column: pa.ChunkedArray
+    ) -> tuple[list[object], dict[int, BaseException]]:
+        """What messages without a schema are, and the errors of those that cannot be read, by position."""
+        found = self.read_at_once(column)
+        values: list[object] = list(found.values)
+        errors: dict[int, BaseException] = {}
+        for place in found.odd:
+            try:
+                _, values[place] = self._converter.to_connect_data(
+                    topics[place].as_py(), column[place].as_py(), ConnectHeaders()
+                )
+            except BaseException as error:
+                errors[place] = as_exception(error)
+        return values, errors
+
+    def note(self, failures: Failures, row: int, error: BaseException) -> None:
+        """Notes that the message of a row could not be read, or its value is nothing Connect knows."""
+        failures.raised(row, self._stage, self._name, error)
 
     def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
         """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""

@@ -27,6 +27,7 @@ from penstock.pipeline.batch.framing import FrameRunner
 from penstock.pipeline.batch.grouping import group_records, rows_of_pairs
 from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
 from penstock.pipeline.batch.known_texts import KnownTexts, texts_of_read
+from penstock.pipeline.batch.loose_values import LooseValues, TypedPart, add_of_records, without_loose
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
 from penstock.pipeline.batch.roads import Why, are_many, is_huge, why_messages_in_rows, why_rows
@@ -41,11 +42,12 @@ from penstock.pipeline.batch.segments import (
     class_name,
     cut_transforms,
 )
-from penstock.pipeline.batch.sink_frames import changed_columns, frames_of, with_wire_headers
+from penstock.pipeline.batch.sink_frames import changed_columns, frames_of, topics_of, with_wire_headers
 from penstock.pipeline.batch.sink_records import MessageReader, beside_of_messages
 from penstock.pipeline.batch.spreading import Spreader
 from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.java_text import AsText
 from penstock.pipeline.plan.jobs import Group, SparkJobs, unchanged
@@ -131,11 +133,16 @@ class SinkPipeline:
         self._framer = FrameRunner(jobs)
         self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
-        if self._form is not None:
+        if self._form in (ValueForm.TEXT, ValueForm.VARIANT):
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
             self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
+        # These are read here for frames, all at once, and not by a plan.
+        self._loose: frozenset[SideName] = frozenset()
+        if self._straight and self._form is ValueForm.COLUMNS and not self._first.steps:
+            self._loose = frozenset(side for side, one in self._converters.items() if _is_schemaless(one))
+        self._known = KnownTypes()
         # Texts look the same in a frame, however they were made.
         self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
 
@@ -172,9 +179,21 @@ class SinkPipeline:
         texts = KnownTexts(table.num_rows)
         groups, alone, why = self._parted(table, failures, texts)
         read = self._begin_reading(groups, table, failures, submit)
+        # While Spark has what is before it; what has failed is noted when that is done.
+        topics, everything = table.column("topic"), np.arange(table.num_rows)
+        values = {side: self._alone[side].all_values(topics, table.column(side)) for side in self._loose}
 
         def finish() -> SinkBatch:
-            made = self._finish([texts.told(one) for one in read()], alone, table, failures, why)
+            outcomes = [texts.told(one) for one in read()]
+            loose = {side: LooseValues(side) for side in _SIDES}
+            for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
+                if side not in values:
+                    continue
+                loose[side].add(everything, values[side][0])
+                for row, error in values[side][1].items():
+                    if side == "key" or failures.of_row(row) is None:
+                        self._alone[side].note(failures, row, error)
+            made = self._finish(outcomes, alone, table, failures, why, loose)
             self._moved(failures.roads(table.num_rows, consumed=True))
             return made
 
@@ -195,6 +214,8 @@ class SinkPipeline:
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE
         found, unread, deep, changed = self._sorted(table, failures, texts)
+        if self._loose:
+            found = [one for one in found if not (one.shape.key.absent and one.shape.value.absent)]
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
@@ -233,12 +254,18 @@ class SinkPipeline:
         return replace(group, steps=steps, shape=group.shape.with_side("value", SCHEMALESS_TEXT), columns=columns)
 
     def _finish(
-        self, outcomes: Sequence[Outcome], alone: np.ndarray, table: pa.Table, failures: Failures, why: Why | None
+        self,
+        outcomes: Sequence[Outcome],
+        alone: np.ndarray,
+        table: pa.Table,
+        failures: Failures,
+        why: Why | None,
+        loose: Mapping[SideName, LooseValues],
     ) -> SinkBatch:
         rows = table.num_rows
         if self._straight and not len(alone):
             self._reader.look_at_headers(table, failures)
-            return self._frames(outcomes, table, failures)
+            return self._frames(outcomes, table, failures, loose)
         read: Sequence[Outcome] = ()
         if self._straight:
             # What the plan has made is what frames hold.
@@ -251,8 +278,8 @@ class SinkPipeline:
             table = table.take(pa.array(failures.origins))
         if self._form is not None:
             before = [headers[failures.seq(row)] for row in positions]
-            made = self._framed(live, positions, before, table, failures, why)
-            return self._frames([*read, *made], table, failures)
+            made = self._framed(live, positions, before, table, failures, why, loose)
+            return self._frames([*read, *made], table, failures, loose)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
@@ -303,11 +330,14 @@ class SinkPipeline:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
         for a plan; whether texts lack something."""
         columns = {side: table.column(side) for side in _SIDES}
-        sides = {side: RAW if columns[side].null_count < len(columns[side]) else NOTHING for side in _SIDES}
+        nothing = {side for side in _SIDES if side in self._loose or columns[side].null_count == len(columns[side])}
+        sides = {side: NOTHING if side in nothing else RAW for side in _SIDES}
         found: dict[SideName, Sorted] = {}
         for side in _SIDES:
             converter = self._converters[side]
-            if side == "value" and (made := self._texts_at_once(table, failures)) is not None:
+            if side in self._loose:
+                found[side] = Sorted(hints=(None,))
+            elif side == "value" and (made := self._texts_at_once(table, failures)) is not None:
                 found[side] = Sorted(hints=(_AT_ONCE,), read={0: (SCHEMALESS_TEXT, made)})
             elif isinstance(converter, ColumnConverter):
                 worked_on = bool(self._first.steps) or (side == "value" and self._form is ValueForm.TEXT)
@@ -351,7 +381,7 @@ class SinkPipeline:
         steps = [
             Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
-            if isinstance(converter, ColumnConverter) and hints[side] != _AT_ONCE
+            if isinstance(converter, ColumnConverter) and hints[side] != _AT_ONCE and side not in self._loose
         ]
         return (*steps, *self._first.steps, *(self._last if self._straight else ()))
 
@@ -451,11 +481,12 @@ class SinkPipeline:
         failures: Failures,
         *,
         mixed: bool,
+        loose: bool = False,
     ) -> list[Group]:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
             failures.raised(seq, _STAGES[side], self._names[side], error)
 
-        found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed)
+        found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed, loose=loose)
         return [Group(steps, one.shape, one.rows, one.columns) for one in found]
 
     # ------------------------------------------------------------------ frames
@@ -467,8 +498,19 @@ class SinkPipeline:
         table: pa.Table,
         failures: Failures,
         why: Why | None,
+        loose: Mapping[SideName, LooseValues],
     ) -> list[Outcome]:
-        """Records as columns of frames; ``headers``: what they had before transforms in Python."""
+        """Records as columns of frames, and in ``loose`` what has no schema.
+
+        Args:
+            live: The records.
+            positions: Their rows.
+            headers: What they had before transforms in Python.
+            table: The messages.
+            failures: Those so far; gets more.
+            why: Why the batch goes as rows.
+            loose: Gets keys and values without a schema.
+        """
         if not live:
             return []
         steps = self._last
@@ -481,22 +523,41 @@ class SinkPipeline:
                 else one.new_record(value_schema=None, value=java_text_of(one.value, one.value_schema))
                 for one in live
             ]
-        groups = [replace(one, carry=carry) for one in self._grouped(steps, live, positions, failures, mixed=True)]
+        is_loose = self._form is ValueForm.COLUMNS
+        if is_loose:
+            left = {side: one for side, one in loose.items() if side not in self._loose}
+            add_of_records(left, live, np.asarray(positions, dtype=np.int64))
+        found = self._grouped(steps, live, positions, failures, mixed=True, loose=is_loose)
+        groups = [replace(one, carry=carry) for one in found]
         columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
-        if why is Why.HUGE_VALUE and not steps:
-            # Texts stay what they are in a plan, if it can take them.
+        if is_loose or (why is Why.HUGE_VALUE and not steps):
+            # A plan, which these messages have seen before, would change nothing; huge texts it cannot take.
             return [unchanged(one, columns) for one in groups]
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
         failures.found(outcomes)
         return outcomes
 
-    def _frames(self, outcomes: Sequence[Outcome], table: pa.Table, failures: Failures) -> SinkBatch:
+    def _frames(
+        self,
+        outcomes: Sequence[Outcome],
+        table: pa.Table,
+        failures: Failures,
+        loose: Mapping[SideName, LooseValues],
+    ) -> SinkBatch:
         rows = table.num_rows
+        typed: dict[SideName, Sequence[TypedPart]] = {}
+        if self._form is ValueForm.COLUMNS:
+            outcomes = [without_loose(one, rows, loose) for one in outcomes]
+            topics = topics_of(outcomes, table)
+            for side, one in loose.items():
+                typed[side] = one.typed(topics, self._known, partial(self._alone[side].note, failures))
         present = np.zeros(rows, dtype=bool)
         for outcome in outcomes:
             positions = np.arange(rows) if outcome.rows is None else outcome.rows
             kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
             present[positions] = kept
+        # Of messages without a schema not all are in a plan; where they are read here, no step drops any.
+        present |= bool(self._loose)
         present[failures.failed(rows)] = False
         outcomes = [with_wire_headers(outcome, table, present, self._header_writer, failures) for outcome in outcomes]
         present[failures.failed(rows)] = False
@@ -509,9 +570,14 @@ class SinkPipeline:
             form=self._form,
             join=self._join,
             origins=failures.origins,
+            typed=typed,
         )
         dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
         return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
+
+
+def _is_schemaless(converter: Converter) -> bool:
+    return isinstance(converter, ColumnConverter) and converter.is_schemaless
 
 
 def _rows_of(column: pa.ChunkedArray, rows: np.ndarray | None) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ Thread: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import ConnectRecord, SinkFrame, SinkRecord, TimestampType, ValueForm
-from penstock.api.arrow import is_variant
+from penstock.api.arrow import is_variant, one_array
 from penstock.api.frame import ORIGIN_COLUMNS
+from penstock.api.schemaless_columns import objects
 from penstock.data import ConnectHeaders, Date, Schema, Time, Timestamp, Type
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.frame import headers_of_wire
+from penstock.pipeline.batch.loose_values import TypedPart
 from penstock.pipeline.columns.frame_arrow import fitted
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schema_union import union_of
@@ -43,6 +45,7 @@ _TEMPORAL = {
     Time.LOGICAL_NAME: pa.time32("ms"),
 }
 _SIDES: tuple[SideName, SideName] = ("key", "value")
+_NONE_TYPED: Final[Mapping[SideName, Sequence[TypedPart]]] = {}
 #: The columns of a frame.
 _ORDER: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 #: Those that a step may have changed, beside keys and values, and those that are kept in any case.
@@ -59,6 +62,7 @@ def frames_of(
     form: ValueForm,
     join: bool = False,
     origins: np.ndarray | None = None,
+    typed: Mapping[SideName, Sequence[TypedPart]] = _NONE_TYPED,
 ) -> list[SinkFrame]:
     """Cuts the batch into frames: runs of rows whose keys have one schema, and whose values have one.
 
@@ -72,13 +76,17 @@ def frames_of(
         form: How values are given.
         join: True if values of different schemas that one column can hold are one run.
         origins: The message that each row is of, where one may have several; None = row i is message i.
+        typed: Keys and values without a schema as columns. Where topics differ in them, the rows of a batch are put
+            together by topic: each partition stays in order.
     """
     rows = table.num_rows
     kept = np.flatnonzero(~gone)
     if not len(kept):
         return []
-    sides = {name: _SideColumns.of(outcomes, name, rows, join=join) for name in _SIDES}
+    sides = {name: _SideColumns.of(outcomes, name, rows, typed.get(name, ()), join=join) for name in _SIDES}
     others = {name: _placed(outcomes, name, table) for name in _ORDER if name not in _SIDES}
+    if origins is None and any(len(parts) > 1 for parts in typed.values()):
+        kept = _by_kinds(kept, [sides[name].kinds for name in _SIDES], table)
     kinds = np.stack([_filled(sides[name].kinds[kept]) for name in _SIDES])
     runs = np.split(kept, np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1)
     text = form is ValueForm.TEXT
@@ -87,8 +95,11 @@ def frames_of(
     for run, following in zip(runs, [*runs[1:], None], strict=True):
         columns = {name: others[name].at(run) for name in _KEPT}
         schemas: dict[SideName, Schema | None] = {}
+        marks: dict[SideName, pa.ChunkedArray] = {}
         for index, name in enumerate(_SIDES):
             kind = int(kinds[index, first])
+            if kind >= 0 and (beside := sides[name].marks[kind]) is not None:
+                marks[name] = beside.at(run)
             schemas[name] = sides[name].schemas[kind] if kind >= 0 else None
             is_text = text and name == "value"
             columns[name] = sides[name].columns[kind].at(run) if kind >= 0 else _nothing(len(run), text=is_text)
@@ -97,7 +108,15 @@ def frames_of(
         origin = pa.table({name: _Placed(table.column(name)).at(run) for name in ORIGIN_COLUMNS})
         continued = following is not None and origins is not None and origins[run[-1]] == origins[following[0]]
         frames.append(
-            SinkFrame(pa.table(columns), schemas["key"], schemas["value"], session, origin, continued=bool(continued))
+            SinkFrame(
+                pa.table(columns),
+                schemas["key"],
+                schemas["value"],
+                session,
+                origin,
+                continued=bool(continued),
+                _marks=pa.table(marks) if marks else None,
+            )
         )
         first += len(run)
     return frames
@@ -129,10 +148,10 @@ class _Placed:
     place: np.ndarray | None = None
 
     def at(self, rows: np.ndarray) -> pa.ChunkedArray:
-        """The values of some rows, ascending; without a copy where they stand one behind the other."""
+        """The values of some rows; without a copy where they stand one behind the other."""
         place = rows if self.place is None else self.place[rows]
         spans = place[0] >= 0 and place[-1] - place[0] == len(place) - 1
-        if spans and (self.place is None or (np.diff(place) == 1).all()):
+        if spans and (np.diff(place) == 1).all():
             return self.column if len(place) == len(self.column) else self.column.slice(int(place[0]), len(place))
         return self.column.take(pa.array(place, mask=place < 0) if (place < 0).any() else pa.array(place))
 
@@ -145,14 +164,18 @@ class _SideColumns:
         kinds: For each row the number of its schema; -1 = null without a schema.
         columns: For each schema its column.
         schemas: The schemas; None = schemaless.
+        marks: The marks of columns without a schema that have some.
     """
 
     kinds: np.ndarray
     columns: Sequence[_Placed]
     schemas: Sequence[Schema | None]
+    marks: Sequence[_Placed | None]
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], name: SideName, rows: int, *, join: bool) -> _SideColumns:
+    def of(
+        cls, outcomes: Sequence[Outcome], name: SideName, rows: int, typed: Sequence[TypedPart], *, join: bool
+    ) -> _SideColumns:
         """Takes the columns of outcomes together that look the same in a frame, or can be made to."""
         alike: dict[tuple[Schema | None, pa.DataType], list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
         for outcome in outcomes:
@@ -169,7 +192,26 @@ class _SideColumns:
             for _, positions in found:
                 kinds[positions] = number
             columns.append(_together(found, kind, rows))
-        return cls(kinds, columns, [schema for schema, _, _ in joined])
+        schemas, marks = [schema for schema, _, _ in joined], [None] * len(joined)
+        return cls(kinds, columns, schemas, marks)._with_typed(typed, rows)
+
+    def _with_typed(self, typed: Sequence[TypedPart], rows: int) -> _SideColumns:
+        """With columns of values without a schema; those of one type are one column."""
+        alike: dict[pa.DataType, list[TypedPart]] = {}
+        for part in typed:
+            alike.setdefault(part.column.array.type, []).append(part)
+        kinds, columns, marks = self.kinds, [*self.columns], [*self.marks]
+        for kind, parts in alike.items():
+            found = [(pa.chunked_array([one.column.array]), one.rows) for one in parts]
+            beside = [(pa.chunked_array([one.column.marks]), one.rows) for one in parts]
+            there = [positions[column.is_valid().to_numpy()] for column, positions in found]
+            if not any(map(len, there)):
+                continue
+            for valid in there:
+                kinds[valid] = len(columns)
+            columns.append(_together(found, kind, rows))
+            marks.append(_together(beside, beside[0][0].type, rows))
+        return _SideColumns(kinds, columns, [*self.schemas, *[None] * (len(columns) - len(self.columns))], marks)
 
 
 _Part: TypeAlias = "tuple[Schema | None, pa.DataType, list[tuple[pa.ChunkedArray, np.ndarray]]]"
@@ -242,6 +284,40 @@ def _placed(outcomes: Sequence[Outcome], name: str, table: pa.Table) -> _Placed:
     return _together(same, kind, rows)
 
 
+def _by_kinds(kept: np.ndarray, kinds: Sequence[np.ndarray], table: pa.Table) -> np.ndarray:
+    """Rows put together by the kinds of their keys and values, if each partition has rows of one kind only.
+
+    Args:
+        kept: The rows.
+        kinds: Of all rows, for keys and for values; -1 = null without a schema.
+        table: The batch as it was consumed.
+    """
+    places = pa.table([table.column(name) for name in ORIGIN_COLUMNS[:2]], ["topic", "partition"]).take(pa.array(kept))
+    topics = places.column("topic").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    numbers = topics << 32 | places.column("partition").to_numpy()
+    _, numbers = np.unique(numbers, return_inverse=True)
+    group = np.zeros(len(kept), np.int64)
+    for one in kinds:
+        mine = one[kept]
+        there = mine >= 0
+        most = np.full(int(numbers.max()) + 1, -1, np.int64)
+        np.maximum.at(most, numbers[there], mine[there])
+        if (most[numbers[there]] != mine[there]).any():
+            return kept
+        group = group * (int(mine.max()) + 2) + most[numbers] + 1
+    if (np.diff(group) == 0).all():
+        return kept
+    _, firsts, codes = np.unique(group, return_index=True, return_inverse=True)
+    found: np.ndarray = kept[np.argsort(np.argsort(np.argsort(firsts))[codes], kind="stable")]
+    return found
+
+
+def topics_of(outcomes: Sequence[Outcome], table: pa.Table) -> pa.ChunkedArray:
+    """The topic of each row, as steps have left it."""
+    rows: np.ndarray = np.arange(table.num_rows)
+    return _placed(outcomes, "topic", table).at(rows) if len(rows) else table.column("topic")
+
+
 def _filled(kinds: np.ndarray) -> np.ndarray:
     """The kinds of rows in order; a null has that of the row before it, the first ones that of those behind."""
     there = kinds >= 0
@@ -311,7 +387,7 @@ def records_of_rows(frame: SinkFrame, rows: np.ndarray) -> list[SinkRecord]:
     """
     part = frame.take(rows)
     keys, values = (
-        _values(part.table.column(name), schema, name)
+        _values(part.table.column(name), schema, name, part._marks_of(name))
         for name, schema in (("key", frame.key_schema), ("value", frame.value_schema))
     )
     others = part.table.select(["topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]).to_pylist()
@@ -335,9 +411,13 @@ def records_of_rows(frame: SinkFrame, rows: np.ndarray) -> list[SinkRecord]:
     ]
 
 
-def _values(column: pa.ChunkedArray, schema: Schema | None, name: str) -> list[object]:
+def _values(
+    column: pa.ChunkedArray, schema: Schema | None, name: str, marks: pa.ChunkedArray | None
+) -> Sequence[object]:
     if schema is None:
-        return from_arrow(column, None) if is_variant(column.type) else column.to_pylist()
+        return objects(
+            one_array(column), None if marks is None else one_array(marks), lambda part: from_arrow(part, None)
+        )
     made, physical = fitted(column, schema, name)
     return from_arrow(made, schema, physical)
 

@@ -47,6 +47,7 @@ from penstock.data.variant_format import (
     INT16,
     INT32,
     INT64,
+    MAP_TAG,
     OBJECT,
     SHORT_STRING,
     STRING,
@@ -59,7 +60,6 @@ from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
 from penstock.pipeline.columns.variant_reading import (
     DATE_TAG,
     DECIMAL_TAG,
-    MAP_TAG,
     MAX_SHAPES,
     MAX_UNSCALED_DIGITS,
     STRUCT_TAG,
@@ -148,7 +148,7 @@ class _Shape:
         ids = {key: index for index, key in enumerate(keys)}
         self._sorted = [ids[key] for key in sort_keys(keys)]
         self.metadata = _metadata(keys)
-        self._heads = {size: _object_head(self._sorted, size) for size in (1, 2, 3, 4)}
+        self._heads: dict[int, bytes] = {}
 
     def encode(self, value: dict[str, object]) -> bytes | None:
         """Return the binary of a dict of scalars, None when a value is no scalar."""
@@ -158,7 +158,10 @@ class _Shape:
             return None
         body = b"".join(parts)
         size = _width(len(body))
-        return self._heads[size] + _integers(_offsets(parts, self._sorted), size) + body
+        head = self._heads.get(size)
+        if head is None:
+            head = self._heads[size] = _object_head(self._sorted, size)
+        return head + _integers(_offsets(parts, self._sorted), size) + body
 
 
 _SHAPES: Final[dict[tuple[object, ...], _Shape]] = {}

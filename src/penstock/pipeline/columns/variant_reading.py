@@ -32,6 +32,7 @@ from penstock.data.variant_format import (
     INT16,
     INT32,
     INT64,
+    MAP_TAG,
     NULL,
     PRIMITIVE,
     SHORT_STRING,
@@ -43,7 +44,6 @@ from penstock.data.variant_format import (
 from penstock.errors import DataException
 from penstock.pipeline.columns.temporal import EPOCH, date_of_days, datetime_of_millis, time_of_millis
 
-MAP_TAG: Final = "\x00map"
 STRUCT_TAG: Final = "\x00struct"
 TIME_TAG: Final = "\x00time"
 #: Of any decimal. Java's JSON library reads no longer numbers, and Spark has to work wide ones out piece by piece.

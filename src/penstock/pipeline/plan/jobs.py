@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from penstock.api.arrow import for_spark
 from penstock.errors import ConnectException, SparkOverdueException
 from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.pipeline.plan.chain import (
@@ -516,8 +517,8 @@ class SparkJobs:
         size = min(MAX_PARTITION_ROWS, -(-rows // parts)) if rows else 1
         table = table.combine_chunks()
         if size >= rows:
-            return table
-        # PySpark reads the offsets of a list as if it were not part of a longer one: parts with lists are copies.
+            return for_spark(table)
+        # PySpark reads the offsets of a list as if it were not part of a longer one: parts with those are copies.
         return pa.table(
             {
                 name: pa.chunked_array([_own(column.chunk(0).slice(start, size)) for start in range(0, rows, size)])
@@ -571,12 +572,13 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def _own(part: pa.Array) -> pa.Array:
-    return pa.concat_arrays([part]) if _holds_lists(part.type) else part
+    return pa.concat_arrays([part]) if _is_deep(part.type) else part
 
 
-def _holds_lists(kind: pa.DataType) -> bool:
+def _is_deep(kind: pa.DataType) -> bool:
+    """True if something nested, or nulls without a type, is inside: in a slice PySpark takes these for longer."""
     if pa.types.is_struct(kind):
-        return any(_holds_lists(one.type) for one in kind)
+        return any(pa.types.is_nested(one.type) or pa.types.is_null(one.type) for one in kind)
     return bool(pa.types.is_nested(kind))
 
 

@@ -401,6 +401,11 @@ class ColumnConverter(ABC):
         """Whether ``reading`` gains by ``RAW_TEXT``, and takes it; asked once it is configured."""
         return False
 
+    @property
+    def is_schemaless(self) -> bool:
+        """Whether nothing that it reads has a schema, and ``read_at_once`` reads it; asked once it is configured."""
+        return False
+
     @abstractmethod
     def writing(self, side: SideName) -> Step:
         """The step that turns the column of ``side`` into bytes."""

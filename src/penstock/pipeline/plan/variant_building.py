@@ -18,10 +18,11 @@ from pyspark.sql import functions as F
 
 from penstock.data import Schema, Struct
 from penstock.data.text import has_text_keys
+from penstock.data.variant_format import MAP_TAG
 from penstock.pipeline.columns.temporal import millis_of_time
 from penstock.pipeline.columns.types import Form, Physical
 from penstock.pipeline.columns.variant import unscale, unscaled_bytes
-from penstock.pipeline.columns.variant_reading import DECIMAL_TAG, MAP_TAG, TAGS, TIME_TAG
+from penstock.pipeline.columns.variant_reading import DECIMAL_TAG, TAGS, TIME_TAG
 from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from tests.real.connectors.jdbc.writing import VALUE, Database, Start, record, schemaless
+from tests.real.connectors.jdbc.writing import VALUE, Database, Start, record, schemaless, variants
 
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc.sink.fitting import fits
@@ -23,7 +24,10 @@ KEYED = {"insert.mode": "upsert", "pk.mode": "record_value"}
 EVOLVE = {"auto.evolve": "true"}
 
 
-def test_values_without_a_schema_take_the_types_of_the_table(start: Start, database: Database, name: str) -> None:
+@pytest.mark.parametrize("made", [schemaless, variants])
+def test_values_without_a_schema_take_the_types_of_the_table(
+    start: Start, database: Database, name: str, made: Callable[[list[Any]], Any]
+) -> None:
     database.run(
         f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text, price numeric(10,2), ok boolean, day date, n smallint)"
     )
@@ -33,14 +37,14 @@ def test_values_without_a_schema_take_the_types_of_the_table(start: Start, datab
         {"id": 2, "price": 2.5, "ok": None},
         {"id": 1, "name": "b", "price": 0.25, "ok": False, "day": None},
     ]
-    writing.put(schemaless(values), None, key_schema=None)
+    writing.put(made(values), None, key_schema=None)
     found = database.rows(f"SELECT id, name, price, ok, CAST(day AS char(10)), n FROM {name} ORDER BY id")
     assert writing.context.reported == []
     assert [(one[0], one[1], float(one[2]), one[3], *one[4:]) for one in found] == [
         (1, "b", 0.25, False, None, None),
         (2, None, 2.5, None, None, None),
     ]
-    writing.put(schemaless(values[:1]), None, key_schema=None, first=3)
+    writing.put(made(values[:1]), None, key_schema=None, first=3)
     assert database.rows(f"SELECT CAST(day AS char(10)), n FROM {name} WHERE id = 1") == [("2024-02-29", 3)]
     assert writing.reported == []
 
@@ -131,11 +135,14 @@ def test_without_a_schema_the_key_may_be_of_the_message_or_the_record(
     assert database.rows(f"SELECT * FROM {name}_o ORDER BY k") == [(1, "a"), (2, "b")]
 
 
-def test_a_column_with_a_default_is_left_to_it_row_by_row(start: Start, database: Database, name: str) -> None:
+@pytest.mark.parametrize("made", [schemaless, variants])
+def test_a_column_with_a_default_is_left_to_it_row_by_row(
+    start: Start, database: Database, name: str, made: Callable[[list[Any]], Any]
+) -> None:
     database.run(f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text DEFAULT 'none', n int NOT NULL DEFAULT 7)")
     writing = start(database, name, KEYED)
     values = [{"id": 1}, {"id": 2, "name": "b"}, {"id": 3, "n": 1}, {"id": 4, "name": None, "n": 2}]
-    writing.put(schemaless(values), None, key_schema=None)
+    writing.put(made(values), None, key_schema=None)
     assert database.rows(f"SELECT * FROM {name} ORDER BY id") == [
         (1, "none", 7),
         (2, "b", 7),

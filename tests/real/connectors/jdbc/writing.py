@@ -19,6 +19,7 @@ from penstock.connectors.jdbc import JdbcSink
 from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import ConnectException
+from penstock.pipeline.columns.schemaless import Column, column_of
 from penstock.pipeline.columns.types import VARIANT_FIELDS
 from penstock.pipeline.columns.variant import encode
 from penstock.testing.mariadb import MariaDb
@@ -145,16 +146,19 @@ class Writing:
 
     def frame(
         self,
-        values: Sequence[Any] | pa.Array,
+        values: Sequence[Any] | pa.Array | Column,
         schema: Schema | None = VALUE,
         *,
-        keys: Sequence[Any] | pa.Array | None = None,
+        keys: Sequence[Any] | pa.Array | Column | None = None,
         key_schema: Schema | None = STRING_SCHEMA,
         first: int = 0,
         topic: str = "t",
         kind: pa.DataType | None = None,
     ) -> SinkFrame:
         """Records of the topic ``t``, with the offsets from ``first`` on; ``topic`` is where a router sent them."""
+        marks = {name: one.marks for name, one in (("key", keys), ("value", values)) if isinstance(one, Column)}
+        keys = keys.array if isinstance(keys, Column) else keys
+        values = values.array if isinstance(values, Column) else values
         count = len(values)
         if schema is VALUE:
             kind = pa.struct([("id", pa.int64()), ("name", pa.string())])
@@ -175,15 +179,23 @@ class Writing:
                 "offset": range(first, first + count),
             }
         )
-        return SinkFrame(table, key_schema, schema, origin=origin, _context=self.context)
+        beside = pa.table(marks) if marks else None
+        return SinkFrame(table, key_schema, schema, origin=origin, _context=self.context, _marks=beside)
 
     def put(self, *args: Any, **named: Any) -> None:
         """Gives the task a frame."""
         self.task.put(self.frame(*args, **named))
 
 
-def schemaless(values: Sequence[object]) -> pa.Array:
+def schemaless(values: Sequence[object]) -> Column:
     """Values as JSON without a schema has them."""
+    column, errors = column_of(values)
+    assert not errors
+    return column
+
+
+def variants(values: Sequence[object]) -> pa.Array:
+    """The same as VARIANT, which is what values without a common type are."""
     pairs = [(b"\x00", b"\x01\x00\x00") if value is None else encode(value) for value in values]
     data, names = pa.array([one[0] for one in pairs], pa.binary()), pa.array([one[1] for one in pairs], pa.binary())
     mask = pa.array([value is None for value in values], pa.bool_())

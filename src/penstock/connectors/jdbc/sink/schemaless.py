@@ -20,15 +20,16 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from penstock.api import SinkFrame
-from penstock.api.arrow import connect_schema, is_variant
-from penstock.api.variant_fields import BOOLEAN, NULL, OBJECT, STRING, Variants
+from penstock.api.arrow import connect_schema, is_variant, one_array
+from penstock.api.variant_fields import OBJECT, Variants
 from penstock.connectors.jdbc.sink.changes import RowsRefused
 from penstock.connectors.jdbc.tables import Table
+from penstock.data import Schema
 
 
-def is_schemaless(column: pa.ChunkedArray) -> bool:
+def is_schemaless(column: pa.ChunkedArray, schema: Schema | None) -> bool:
     """True if the values have no schema, and are not all null."""
-    return is_variant(column.type) and column.null_count < len(column)
+    return schema is None and column.null_count < len(column)
 
 
 def typed_by(
@@ -53,13 +54,12 @@ def typed_by(
         RowsRefused: Values are no objects, or have fields that are no columns.
         DataException: A value does not fit the type of its column.
     """
-    values = Variants.of(part.table.column("value"))
-    kinds = values.kinds()
-    gone = part.table.column("value").is_null().to_numpy()
-    other = ~gone & (kinds != OBJECT)
+    column = part.table.column("value")
+    gone = column.is_null().to_numpy()
+    other = ~gone & ~_are_objects(column)
     if other.any():
         raise _refused(part, other, "is no object, and a row needs one: HoistField makes an object of a single value")
-    fields = {name: step for name in _names(values) if (step := values.step(name).starts >= 0).any()}
+    fields = {name: part.present(f"`{name}`").to_numpy(zero_copy_only=False) for name in part.field_names()}
     written = {name for name in fields if not wanted or name in wanted}
     unknown = sorted(written - set(table.types))
     if unknown:
@@ -75,7 +75,7 @@ def typed_by(
         if one.schema.optional and one.name not in table.defaulted and (not wanted or one.name in wanted)
     }
     names = [one.name for one in table.columns if one.name in written or (one.name in nullable - set(others))]
-    cells = [_cells(part, values, name, table.types[name]) for name in names]
+    cells = [_cells(part, name, table.types[name]) for name in names]
     struct = pa.StructArray.from_arrays(cells, names=names, mask=pa.array(gone))
     typed = part.table.set_column(part.table.column_names.index("value"), "value", struct)
     missing = {name: ~fields[name] for name in names if name in table.defaulted and not fields[name].all()}
@@ -88,8 +88,7 @@ def typed_keys(table: Table, part: SinkFrame, names: Sequence[str]) -> SinkFrame
     Raises:
         DataException: A key does not fit the type of its column.
     """
-    values = Variants.of(part.table.column("key"))
-    cells = [_cells(part, values, name, table.types[name], "key") for name in names if name in table.types]
+    cells = [_cells(part, name, table.types[name], "key") for name in names if name in table.types]
     struct = pa.StructArray.from_arrays(cells, names=[one for one in names if one in table.types])
     typed = part.table.set_column(part.table.column_names.index("key"), "key", struct)
     return replace(part, table=typed, key_schema=connect_schema(struct.type))
@@ -116,11 +115,12 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def _names(values: Variants) -> list[str]:
-    found: set[str] = set()
-    for one in values.dictionaries:
-        found |= set(Variants.names_of(one))
-    return sorted(found)
+def _are_objects(column: pa.ChunkedArray) -> np.ndarray:
+    """True for the values that are objects."""
+    if is_variant(column.type):
+        found: np.ndarray = Variants.of(column).kinds() == OBJECT
+        return found
+    return np.full(len(column), pa.types.is_struct(column.type))
 
 
 def _refused(part: SinkFrame, mask: np.ndarray, text: str) -> RowsRefused:
@@ -130,18 +130,21 @@ def _refused(part: SinkFrame, mask: np.ndarray, text: str) -> RowsRefused:
 
 
 def _cells(
-    part: SinkFrame, values: Variants, name: str, kind: sa.types.TypeEngine[Any], of: Literal["value", "key"] = "value"
+    part: SinkFrame, name: str, kind: sa.types.TypeEngine[Any], of: Literal["value", "key"] = "value"
 ) -> pa.Array:
-    step = values.step(name)
+    path = f"`{name}`"
     if isinstance(kind, sa.JSON):
-        return json_texts(step.objects())
-    texts = bool(np.isin(step.kinds(), [STRING, NULL]).all())
-    arrow = pa.string() if texts and _parsed(kind) else _arrow(kind)
-    if isinstance(kind, mysql.TINYINT) and np.isin(step.kinds(), [BOOLEAN, NULL]).all():
-        arrow = pa.bool_()  # BOOLEAN is another name of that type.
-    made = part.fields({f"`{name}`": arrow}, of=of).column(0)
-    cells = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        return json_texts(part.objects(path, of=of))
+    wanted = pa.string() if _parsed(kind) and _are_only(str, part, path, of) else _arrow(kind)
+    if isinstance(kind, mysql.TINYINT) and _are_only(bool, part, path, of):
+        wanted = pa.bool_()  # BOOLEAN is another name of that type.
+    cells = one_array(part.fields({path: wanted}, of=of).column(0))
     return cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells
+
+
+def _are_only(kind: type, part: SinkFrame, path: str, of: Literal["value", "key"]) -> bool:
+    """True if there are only values of this class, and nulls."""
+    return {*map(type, part.objects(path, of=of))} <= {kind, type(None)}
 
 
 def _parsed(kind: sa.types.TypeEngine[Any]) -> bool:

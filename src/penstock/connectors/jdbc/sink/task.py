@@ -222,11 +222,11 @@ class JdbcSinkTask(FrameSinkTask):
         config, name = self._settings, self._settings.table_of(topic)
         missing: Mapping[str, np.ndarray] = {}
         default_keys: Sequence[str] = ()
-        schemaless = is_schemaless(part.table.column("value"))
+        schemaless = is_schemaless(part.table.column("value"), part.value_schema)
         if schemaless:
             found = self._database.known(name)
             default_keys = found.primary_key
-            if config.pk_mode is PkMode.RECORD_KEY and is_schemaless(part.table.column("key")):
+            if config.pk_mode is PkMode.RECORD_KEY and is_schemaless(part.table.column("key"), part.key_schema):
                 part = typed_keys(found, part, config.pk_fields or default_keys)
             part, missing = typed_by(found, part, config.fields, _other_columns(config, part))
         what = f"the records of topic {topic}"

@@ -1,0 +1,144 @@
+"""Keys and values without a schema on their way into frames: Python's values by row, to typed columns by topic.
+
+However such values came (read of many messages at once, made by transforms, or out of a plan), they become columns
+here, each topic's beside what is known of it (``penstock.pipeline.columns.schemaless``).
+
+Main types: ``LooseValues`` (those of one side of a batch) and ``TypedPart`` (a column of some of them). Main functions:
+``add_of_records`` and ``without_loose``, which find them in records and in outcomes.
+
+Thread: a task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord
+from penstock.pipeline.batch.rebuild import side_values
+from penstock.pipeline.columns.schemaless import Column, KnownTypes, column_of
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.step import NOTHING, SideName
+
+#: Values that are no objects stand in frames of their own among objects, unless these would be shorter than so many
+#: rows: then all are one column of VARIANT.
+_ROWS_EACH: Final = 16
+
+
+@dataclass(frozen=True)
+class TypedPart:
+    """Some values as a column.
+
+    Attributes:
+        column: The values.
+        rows: The row of each in the batch.
+    """
+
+    column: Column
+    rows: np.ndarray
+
+
+@dataclass
+class LooseValues:
+    """The keys, or the values, of those rows of a batch that have no schema there.
+
+    Attributes:
+        side: Which.
+        rows: Their rows, in parts.
+        values: As many values, in parts.
+    """
+
+    side: SideName
+    rows: list[np.ndarray] = field(default_factory=list)
+    values: list[Sequence[object]] = field(default_factory=list)
+
+    def add(self, rows: np.ndarray, values: Sequence[object]) -> None:
+        """More rows."""
+        self.rows.append(rows)
+        self.values.append(values)
+
+    def typed(
+        self, topics: pa.ChunkedArray, known: KnownTypes, on_bad: Callable[[int, Exception], None]
+    ) -> list[TypedPart]:
+        """The values as columns, of which those of one topic are alike from batch to batch.
+
+        Args:
+            topics: The topic of each row of the batch.
+            known: What was found of the topics before; learns.
+            on_bad: Told of a row whose value is nothing Connect knows, and why; it is null in the column.
+        """
+        if not self.rows:
+            return []
+        rows = self.rows[0] if len(self.rows) == 1 else np.concatenate(self.rows)
+        values = self.values[0] if len(self.values) == 1 else [one for part in self.values for one in part]
+        encoded = topics.combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy()[rows]
+        parts: list[TypedPart] = []
+        for code in np.unique(codes).tolist():
+            mine = np.flatnonzero(codes == code)
+            chosen = values if len(mine) == len(values) else [values[place] for place in mine.tolist()]
+            of = (self.side, encoded.dictionary[code].as_py())
+            for places, column, errors in _columns(chosen, lambda some, of=of: known.column_of(of, some)):  # type: ignore[misc]
+                own = rows[mine] if places is None else rows[mine[places]]
+                for place, error in errors.items():
+                    on_bad(int(own[place]), error)
+                parts.append(TypedPart(column, own))
+        return parts
+
+
+def _columns(
+    values: Sequence[object], remembered: Callable[[Sequence[object]], tuple[Column, dict[int, Exception]]]
+) -> list[tuple[np.ndarray | None, Column, dict[int, Exception]]]:
+    """The columns of the values of one topic, each with the places of its values; None: all of them."""
+    kinds = set(map(type, values)) - {type(None)}
+    if dict in kinds and len(kinds) > 1:
+        is_other = np.fromiter((one is not None and type(one) is not dict for one in values), np.bool_, len(values))
+        if np.count_nonzero(np.diff(is_other)) * _ROWS_EACH <= len(values):
+            objects, others = np.flatnonzero(~is_other), np.flatnonzero(is_other)
+            return [
+                (objects, *remembered([values[place] for place in objects.tolist()])),
+                (others, *column_of([values[place] for place in others.tolist()])),
+            ]
+    return [(None, *remembered(values))]
+
+
+def add_of_records(loose: Mapping[SideName, LooseValues], live: Sequence[ConnectRecord], rows: np.ndarray) -> None:
+    """Adds what records have without a schema.
+
+    Args:
+        loose: Gets it, by side.
+        live: The records.
+        rows: Their rows.
+    """
+    for side, one in loose.items():
+        of_key = side == "key"
+        values = [record.key if of_key else record.value for record in live]
+        places = np.array([(record.key_schema if of_key else record.value_schema) is None for record in live])
+        if places.all():
+            one.add(rows, values)
+        elif places.any():
+            one.add(rows[places], [values[place] for place in np.flatnonzero(places).tolist()])
+
+
+def without_loose(outcome: Outcome, rows: int, loose: Mapping[SideName, LooseValues]) -> Outcome:
+    """An outcome without keys and values that have no schema, which ``loose`` gets.
+
+    Args:
+        outcome: What came of some rows.
+        rows: How many the batch has.
+        loose: Gets the values, by side.
+    """
+    for side, one in loose.items():
+        known = outcome.shape.side(side)
+        if known.schema is not None or known.absent:
+            continue
+        if side in outcome.columns:
+            mine = np.arange(rows) if outcome.rows is None else outcome.rows
+            one.add(mine, side_values(outcome, side, len(mine)))
+        left = {name: column for name, column in outcome.columns.items() if name != side}
+        outcome = replace(outcome, shape=outcome.shape.with_side(side, NOTHING), columns=left)
+    return outcome

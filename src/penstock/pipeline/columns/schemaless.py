@@ -1,0 +1,384 @@
+"""Values without a schema as typed columns: objects become a struct of all fields that are known of them.
+
+``column_of`` makes a column of the values of one batch. What it was for the batch before, its Arrow type, is what the
+next one begins with, so a column keeps its fields, in their order, and is widened: a field that is new is one more
+column, a null fits each of them, whole numbers become doubles once there are others, and marks say which were whole.
+Values of one place that have no type in common (texts and numbers, say, or numbers that no double holds beside others)
+are VARIANT, at that place and in that batch. Which fields an object has not is in the marks
+(``penstock.api.schemaless_columns``).
+
+Main functions: ``column_of``, and ``field_columns`` for some fields without marks. Main type: ``KnownTypes`` (what was
+found of each topic). Thread: pure functions; one ``KnownTypes`` belongs to a task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api.arrow import is_variant
+from penstock.api.schemaless_columns import ABSENT, WHOLE, is_object, marks_type
+from penstock.errors import DataException
+from penstock.pipeline.columns.nesting import value_too_deep
+from penstock.pipeline.columns.types import VARIANT_ARROW, VARIANT_FIELDS
+from penstock.pipeline.columns.variant import NO_KEYS, NULL_VALUE, encode
+
+#: Objects of one place with more different fields, in a batch, are maps of which each key is another one.
+MAX_FIELDS: Final = 256
+#: Deeper values are VARIANT: each level of columns costs whoever looks at the schema.
+MAX_DEPTH: Final = 12
+_MAX_TOPICS: Final = 1_000
+_NONE: Final = type(None)
+_NULL: Final = pa.null()
+_DOUBLE: Final = pa.float64()
+
+
+class _Missing:
+    """Stands for the field that an object has not."""
+
+
+_MISSING: Final = _Missing()
+_EMPTY: Final[dict[str, object]] = {}
+_SCALARS: Final[dict[type, pa.DataType]] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: _DOUBLE,
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+}
+#: What Arrow raises for a value that its type does not hold: half of a surrogate pair, an integer of too many digits.
+_MISFITS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError)
+
+
+@dataclass
+class Column:
+    """Values as a column.
+
+    Attributes:
+        array: The values.
+        marks: What the column cannot say of them.
+    """
+
+    array: pa.Array
+    marks: pa.Array
+
+
+@dataclass
+class _Batch:
+    """What is found out of the values of one batch.
+
+    Attributes:
+        errors: Of values that are nothing Connect knows, by their row.
+        odd: Rows in which something is of another kind than in most: it is null in the columns; None: it is VARIANT.
+    """
+
+    errors: dict[int, Exception] = field(default_factory=dict)
+    odd: set[int] | None = None
+
+
+class KnownTypes:
+    """The types of the columns of each topic, as the last batch left them."""
+
+    def __init__(self) -> None:
+        self._types: OrderedDict[Hashable, pa.DataType] = OrderedDict()
+
+    def column_of(self, of: Hashable, values: Sequence[object]) -> tuple[Column, dict[int, Exception]]:
+        """The column of the next values of a topic; see ``column_of``.
+
+        Args:
+            of: Says which values these are: keys or values, and of which topic.
+            values: The values.
+        """
+        before = self._types.pop(of, _NULL)
+        made, errors = column_of(values, before)
+        if len(self._types) >= _MAX_TOPICS:
+            self._types.popitem(last=False)
+        self._types[of] = _remembered(made.array.type, before)
+        return made, errors
+
+
+def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[Column, dict[int, Exception]]:
+    """The column of some values.
+
+    Args:
+        values: JSON's values, or what else a transform may have made of them.
+        before: The type of the column of the values before.
+
+    Returns:
+        The column, and the errors of values that are nothing Connect knows, by their position: they are null in it.
+    """
+    batch = _Batch()
+    made = _column(batch, list(values), None, before, 0)
+    return made, batch.errors
+
+
+@dataclass(frozen=True)
+class FieldColumns:
+    """Columns of some fields of objects, each of the kind that most of its values are.
+
+    Attributes:
+        columns: A column for each field.
+        mixed: Those fields in which whole numbers are among doubles.
+        odd: The rows in which a field, or something in one, is of another kind.
+    """
+
+    columns: Mapping[str, pa.Array]
+    mixed: frozenset[str]
+    odd: Set[int]
+
+
+def field_columns(values: Sequence[dict[str, object]], names: Iterable[str]) -> FieldColumns:
+    """Columns of some fields of objects.
+
+    Args:
+        values: The objects.
+        names: Which fields.
+    """
+    batch = _Batch(odd=set())
+    made = {name: _field(batch, values, name, None, _NULL, 0) for name in names}
+    assert batch.odd is not None
+    mixed = frozenset(name for name, one in made.items() if _has_whole(one.marks))
+    return FieldColumns({name: one.array for name, one in made.items()}, mixed, batch.odd | batch.errors.keys())
+
+
+def _has_whole(marks: pa.Array) -> bool:
+    if pa.types.is_list(marks.type):
+        return _has_whole(marks.flatten())
+    if pa.types.is_struct(marks.type):
+        return any(map(_has_whole, marks.flatten()))
+    found = pc.any(pc.equal(marks, WHOLE)) if marks.null_count < len(marks) else pa.scalar(False)
+    return bool(found.as_py())
+
+
+def _remembered(kind: pa.DataType, before: pa.DataType) -> pa.DataType:
+    """A type as the next batch begins with it: what was VARIANT here may be another time what it was before."""
+    if is_variant(kind):
+        return before
+    if pa.types.is_list(kind):
+        inner = before.value_type if pa.types.is_list(before) else _NULL
+        return pa.list_(kind.value_field.with_type(_remembered(kind.value_type, inner)))
+    if not pa.types.is_struct(kind):
+        return kind
+    known = {one.name: one.type for one in before} if is_object(before) else {}
+    return pa.struct([one.with_type(_remembered(one.type, known.get(one.name, _NULL))) for one in kind])
+
+
+def _column(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None, before: pa.DataType, depth: int) -> Column:
+    """The column of what stands at one place.
+
+    Args:
+        batch: The batch.
+        values: The values, and ``_MISSING``.
+        owners: The row of each; None: row i is value i.
+        before: The type of the column before.
+        depth: How many levels lead to this place.
+    """
+    kinds = set(map(type, values))
+    absent = _Missing in kinds
+    if batch.odd is not None and len(kinds) > 1 and len({_kind_of(one) for one in kinds} - {None}) > 1:
+        values = _without_odd(batch.odd, values, owners)
+        kinds = set(map(type, values))
+    all_there = len(kinds) == 1
+    kinds -= {_NONE, _Missing}
+    made: Column | None = None
+    if not kinds:
+        array = pa.nulls(len(values), before)
+        made = Column(array, pa.nulls(len(values), marks_type(before)))
+    elif kinds == {dict} and depth < MAX_DEPTH:
+        made = _objects(batch, values, owners, before, depth, all_there=all_there)
+    elif kinds == {list} and depth < MAX_DEPTH:
+        made = _lists(batch, values, owners, before, depth, all_there=all_there)
+    elif len(kinds) == 1 or kinds == {int, float}:
+        made = _scalars(values, kinds, before, absent=absent)
+    if made is None:
+        made = _variants(batch, values, owners)
+    return _with_absent(made, values) if absent else made
+
+
+def _kind_of(kind: type) -> type | None:
+    """The kind of values of a class; None: they fit every kind."""
+    if kind in (_NONE, _Missing):
+        return None
+    return float if kind is int else kind
+
+
+def _without_odd(odd: set[int], values: Sequence[Any], owners: np.ndarray | None) -> Sequence[Any]:
+    """Values with null in place of those that are not of the kind of most; notes their rows."""
+    counts = Counter(map(_kind_of, map(type, values)))
+    counts.pop(None, None)
+    most = counts.most_common(1)[0][0]
+    found = list(values)
+    for place, value in enumerate(values):
+        if _kind_of(type(value)) not in (None, most):
+            odd.add(place if owners is None else int(owners[place]))
+            found[place] = None
+    return found
+
+
+def _with_absent(made: Column, values: Sequence[Any]) -> Column:
+    marks = np.fromiter((ABSENT if one is _MISSING else 0 for one in values), np.uint8, len(values))
+    own = pa.array(marks)
+    kind = made.marks.type
+    if not pa.types.is_struct(kind):
+        whole = made.marks
+        return Column(made.array, own if whole.null_count == len(whole) else pa.array(np.maximum(marks, _zeros(whole))))
+    inside = made.marks.field(1)
+    return Column(made.array, pa.StructArray.from_arrays([own, inside], fields=list(kind)))
+
+
+def _zeros(marks: pa.Array) -> np.ndarray:
+    found: np.ndarray = marks.fill_null(0).to_numpy()
+    return found
+
+
+def _cleaned(values: Sequence[Any], *, absent: bool) -> Sequence[Any]:
+    return [None if one is _MISSING else one for one in values] if absent else values
+
+
+def _scalars(values: Sequence[Any], kinds: set[type], before: pa.DataType, *, absent: bool) -> Column | None:
+    """Texts, numbers and the like; None: no column holds them."""
+    plain = _cleaned(values, absent=absent)
+    if kinds == {int} and not before.equals(_DOUBLE):
+        wanted = pa.int64()
+    else:
+        wanted = _DOUBLE if int in kinds else _SCALARS.get(next(iter(kinds)))
+    if wanted is None:
+        return None
+    try:
+        array = pa.array(plain, wanted)
+    except _MISFITS:
+        # Beside doubles there was no room for a large integer; by themselves whole numbers are what they are.
+        return _scalars(values, kinds, _NULL, absent=absent) if kinds == {int} and wanted is _DOUBLE else None
+    if not isinstance(array, pa.Array):
+        return None
+    marks = pa.nulls(len(values), pa.uint8())
+    if int in kinds and wanted is _DOUBLE:
+        marks = pa.array(np.fromiter((WHOLE if type(one) is int else 0 for one in values), np.uint8, len(values)))
+    return Column(array, marks)
+
+
+def _names(values: Sequence[Any]) -> list[str] | None:
+    """The names of the fields of objects, in the order in which they come; None: they are none of a struct."""
+    shapes = dict.fromkeys(map(tuple, values))
+    names: dict[object, None] = {}
+    for shape in shapes:
+        names.update(dict.fromkeys(shape))
+        if len(names) > MAX_FIELDS:
+            return None
+    if set(map(type, names)) - {str}:
+        return None
+    found = cast("list[str]", list(names))
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        return None
+    return found
+
+
+def _objects(
+    batch: _Batch,
+    values: Sequence[Any],
+    owners: np.ndarray | None,
+    before: pa.DataType,
+    depth: int,
+    *,
+    all_there: bool,
+) -> Column | None:
+    """Objects; None: they have no fields, or too many, or names that are no texts."""
+    given = values if all_there else [one if type(one) is dict else _EMPTY for one in values]
+    names = _names(given)
+    if names is None:
+        return None
+    known = {one.name: one.type for one in before} if is_object(before) else {}
+    everything = [*known, *(name for name in names if name not in known)]
+    if len(everything) > MAX_FIELDS:
+        everything = names
+    if not everything:
+        return None
+    columns = [_field(batch, given, name, owners, known.get(name, _NULL), depth) for name in everything]
+    fields = [pa.field(name, one.array.type) for name, one in zip(everything, columns, strict=True)]
+    mask = None if all_there else _mask(values, dict)
+    array = pa.StructArray.from_arrays([one.array for one in columns], fields=fields, mask=mask)
+    inside = pa.StructArray.from_arrays([one.marks for one in columns], names=everything)
+    return Column(array, _nested(inside, len(values), array.type))
+
+
+def _field(
+    batch: _Batch, values: Sequence[Any], name: str, owners: np.ndarray | None, before: pa.DataType, depth: int
+) -> Column:
+    try:
+        found: list[object] = list(map(itemgetter(name), values))
+    except KeyError:
+        found = [one.get(name, _MISSING) for one in values]
+    return _column(batch, found, owners, before, depth + 1)
+
+
+def _nested(inside: pa.Array, rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.StructArray.from_arrays([pa.nulls(rows, pa.uint8()), inside], fields=list(marks_type(kind)))
+
+
+def _mask(values: Sequence[Any], kind: type) -> pa.Array:
+    return pa.array(np.fromiter((type(one) is not kind for one in values), np.bool_, len(values)))
+
+
+def _lists(
+    batch: _Batch,
+    values: Sequence[Any],
+    owners: np.ndarray | None,
+    before: pa.DataType,
+    depth: int,
+    *,
+    all_there: bool,
+) -> Column:
+    given = values if all_there else [one if type(one) is list else () for one in values]
+    counts = np.fromiter(map(len, given), np.int64, len(given))
+    rows = np.arange(len(values)) if owners is None else owners
+    inner = before.value_type if pa.types.is_list(before) else _NULL
+    items = _column(batch, list(chain.from_iterable(given)), np.repeat(rows, counts), inner, depth + 1)
+    offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+    kind = pa.list_(pa.field("element", items.array.type))
+    mask = None if all_there else _mask(values, list)
+    array = pa.ListArray.from_arrays(offsets, items.array, type=kind, mask=mask)
+    marks = pa.ListArray.from_arrays(offsets, items.marks, type=marks_type(kind).field("items").type)
+    return Column(array, _nested(marks, len(values), kind))
+
+
+def _variants(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None) -> Column:
+    """Values of any kind; what is nothing Connect knows is null, and an error of its row."""
+    pairs: list[tuple[bytes, bytes]] = []
+    nulls = np.zeros(len(values), np.bool_)
+    for place, value in enumerate(values):
+        pair = (NULL_VALUE, NO_KEYS)
+        if value is None or value is _MISSING:
+            nulls[place] = True
+        else:
+            try:
+                pair = encode(value)
+            except Exception as error:
+                nulls[place] = True
+                batch.errors.setdefault(place if owners is None else int(owners[place]), _told(error))
+        pairs.append(pair)
+    data, names = (pa.array(part, pa.binary()) for part in zip(*pairs, strict=True))
+    array = pa.StructArray.from_arrays(
+        [data, names], fields=list(VARIANT_FIELDS), mask=pa.array(nulls) if nulls.any() else None
+    )
+    assert array.type == VARIANT_ARROW
+    return Column(array, pa.nulls(len(values), pa.uint8()))
+
+
+def _told(error: Exception) -> Exception:
+    if isinstance(error, DataException):
+        return error
+    if isinstance(error, RecursionError):
+        return value_too_deep()
+    wrapped = DataException(f"Cannot take a schemaless value into the pipeline: {error}")
+    wrapped.__cause__ = error
+    return wrapped
