@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.shapes import here
@@ -19,6 +20,15 @@ FILE = "file sink (text)"
 ROWS, WARM, COUNT = 10_000, 6, 6
 #: The best of so many: what else runs on the machine makes single ones slower.
 ROUNDS = 5
+
+
+@pytest.fixture(autouse=True)
+def rare_collector() -> Iterator[None]:
+    """The garbage collector does not look through what other tests have left; a worker has it run rarely, too."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def one_by_one_us(shape: Shape, work: Callable[[JsonConverter, bytes], object]) -> float:
