@@ -1,7 +1,7 @@
 """Connect schemas of Arrow types. Of what authors import, this, ``fields`` and ``variant_fields`` alone need PyArrow.
 
 Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
-schema; ``struct_column`` and ``empty_table``, for frames. Pure; any thread.
+schema; ``struct_column``, for frames. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -265,8 +265,3 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-
-
-def empty_table() -> pa.Table:
-    """A table without rows, whose values are null: the frame of a position that moved."""
-    return pa.table({"value": pa.array([], pa.string())})
