@@ -3,7 +3,7 @@
 Of what authors import, this, ``fields``, ``schemaless_columns`` and ``variant_fields`` need PyArrow, and no more.
 
 Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
-schema; ``struct_column`` and ``empty_table``, for frames; ``for_spark``. Pure; any thread.
+schema; ``struct_column``, for frames; ``for_spark``. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -286,8 +286,3 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-
-
-def empty_table() -> pa.Table:
-    """A table without rows, whose values are null: the frame of a position that moved."""
-    return pa.table({"value": pa.array([], pa.string())})

@@ -88,7 +88,7 @@ class Chunk:
     Attributes:
         data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; or a list of values of one
             kind without a schema: texts, numbers, or dicts, in which a field that one of them lacks is null; None: only
-            the position has moved.
+            the position has moved, see ``SourceTaskContext.advance``.
         topic: Where they go; None: there is a column ``topic``.
         offset: The position after the last row. None: ``offset_columns`` says it.
         offset_columns: The names of the columns that hold a position: the offset after a row is the values that the row
@@ -119,10 +119,12 @@ class Chunk:
             ConnectException: It says no position, or names a column that the table has not; or its values are of
                 several kinds.
         """
-        from penstock.api.arrow import empty_table, table_of_values
+        from penstock.api.arrow import table_of_values
 
         data: Any = self.data
-        table = rows = empty_table() if data is None else data
+        if data is None:
+            raise ConnectException(f"A Chunk of {dict(partition)} has no rows, only a position")
+        table = rows = data
         key: Sequence[str] = self.key
         if isinstance(data, Sequence):
             table, rows = table_of_values(data, self.key)
@@ -131,10 +133,6 @@ class Chunk:
         last = self.offset
         if last is None and after is not None and table.num_rows:
             last = after(table.num_rows - 1)
-        if last is None:
-            raise ConnectException(
-                f"A Chunk of {dict(partition)} has no position: give it offset, or offset_columns and rows"
-            )
         return SourceFrame.of(
             table,
             self.topic,
@@ -142,10 +140,18 @@ class Chunk:
             value_schema=self.value_schema,
             key_schema=self.key_schema,
             source_partition=partition,
-            source_offset=last,
+            source_offset=_there(last, partition),
             offset_after=after,
             timestamp=self.timestamp,
         )
+
+    def position(self, partition: Partition) -> Mapping[str, Any]:
+        """The position after it, where it has no rows.
+
+        Raises:
+            ConnectException: It says none.
+        """
+        return _there(self.offset, partition)
 
     def _by_columns(self, table: pa.Table) -> Callable[[int], Mapping[str, Any]] | None:
         names = self.offset_columns
@@ -160,6 +166,14 @@ class Chunk:
             )
         places = {field: table.column(name) for field, name in columns.items()}
         return lambda row: {field: column[row].as_py() for field, column in places.items()}
+
+
+def _there(offset: Mapping[str, Any] | None, partition: Partition) -> Mapping[str, Any]:
+    if offset is None:
+        raise ConnectException(
+            f"A Chunk of {dict(partition)} has no position: give it offset, or offset_columns and rows"
+        )
+    return offset
 
 
 class PartitionedSource(SourceConnector):
@@ -282,6 +296,11 @@ class PartitionedTask(FrameSourceTask):
     _turns: list[_Turn]
     _clock: _Clock
     _next: int = 0
+    _has_moved: bool = False
+
+    def may_open(self, partition: Partition, reading: Sequence[Partition]) -> bool:
+        """True if a partition may be read beside those that are read now; by default, fewer than ``most_open``."""
+        return len(reading) < self.most_open
 
     @abstractmethod
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
@@ -318,14 +337,13 @@ class PartitionedTask(FrameSourceTask):
         left_s = self.poll_limit_s
         while not self.context.stopping.is_set():
             frame = self._round()
-            if frame is not None:
+            if frame is not None or self._has_moved or left_s <= 0:
                 boundaries = self.context.transaction_context()
                 if boundaries is not None:
-                    # A chunk is a transaction, where the connector says what one is.
+                    # A chunk is a transaction, where the connector says what one is; or positions that have moved.
                     boundaries.commit_transaction()
+                self._has_moved = False
                 return frame
-            if left_s <= 0:
-                return None
             now = self._clock.now()
             due_s = min((one.due - now for one in self._turns), default=left_s)
             # At least a moment, so that the waits come to an end however often something is due.
@@ -348,10 +366,8 @@ class PartitionedTask(FrameSourceTask):
             one = self._turns[self._next]
             self._next = (self._next + 1) % len(self._turns)
             if one.chunks is None:
-                if (
-                    one.due > self._clock.now()
-                    or sum(turn.chunks is not None for turn in self._turns) >= self.most_open
-                ):
+                reading = [turn.partition for turn in self._turns if turn.chunks is not None]
+                if one.due > self._clock.now() or not self.may_open(one.partition, reading):
                     continue
                 one.chunks = self.read(one.partition, one.offset)
             frame = self._chunk_of(one)
@@ -363,6 +379,12 @@ class PartitionedTask(FrameSourceTask):
         assert one.chunks is not None
         try:
             chunk = next(one.chunks, None)
+            if chunk is not None and chunk.data is None:
+                one.offset = chunk.position(one.partition)
+                self.context.advance(one.partition, one.offset)
+                self._has_moved = True
+                one.recovered()
+                return None
             frame = None if chunk is None else chunk.frame(one.partition)
         except Exception as error:
             one.failed(error, self._clock.now() + self.retry_policy.wait_s(one.failures + 1, error))

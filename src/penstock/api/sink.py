@@ -14,7 +14,7 @@ from penstock.api.frame import SinkFrame, ValueForm
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.api.rows import OF_NO_ROW, Rows
-from penstock.api.task import Task
+from penstock.api.task import Task, TaskContext
 
 
 class ErrantRecordReporter(ABC):
@@ -59,7 +59,7 @@ class Closing(int):
     __str__ = __repr__
 
 
-class SinkTaskContext(ABC):
+class SinkTaskContext(TaskContext):
     """What a sink task may ask of the worker. The worker implements it.
 
     Thread: the task's; only ``configs``, ``request_commit``, ``errant_record_reporter``, ``report`` and

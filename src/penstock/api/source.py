@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,7 @@ from penstock.api.connector import OffsetStorageReader
 from penstock.api.frame import SourceFrame
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import RecordMetadata, SourceRecord
-from penstock.api.task import Task
+from penstock.api.task import Task, TaskContext
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
@@ -48,18 +48,21 @@ class TransactionContext(ABC):
         """Asks to discard what was read since the last commit, after the next batch or after this record of it."""
 
 
-class SourceTaskContext(ABC):
+class SourceTaskContext(TaskContext):
     """What a source task may ask of the worker. The worker implements it.
 
     Attributes:
         stopping: Set when the task is asked to stop. A ``poll`` that waits for data should wait on it,
             ``self.context.stopping.wait(0.1)``, instead of sleeping.
+        is_preview: True if only some records are to be shown: nothing is committed, so a task that would prepare its
+            work in positions reads at once instead.
 
     Thread: any.
     Source: org.apache.kafka.connect.source.SourceTaskContext.
     """
 
     stopping: threading.Event
+    is_preview: bool = False
 
     @abstractmethod
     def configs(self) -> dict[str, str]:
@@ -72,6 +75,27 @@ class SourceTaskContext(ABC):
         Raises:
             ConnectException: From the reader, once the task is abandoned.
         """
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """Moves the position in a source partition where there is no record to move it.
+
+        It counts behind all records that ``poll`` has returned before, and behind those that the ``poll`` under way, or
+        else the next one, returns. It is committed once Kafka has all of them that are of the same source partition,
+        within about a second, without waiting for ``offset.flush.interval.ms``. With exactly-once it is in the
+        transaction of the last of them, which ends where ``transaction.boundary`` says, or in one of its own. A
+        ``poll`` that raises commits nothing; what it has moved waits for the next one.
+
+        Args:
+            partition: The source partition, a map of primitives.
+            offset: Where to resume; None: the source partition is forgotten.
+
+        Raises:
+            DataException: One of them cannot be stored.
+            NotImplementedError: From a context that is none of a worker's and does not override it.
+
+        Source: Penstock's own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} moves no positions: override advance()")
 
     def transaction_context(self) -> TransactionContext | None:
         """How to say where transactions end; None unless ``transaction.boundary=connector``.

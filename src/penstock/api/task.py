@@ -1,4 +1,4 @@
-"""``Task``: what source and sink tasks share.
+"""``Task`` and ``TaskContext``: what source and sink tasks, and their contexts, share.
 
 Owning thread: each task has a thread of its own, on which the worker calls it (exceptions are named at the methods).
 """
@@ -57,3 +57,28 @@ class Task(ABC):
     def version(self) -> str:
         """The version; normally that of the connector."""
         return "undefined"
+
+
+class TaskContext(ABC):  # noqa: B024 - what the worker implements is in its subclasses
+    """What every task may ask of the worker: the part that source and sink tasks share.
+
+    Source: Penstock's own.
+    """
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        """Says how far the task is with work that has an end, such as the first load of a table.
+
+        ``GET /connectors/NAME/status``, ``explain``, the terminal and the metrics ``penstock_task_progress_done`` and
+        ``penstock_task_progress_total`` show it until something else is said or the task ends. Any thread; costs
+        nothing, so it may be called after each batch.
+
+        Args:
+            done: How much is done; None: there is nothing to tell any more.
+            total: How much there is; None if that is not known. May change.
+            unit: What is counted: ``rows``, ``bytes``, ``files``.
+
+        Raises:
+            ValueError: A number is negative or none, or the unit is no text.
+
+        Source: Penstock's own.
+        """

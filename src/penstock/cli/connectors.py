@@ -144,6 +144,15 @@ def list_connectors(session: Session) -> None:
     session.show(found, draw)
 
 
+def _say_progress(what: str, one: Mapping[str, Any]) -> None:
+    """A line with how far something is, if it says that."""
+    if told := one.get("progress"):
+        done, total = told["done"], told["total"]
+        of = "" if total is None else f" of {total:,}"
+        part = f" ({100 * done / total:.0f}%)" if total else ""
+        say(f"{what}: {done:,}{of} {told['unit']}{part}")
+
+
 def _task_summary(tasks: Sequence[Mapping[str, Any]]) -> Text:
     running = sum(task["state"] == "RUNNING" for task in tasks)
     failed = sum(task["state"] == "FAILED" for task in tasks)
@@ -178,6 +187,7 @@ def status(session: Session, name: str, trace: bool) -> None:
             if waits := one.get("waiting_for"):
                 say(f"\n{what} stands still ({waits['reason']}):", "bold yellow")
                 say(waits["text"])
+            _say_progress(what, one)
 
     session.show(found, draw)
 
@@ -195,6 +205,8 @@ def explain(session: Session, name: str, settings: bool) -> None:
         parts += [(f"task {task['id']}", task["state"], task["waiting_for"]) for task in found["tasks"]]
         rows = [[what, state_text(state), why["reason"], why["text"]] for what, state, why in parts]
         table(["", "STATE", "WAITS FOR", ""], rows, "")
+        for task in found["tasks"]:
+            _say_progress(f"task {task['id']}", task)
         for what, _, why in parts:
             if why.get("stack"):
                 since = f" (since {why['since']})" if "since" in why else ""

@@ -234,6 +234,11 @@ def _failed(waiting: Waiting, trace: str | None, then: str) -> Waiting:
     return waiting.because(root_cause(trace), f"Fix the cause, then restart it: {then}")
 
 
+def progress_of(hints: Hints) -> dict[str, object]:
+    """The field ``progress`` of a task; nothing where it says none."""
+    return {} if hints.progress is None else {"progress": hints.progress.to_json()}
+
+
 def explain_waiting(
     view: ConnectorView,
     busy_with: str | None,
@@ -281,6 +286,7 @@ def explain_waiting(
                 task.trace,
                 f"{restart} --task {task.id.task}",
             ).to_json(),
+            **progress_of(hints(task.id)),
         }
         for task in view.tasks
     ]

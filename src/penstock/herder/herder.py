@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
 from penstock.herder.changes import Changes
 from penstock.herder.control_plane import Cluster, ControlPlane, HerderParts, Views
+from penstock.herder.explanation import progress_of
 from penstock.herder.facts import ConnectorFacts
 from penstock.herder.interface import Created, Health
 from penstock.herder.known_secrets import KnownSecrets
@@ -130,13 +131,18 @@ class Herder:
     def _shown(self, one: Standstill) -> str:
         return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
 
-    def waiting(self, task: ConnectorTaskId) -> Mapping[str, object] | None:
-        """Why a task of this worker stands still, if it does; without secrets. Thread: any."""
-        found = standstill_of(task_owner(task))
-        if found is None:
-            return None
-        shown = self._plane.redaction(task.connector).body(found.details)
-        return shown if isinstance(shown, dict) else None
+    def beside_state(self, task: ConnectorTaskId) -> Mapping[str, object]:
+        """What a task of this worker says beside its state, without secrets: ``waiting_for`` and ``progress``, if it
+        stands still or says how far it is. Thread: any.
+        """
+        plane = self._plane
+        beside: dict[str, object] = {}
+        if (found := standstill_of(task_owner(task))) is not None:
+            beside["waiting_for"] = found.details
+        if plane.serving:
+            beside.update(progress_of(plane.parts.worker.hints(task)))
+        shown = plane.redaction(task.connector).body(beside) if beside else beside
+        return shown if isinstance(shown, dict) else {}
 
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""

@@ -117,18 +117,18 @@ class ConnectorView:
         return [TaskInfo(ConnectorTaskId(self.name, n), config) for n, config in enumerate(self.task_configs)]
 
     def status_json(
-        self, waiting: Callable[[ConnectorTaskId], Mapping[str, object] | None] = lambda task: None
+        self, beside: Callable[[ConnectorTaskId], Mapping[str, object]] = lambda task: {}
     ) -> dict[str, object] | None:
         """What ``GET /connectors/{name}/status`` answers; None when nothing is known yet.
 
         Args:
-            waiting: Tells why a task stands still, if it does.
+            beside: Tells what a task says beside its state; see ``TaskStatus.to_json``.
         """
         if self.status is None:
             return None
         return {
             "name": self.name,
             "connector": self.status.to_json(),
-            "tasks": [task.to_json(waiting(task.id)) for task in self.tasks],
+            "tasks": [task.to_json(beside(task.id)) for task in self.tasks],
             "type": self.type.value,
         }

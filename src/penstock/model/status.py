@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.model.ids import ConnectorTaskId
 from penstock.model.states import State
@@ -48,14 +49,13 @@ class TaskStatus:
     version: str | None = None
     generation: int = 0
 
-    def to_json(self, waiting: Mapping[str, object] | None = None) -> dict[str, object]:
+    def to_json(self, beside: Mapping[str, object] = MappingProxyType({})) -> dict[str, object]:
         """One entry of ``tasks`` in the status endpoint's answer.
 
         Args:
-            waiting: Why it stands still, if it does.
+            beside: More fields: ``waiting_for``, why it stands still, and ``progress``, how far it is.
         """
-        body = {"id": self.id.task, **_to_json(self.state, self.worker_id, self.version, self.trace)}
-        return body if waiting is None else {**body, "waiting_for": dict(waiting)}
+        return {"id": self.id.task, **_to_json(self.state, self.worker_id, self.version, self.trace), **beside}
 
 
 def _to_json(state: State, worker_id: str, version: str | None, trace: str | None) -> dict[str, object]:

@@ -46,6 +46,9 @@ _TYPE: Final[Json] = {"type": "string", "enum": ["source", "sink", "unknown"]}
 _SCALAR: Final[Json] = {"type": ["string", "number", "boolean"]}
 _NATURAL: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 2147483647}
 _ANY_OBJECT: Final[Json] = {"type": "object"}
+_PROGRESS: Final[Json] = _object(
+    {"done": {"type": "number"}, "total": {"type": ["number", "null"]}, "unit": _TEXT},
+)
 _NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
 _UNITS: Final = {"connectors": _list_of(_TEXT), "tasks": _list_of(_ref("TaskId"))}
 
@@ -87,7 +90,9 @@ SCHEMAS: Final[Json] = {
         {"name": _TEXT, "config": _ref("Config"), "tasks": _list_of(_ref("TaskId")), "type": _TYPE}
     ),
     "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT}),
-    "TaskState": _object({"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT, "waiting_for": _ref("Waiting")}),
+    "TaskState": _object(
+        {"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT, "waiting_for": _ref("Waiting"), "progress": _PROGRESS}
+    ),
     "Status": _object(
         {
             "name": _TEXT,
@@ -187,7 +192,9 @@ SCHEMAS: Final[Json] = {
             "state": _TEXT_OR_NULL,
             "target": _TEXT,
             "waiting_for": _ref("Waiting"),
-            "tasks": _list_of(_object({"id": _INTEGER, "state": _STATE, "waiting_for": _ref("Waiting")})),
+            "tasks": _list_of(
+                _object({"id": _INTEGER, "state": _STATE, "waiting_for": _ref("Waiting")}, {"progress": _PROGRESS})
+            ),
             "roads": _list_of(_object({"road": _TEXT, "why": _TEXT_OR_NULL, "records": _INTEGER})),
             "offsets": _list_of(_ANY_OBJECT),
             "next_commit": _ANY_OBJECT,

@@ -93,6 +93,8 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
+#: The fields of a task that its own worker knows.
+_THEIRS: Final = ("waiting_for", "progress")
 #: A worker that is slower than this is left out.
 _TIMEOUT_S: Final = 5.0
 
@@ -164,4 +166,4 @@ def _part(
     if isinstance(answer, str):
         return {**here, "waiting_for": because("worker_away").because(f"{worker_id}: {answer}").to_json()}
     parts = [answer] if task is None else [one for one in answer.get("tasks", ()) if one.get("id") == task]
-    return {**here, "waiting_for": parts[0]["waiting_for"]} if parts else here
+    return {**here, **{field: parts[0][field] for field in _THEIRS if field in parts[0]}} if parts else here

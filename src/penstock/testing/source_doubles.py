@@ -26,7 +26,7 @@ def record(position: int, value: str = "v", *, source: str = "f", topic: str = "
 
 
 class ScriptedTask(SourceTask):
-    """Polls what tests put into it; waits when there is nothing."""
+    """Polls what tests put into it; waits when there is nothing. A function is called with the task, and gives it."""
 
     def __init__(self) -> None:
         self.polls: deque[object] = deque()
@@ -49,6 +49,8 @@ class ScriptedTask(SourceTask):
             self.available.wait_for(lambda: self.polls or self.context.stopping.is_set(), 0.02)
             found = self.polls.popleft() if self.polls else None
             self.available.notify_all()
+        if callable(found):
+            found = found(self)
         if isinstance(found, Exception):
             raise found
         return found  # type: ignore[return-value]

@@ -27,7 +27,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.api import RecordMetadata, SourceFrame, SourceTask
 from penstock.errors import DataException, OffsetStoreException
@@ -268,6 +268,8 @@ class Committer(Protocol):
 
 #: Name of the point between the acknowledgement of records and the write of their offsets, for `probe`.
 AFTER_ACK_BEFORE_OFFSETS = "after-ack-before-offsets"
+#: How long a position that moved without a record waits for its commit, at most, once Kafka has the records before it.
+_SOON_S: Final = 1.0
 
 
 class OffsetCommitter:
@@ -337,8 +339,14 @@ class OffsetCommitter:
     def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
         """See `Committer`. A task that has failed commits once more, at its end."""
         self._batches += 1
+        if outgoing.moved:
+            self._soon()
         if outgoing.failure is None:
             self.run_if_due()
+
+    def _soon(self) -> None:
+        """A position that moved without a record often tells others something: it is not left for a whole interval."""
+        self._next = min(self._next, self._clock() + _SOON_S)
 
     def due_in_s(self) -> float:
         """Seconds until the next commit; 0 when it is due."""
@@ -407,6 +415,8 @@ class OffsetCommitter:
             logger.debug("Committed the offsets of %d source partitions", written)
         self.hooks.committed()
         self._next = self._clock() + self._interval_s
+        if self.submitted.moves_left:
+            self._soon()
         return True
 
 

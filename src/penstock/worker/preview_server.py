@@ -106,6 +106,8 @@ class _Session:
 
 
 class _TaskContext(SourceTaskContext):
+    is_preview = True
+
     def __init__(self, config: Mapping[str, str], session: Callable[[], SparkSession]) -> None:
         self._session = session
         self._config = dict(config)
@@ -123,6 +125,9 @@ class _TaskContext(SourceTaskContext):
 
     def spark(self) -> SparkSession:
         return self._session()
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """Nothing is committed."""
 
 
 def answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:

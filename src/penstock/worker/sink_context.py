@@ -26,6 +26,7 @@ from penstock.api import (
     TopicPartition,
 )
 from penstock.errors import ConnectException, IllegalWorkerStateException
+from penstock.model.progress import Progress
 from penstock.worker.errant_records import ErrantRecords
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_calls import ClockCalls
@@ -45,6 +46,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         lost_session: True if an error came of a Spark session that was lost.
         wake: Makes the loop look at a request that came from another thread.
         metrics: Of this instance; None: nobody sees what it adds.
+        progress: Told how far the task is.
 
     Attributes:
         calls: What the task wants to have called by the clock.
@@ -61,6 +63,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         errant: ErrantRecords | None = None,
         lost_session: Callable[[BaseException], bool] = lambda error: False,
         metrics: InstanceMetrics | None = None,
+        progress: Callable[[Progress | None], None] = lambda progress: None,
     ) -> None:
         self._task = task
         self._read_config = read_config
@@ -68,6 +71,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._reporter = reporter
         self._errant = errant
         self._lost_session = lost_session
+        self._progress = progress
         self.calls = ClockCalls()
         self._wake = wake
         self._plugin_metrics = (metrics or InstanceMetrics.unread()).plugin()
@@ -117,6 +121,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """Bound the time to the next ``put``, once."""
         self._check_open()
         self._timeout_ms = timeout_ms
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        """How far the task is."""
+        self._progress(None if done is None else Progress(done, total, unit))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions this task has now."""

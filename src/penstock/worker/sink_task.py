@@ -143,6 +143,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             joined=self._fetcher.joined,
             assigned=len(self._partitions.assigned),
             retry=self.retries.waiting,
+            progress=self._progress,
         )
 
     @property
@@ -183,6 +184,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             wake=stages.wake_task,
             lost_session=self._services.session.lost_in_put,
             metrics=self._services.metrics,
+            progress=self._set_progress,
         )
         committer = SinkCommitter(
             spec,

@@ -25,6 +25,7 @@ from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, Record
 from penstock.pipeline.batch.segments import malformed
 from penstock.worker.boundaries import End, whole_polls
 from penstock.worker.lookahead import begun
+from penstock.worker.moves import Move
 from penstock.worker.source_stages import Batch, Taken
 from penstock.worker.submitted import FramePart, position_after
 from penstock.worker.tolerance import ErrorHandler
@@ -66,6 +67,7 @@ class Outgoing:
         failure: What the task fails with once the rows are sent; rows behind the failed one are neither sent nor
             settled.
         end: What is behind the rows that are sent.
+        moves: Positions that have moved without a record, behind all of the batch; see `moved`.
     """
 
     source: Batch
@@ -74,6 +76,17 @@ class Outgoing:
     settled: Sequence[int]
     failure: Exception | None
     end: End = End.POLL
+    moves: Sequence[Move] = ()
+
+    @property
+    def moved(self) -> Sequence[Move]:
+        """The positions that have moved; none behind a record that ends the task."""
+        return self.moves if self.failure is None else ()
+
+    @property
+    def counts(self) -> bool:
+        """True if it has anything that is committed: records, or positions without one."""
+        return self.size > 0 or isinstance(self.source, SourceFrame) or bool(self.moved)
 
     @property
     def size(self) -> int:
@@ -128,8 +141,8 @@ class SourceConverter:
         """
         source = taken.batch
         if isinstance(source, SourceRecords) and not source.records:
-            # Nothing but a place where a transaction ends.
-            return lambda: Outgoing(source, _NOTHING, None, [], None, taken.end)
+            # Nothing but a place where a transaction ends, or a position that has moved.
+            return lambda: Outgoing(source, _NOTHING, None, [], None, taken.end, taken.moves)
         finish = begun(lambda: self._pipeline.begin(source, submit))
         return lambda: self._finish(taken, finish)
 
@@ -150,7 +163,7 @@ class SourceConverter:
                 limit, end = self._cut(taken, fatal.seq)
                 failure = fatal.exception
         rows, settled = rows_to_send(batch, errors, limit, count_records(source, batch))
-        outgoing = Outgoing(source, batch, rows, settled, failure, end)
+        outgoing = Outgoing(source, batch, rows, settled, failure, end, taken.moves)
         return self._checked(taken, outgoing)
 
     def _cut(self, taken: Taken, record: int) -> tuple[int, End]:

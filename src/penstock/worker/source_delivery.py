@@ -134,6 +134,10 @@ class SourceDelivery:
         if sends:
             self._producer.send(outgoing.batch, _BatchReceipts(self, outgoing, submission), rows=outgoing.rows)
             self._probe(AFTER_SEND_BEFORE_ACK)
+        if outgoing.moved:
+            # Invariant 1: behind the batch, so behind all records of these source partitions.
+            self._submitted.add(Submission.of_moves(outgoing.moved, partition_identity))
+            self._committer.settled()
 
     def _refuse_own(self, topics: Sequence[str]) -> None:
         if self._committer.own_topic in topics:

@@ -27,6 +27,7 @@ from penstock.pipeline.batch.batches import SourceRecords
 from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import End, Polled
+from penstock.worker.moves import Move
 from penstock.worker.stage import BatchLimits, SharedLoad, Stage
 from penstock.worker.submitted import FramePart, position_after
 
@@ -116,11 +117,13 @@ class Taken:
         batch: The records, or the frame.
         end: What is behind the batch.
         polls: Behind how many of its records a poll ends, ascending.
+        moves: Positions that have moved behind all of it.
     """
 
     batch: Batch
     end: End = End.POLL
     polls: Sequence[int] = ()
+    moves: Sequence[Move] = ()
 
 
 class _Entry(NamedTuple):
@@ -129,6 +132,12 @@ class _Entry(NamedTuple):
     polled: Polled
     records: int
     end: End
+    moves: Sequence[Move] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it has nothing but an end, or positions that have moved."""
+        return not isinstance(self.polled, SourceFrame) and not self.polled
 
 
 def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
@@ -231,7 +240,7 @@ class Batcher(Stage[_Entry]):
 
     Whole polls are joined in order, up to the limits; a poll or a frame above them is cut. Frames are joined when they
     fit together, see ``can_join_frames``. Nothing is joined across a place where the task asks for the end of its
-    transaction.
+    transaction, and no records are across one where a position has moved without a record.
 
     Args:
         limits: how large a batch may grow, and how much may wait here.
@@ -254,12 +263,13 @@ class Batcher(Stage[_Entry]):
         self._batch = limits
         self._join_frames = join_frames
 
-    def put(self, polled: Polled, end: End = End.POLL) -> bool:
+    def put(self, polled: Polled, end: End = End.POLL, moves: Sequence[Move] = ()) -> bool:
         """Add what a poll returned; waits while the queue is full.
 
         Args:
             polled: Records or a frame; nothing, where only the end matters.
             end: What is behind it.
+            moves: Positions that have moved behind all of it.
 
         Returns:
             False when it was not taken, or not all of it; see `offer`.
@@ -272,7 +282,12 @@ class Batcher(Stage[_Entry]):
             sized = [(part, len(part), estimated_bytes(part)) for part in parts_of_records(polled, self._batch)]
         last = len(sized) - 1
         return all(
-            self.offer(_Entry(part, rows, end if index == last else End.INSIDE), rows, nbytes)
+            self.offer(
+                _Entry(part, rows, end if index == last else End.INSIDE, moves if index == last else ()),
+                # So that there is an end to how many can wait.
+                rows + (len(moves) if index == last else 0),
+                nbytes,
+            )
             for index, (part, rows, nbytes) in enumerate(sized)
         )
 
@@ -322,10 +337,12 @@ class Batcher(Stage[_Entry]):
         # Joining copies, so not under the lock.
         ends = accumulate(entry.records for entry in entries)
         polls = [size for size, entry in zip(ends, entries, strict=True) if entry.end is not End.INSIDE]
-        return Taken(_joined([entry.polled for entry in entries]), entries[-1].end, polls)
+        moves = [move for entry in entries for move in entry.moves]
+        return Taken(_joined([entry.polled for entry in entries]), entries[-1].end, polls, moves)
 
     def _joins(self, first: _Entry, last: _Entry, entry: _Entry) -> bool:
-        if last.end not in (End.INSIDE, End.POLL):
+        if last.end not in (End.INSIDE, End.POLL) or (last.moves and not entry.is_empty):
+            # A position that has moved is in front of the records that are polled later. Invariant 1.
             return False
         if isinstance(first.polled, SourceFrame) and isinstance(entry.polled, SourceFrame):
             return self._join_frames and can_join_frames(first.polled, entry.polled)

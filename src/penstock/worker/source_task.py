@@ -32,7 +32,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -47,12 +47,14 @@ from penstock.api import (
     TransactionContext,
 )
 from penstock.errors import ConnectException, SparkStoppedException
+from penstock.model.progress import Progress
 from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
 from penstock.pipeline.batch.frame import in_arrow
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.boundaries import End, Polled, TransactionRequests
 from penstock.worker.lookahead import Lookahead
+from penstock.worker.moves import Move, Moves
 from penstock.worker.offset_commit import Committer
 from penstock.worker.retries import asks_again
 from penstock.worker.source_convert import BatchPipeline, Outgoing, SourceConverter
@@ -111,12 +113,16 @@ class RunnerSourceTaskContext(SourceTaskContext):
         services: TaskServices,
         source: SourceServices,
         stopping: threading.Event,
+        moves: Moves,
+        progress: Callable[[Progress | None], None],
     ) -> None:
         self.stopping = stopping
         self._read_config = spec.read_config
         self._session = services.session
         self._source = source
         self._plugin_metrics = services.metrics.plugin()
+        self._moves = moves
+        self._progress = progress
 
     def configs(self) -> dict[str, str]:
         """See ``SourceTaskContext``."""
@@ -125,6 +131,14 @@ class RunnerSourceTaskContext(SourceTaskContext):
     def offset_storage_reader(self) -> OffsetStorageReader:
         """See ``SourceTaskContext``."""
         return self._source.offset_reader
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """See ``SourceTaskContext``."""
+        self._moves.add(partition, offset)
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        """See ``SourceTaskContext``."""
+        self._progress(None if done is None else Progress(done, total, unit))
 
     def transaction_context(self) -> TransactionContext | None:
         """See ``SourceTaskContext``."""
@@ -150,13 +164,14 @@ class Poller:
 
     def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
         self.counts = PollCounts()
+        self.moves = Moves()
         self._owner = str(spec.id)
         self._task = spec.task
         self._session = session
         self._requests = requests
 
-    def poll(self, ended_by_stop: Callable[[], bool]) -> list[tuple[Polled, End]]:
-        """What one ``poll`` has returned, cut where the task wants a transaction to end; empty for None.
+    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, End]], list[Move]]:
+        """What one ``poll`` has returned, cut where the task wants a transaction to end, and the positions behind it.
 
         Args:
             ended_by_stop: Whether the task's ``stop`` was called, beside this ``poll``.
@@ -167,21 +182,24 @@ class Poller:
         try:
             polled: object = self._task.poll()
         except SparkStoppedException:
-            return []
+            return [], []
         except Exception as error:
             if ended_by_stop():
                 # What it waited on was closed under it: that is how such a task ends.
                 logger.info(
                     "The poll() of task %s ended by its stop(): %s: %s", self._owner, type(error).__name__, error
                 )
-                return []
+                return [], []
             if asks_again(error):
                 self.counts.failures += 1
             raise
         found = self._checked(polled)
         if self._requests is not None:
-            return self._requests.pieces(found)
-        return [] if found is None else [(found, End.POLL)]
+            pieces = self._requests.pieces(found)
+        else:
+            pieces = [] if found is None else [(found, End.POLL)]
+        moves = self.moves.take()
+        return (pieces or [((), End.POLL)] if moves else pieces), moves
 
     def _checked(self, polled: object) -> Polled | None:
         """Checks the types of what was polled; None if there is nothing."""
@@ -283,6 +301,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             transaction=self.committer.hint,
             retry=self.retries.waiting,
             held_up=self.committer.held_up,
+            progress=self._progress,
         )
 
     # ---------------------------------------------------------------- task thread
@@ -291,7 +310,10 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     def _start(self) -> None:
         task = self._spec.task
-        task.initialize(RunnerSourceTaskContext(self._spec, self._services, self._source, self._stopping))
+        moves, stopping = self._poller.moves, self._stopping
+        task.initialize(
+            RunnerSourceTaskContext(self._spec, self._services, self._source, stopping, moves, self._set_progress)
+        )
         self._call_start()
         logger.info("Source task %s has been initialized and started", self.id)
         self._convert_thread.start()
@@ -309,7 +331,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             return
         started = self._round_began
         try:
-            pieces = self._poll()
+            pieces, moves = self._poll()
         except Exception as error:
             if not asks_again(error):
                 raise
@@ -317,11 +339,14 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             return
         self.retries.succeeded()
         took_s = time.monotonic() - started
-        # A place where a transaction is to end may be all that came.
+        # A place where a transaction is to end, or a position that has moved, may be all that came.
         is_empty = all(polled == () for polled, _ in pieces)
         if not is_empty:
             self.busy.add("poll", took_s)
-        if not all(self._batcher.put(polled, end) for polled, end in pieces):
+        last = len(pieces) - 1
+        if not all(
+            self._batcher.put(polled, end, moves if index == last else ()) for index, (polled, end) in enumerate(pieces)
+        ):
             logger.warning("The last records polled were not delivered: the task is ending")
         del pieces
         if is_empty:
@@ -331,7 +356,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._empty_polls = 0
             self._batcher.wait_to_poll()
 
-    def _poll(self) -> list[tuple[Polled, End]]:
+    def _poll(self) -> tuple[list[tuple[Polled, End]], list[Move]]:
         try:
             return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
         finally:

@@ -24,6 +24,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Final, TypeGuard
 
@@ -98,6 +99,7 @@ class _Part:
         offset_at: The source offset after a row of the batch.
         submission: The batch.
         offered: How many of the rows have been offered for commit already.
+        moves: True if it is a position that has moved without a record.
     """
 
     identity: Hashable
@@ -106,6 +108,7 @@ class _Part:
     offset_at: Callable[[int], Offset | _Unknown]
     submission: Submission
     offered: int = 0
+    moves: bool = False
 
     def settled_prefix(self) -> int:
         """How many rows are settled before the first that is not."""
@@ -177,6 +180,20 @@ class Submission:
         )
         return submission
 
+    @classmethod
+    def of_moves(
+        cls, moves: Sequence[tuple[Partition, Offset]], identify: Callable[[Partition], Hashable]
+    ) -> Submission:
+        """Positions that have moved without a record: each counts in its turn. The last one of a partition counts."""
+        submission = cls(0)
+        for identity, (partition, offset) in {identify(one[0]): one for one in moves}.items():
+            submission.parts.append(_Part(identity, partition, None, partial(_always, offset), submission, moves=True))
+        return submission
+
+
+def _always(offset: Offset, row: int) -> Offset:
+    return offset
+
 
 class SubmittedOffsets:
     """The batches of one task between poll and acknowledgement. Invariant 1."""
@@ -186,11 +203,17 @@ class SubmittedOffsets:
         self._queues: dict[Hashable, deque[_Part]] = {}
         self._committable: dict[Hashable, tuple[Partition, Offset]] = {}
         self._rows_left = 0
+        self._moves_left = 0
 
     @property
     def rows_left(self) -> int:
         """Rows that were added and are not settled."""
         return self._rows_left
+
+    @property
+    def moves_left(self) -> int:
+        """Positions that have moved without a record, and wait for the records before them."""
+        return self._moves_left
 
     def add(self, submission: Submission, settled: Iterable[int] = ()) -> None:
         """Queue a batch behind the earlier ones of its source partitions.
@@ -202,10 +225,11 @@ class SubmittedOffsets:
         with self._lock:
             for part in submission.parts:
                 self._queues.setdefault(part.identity, deque()).append(part)
+                self._moves_left += part.moves
             self._rows_left += submission.size
             self._mark(submission, settled)
             if submission.size == 0:
-                # A frame without rows: its position counts at once, in its turn.
+                # A frame without rows, or positions that have moved: they count at once, in their turn.
                 self._advance(submission)
 
     def settle_range(self, submission: Submission, first: int, end: int) -> bool:
@@ -290,6 +314,7 @@ class SubmittedOffsets:
         del self._queues[identity]
 
     def _offer(self, part: _Part) -> None:
+        self._moves_left -= part.moves
         offset = part.offset_after_prefix(part.count)
         if _known(offset):
             self._committable[part.identity] = (part.partition, offset)

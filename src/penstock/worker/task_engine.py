@@ -30,6 +30,7 @@ from penstock.errors import (
     stack_trace,
 )
 from penstock.model import State
+from penstock.model.progress import Progress
 from penstock.model.runner_life import (
     Abandon,
     AwaitStop,
@@ -128,6 +129,8 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._round_began = time.monotonic()
         #: Calls of the task that asked to be made again.
         self.retries = Retries(spec.id, self._retry_reason, spec.backoff)
+        #: How far the task says that it is.
+        self._progress: Progress | None = None
         self._thread = OwnedThread(f"task-{spec.id}", self._run)
 
     # ---------------------------------------------------------------- any thread
@@ -135,6 +138,10 @@ class TaskEngine(ABC, Generic[TaskT]):
     def error_counts(self) -> ErrorCounts:
         """Failed records."""
         return self._services.errors.counts
+
+    def _set_progress(self, progress: Progress | None) -> None:
+        """The task says how far it is. Thread: any."""
+        self._progress = progress
 
     def start(self) -> None:
         """Start the task's thread."""

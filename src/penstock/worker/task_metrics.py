@@ -22,6 +22,8 @@ from penstock.worker.transaction_commit import TransactionCommitter
 SOURCE: Final = "kafka_connect_source_task_"
 SINK: Final = "kafka_connect_sink_task_"
 STAGE_BUSY: Final = "penstock_stage_busy_seconds_total"
+#: How far a task says that it is.
+PROGRESS: Final = "penstock_task_progress_"
 ERRORS: Final = "kafka_connect_task_error_"
 
 
@@ -46,6 +48,7 @@ def publish_source(metrics: Metrics, runner: SourceTaskRunner) -> None:
         sized = {f"transaction_size_{name}": partial(sizes.measure, name) for name in ("min", "max", "avg")}
         _publish(metrics, runner.id, SOURCE, sized)
     _publish_busy(metrics, runner.id, runner.busy)
+    _publish_progress(metrics, runner)
     _publish_errors(metrics, runner.id, runner.error_counts)
 
 
@@ -70,6 +73,7 @@ def publish_sink(metrics: Metrics, runner: SinkTaskRunner) -> None:
     metrics.family(SINK + "sink_record_lag", lambda: _lags(runner), **_tags(task))
     metrics.family(SINK + "sink_record_lag_max", lambda: _largest_lag(runner), **_tags(task))
     _publish_busy(metrics, task, runner.busy)
+    _publish_progress(metrics, runner)
     _publish_errors(metrics, task, runner.error_counts)
 
 
@@ -86,6 +90,17 @@ def _largest_lag(runner: SinkTaskRunner) -> Iterable[tuple[Mapping[str, str], fl
 def withdraw(metrics: Metrics, task: ConnectorTaskId) -> None:
     """Removes the metrics of a task that was stopped."""
     metrics.remove(**_tags(task))
+
+
+def _publish_progress(metrics: Metrics, runner: SourceTaskRunner | SinkTaskRunner) -> None:
+    for part in ("done", "total"):
+        metrics.family(PROGRESS + part, partial(_progress, runner, part), **_tags(runner.id))
+
+
+def _progress(runner: SourceTaskRunner | SinkTaskRunner, part: str) -> Iterable[tuple[Mapping[str, str], float]]:
+    told = runner.hints.progress
+    if told is not None and (value := getattr(told, part)) is not None:
+        yield {"unit": told.unit}, float(value)
 
 
 def _publish_busy(metrics: Metrics, task: ConnectorTaskId, busy: BusyTimes) -> None:

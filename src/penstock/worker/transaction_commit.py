@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.api import Avg, Max, Min, SampleWindow, SourceFrame, Stat
+from penstock.api import Avg, Max, Min, SampleWindow, Stat
 from penstock.errors import (
     CommitOutcomeUnknownException,
     ConnectException,
@@ -246,7 +246,7 @@ class TransactionCommitter:
     def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
         """See `Committer`."""
         now = self._clock()
-        moves = outgoing.size > 0 or isinstance(outgoing.source, SourceFrame)
+        moves = outgoing.counts
         if moves and self._boundaries.began is None:
             self._probe(TRANSACTION_BEGUN)
         if self.submitted.rows_left and self._silent_since is None:

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Final
 
 from penstock.model import State
+from penstock.model.progress import Progress
 from penstock.telemetry import Wait, waits
 from penstock.traces import is_authors_part, is_library
 
@@ -186,7 +187,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a task knows of why it does not go on.
+    """What a task knows of why it does not go on, and of how far it is.
 
     Attributes:
         round_began: When its loop last went on, so since when a method of it runs that does; monotonic seconds.
@@ -196,6 +197,7 @@ class Hints:
         transaction: What its open transaction waits for.
         retry: What it asked to be called again for; None if it did not.
         held_up: The transaction of somebody else that the end of its offsets topic waits for.
+        progress: How far it says that it is.
     """
 
     round_began: float | None = None
@@ -205,6 +207,7 @@ class Hints:
     transaction: str | None = None
     retry: Waiting | None = None
     held_up: str | None = None
+    progress: Progress | None = None
 
 
 _NOWHERE: Final = Place()

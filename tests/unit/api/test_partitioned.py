@@ -21,7 +21,9 @@ from penstock.api import (
     RetryPolicy,
     SourceConnectorContext,
     SourceFrame,
+    SourceRecord,
     SourceTaskContext,
+    TransactionContext,
 )
 from penstock.api.partitioned import PARTITIONS_CONFIG, share_out
 from penstock.data import (
@@ -47,9 +49,17 @@ class Offsets(OffsetStorageReader):
 
 
 class TaskContext(SourceTaskContext):
-    def __init__(self, kept: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, kept: Mapping[str, dict[str, Any]], requests: Requests | None = None) -> None:
         self.stopping = threading.Event()
         self.kept = kept
+        self.moved: list[tuple[Mapping[str, object], Mapping[str, object] | None]] = []
+        self.requests = requests
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        self.moved.append((partition, offset))
+
+    def transaction_context(self) -> Requests | None:
+        return self.requests
 
     def configs(self) -> dict[str, str]:
         return {}
@@ -195,9 +205,42 @@ def test_a_stop_ends_a_poll_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_chunk_without_rows_moves_the_position() -> None:
-    frame = Chunk(None, "t", {"n": 7}).frame({"name": "a"})
-    assert (frame.num_rows, frame.source_offset) == (0, {"n": 7})
+class Moving(Numbers):
+    """Moves past the first number without a row."""
+
+    def read(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        if offset is None:
+            yield Chunk(None, offset={"n": 1})
+            offset = {"n": 1}
+        yield from super().read(partition, offset)
+
+
+class Requests(TransactionContext):
+    def __init__(self) -> None:
+        self.commits = 0
+
+    def commit_transaction(self, record: SourceRecord | None = None) -> None:
+        self.commits += 1
+
+    def abort_transaction(self, record: SourceRecord | None = None) -> None:
+        raise AssertionError
+
+
+def test_a_chunk_without_rows_moves_the_position_and_ends_the_poll_and_its_transaction() -> None:
+    task = Moving({"a": 3})
+    context = TaskContext({}, Requests())
+    task.initialize(context)
+    task.poll_limit_s = 30.0  # type: ignore[misc]
+    task.start({PARTITIONS_CONFIG: '[{"name": "a"}]'})
+    assert task.poll() is None
+    assert context.moved == [({"name": "a"}, {"n": 1})]
+    assert context.requests is not None
+    assert context.requests.commits == 1
+    assert seen(task.poll()) == ("a", [2, 3], {"n": 3})
+    with pytest.raises(ConnectException, match="has no position"):
+        Chunk(None).position({})
+    with pytest.raises(ConnectException, match="has no rows"):
+        Chunk(None, offset={"n": 1}).frame({})
 
 
 def test_a_chunk_says_its_position_and_names_columns_that_are_there() -> None:

@@ -23,10 +23,11 @@ from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
 from penstock.model import State
+from penstock.model.progress import Progress
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
-from penstock.worker.waiting import Waiting
+from penstock.worker.waiting import Hints, Waiting
 
 
 class Shell:
@@ -378,6 +379,19 @@ def test_a_connector_is_explained(shell: Shell) -> None:
     assert "It is paused; resume it." in shown
     assert "tasks.max" in shown
     assert shell.json("explain", "a")["waiting_for"]["reason"] == "paused"
+
+
+def test_how_far_a_task_is_is_shown(shell: Shell) -> None:
+    shell.api.create("a")
+    shell.api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    for total, shown in (
+        (20_000, "task 0: 5,000 of 20,000 rows (25%)"),
+        (None, "task 0: 5,000 rows"),
+        (0, "of 0 rows"),
+    ):
+        shell.api.setup.tasks[-1].hints = Hints(progress=Progress(5_000, total, "rows"))
+        assert shown in shell.ok("status", "a")
+        assert shown in shell.ok("explain", "a")
 
 
 def test_a_configuration_is_previewed(shell: Shell) -> None:

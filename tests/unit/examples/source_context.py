@@ -26,6 +26,7 @@ class Context(SourceTaskContext):
     def __init__(self) -> None:
         self.waiting = Stopping()
         self.stopping = self.waiting
+        self.told: list[tuple[float | None, float | None, str]] = []
         self._store = MemoryOffsetStore()
         self._store.start()
 
@@ -34,6 +35,12 @@ class Context(SourceTaskContext):
         writer = OffsetWriter(self._store, "c")
         writer.put(partition, offset)
         writer.flush()
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        self.commit(partition, offset)
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        self.told.append((done, total, unit))
 
     def configs(self) -> dict[str, str]:
         return {}

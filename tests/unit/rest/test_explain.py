@@ -15,6 +15,7 @@ from penstock.api import TopicPartition
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import explanation
 from penstock.model import State
+from penstock.model.progress import Progress
 from penstock.telemetry import Wait
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.testing.control_plane import SINK, SOURCE, await_true
@@ -172,6 +173,20 @@ def test_a_sink_without_partitions_says_whether_it_joins_its_group(
     api.setup.await_state("s", "RUNNING", ["RUNNING"])
     api.setup.tasks[-1].hints = Hints(joined=joined, assigned=0)
     assert waiting_of(api, "s")[1][0]["reason"] == reason
+
+
+def test_status_and_explain_say_how_far_a_task_is(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle(monkeypatch)
+    api.create("a")
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    for path in ("explain", "status"):
+        assert "progress" not in api.call("GET", f"/connectors/a/{path}")[1]["tasks"][0]
+    api.setup.tasks[-1].hints = Hints(progress=Progress(5, 20, "rows"))
+    wanted = {"done": 5, "total": 20, "unit": "rows"}
+    for path in ("explain", "status"):
+        assert api.call("GET", f"/connectors/a/{path}")[1]["tasks"][0]["progress"] == wanted
+    assert api.call("GET", "/connectors/a/tasks/0/status")[1]["progress"] == wanted
+    assert api.call("GET", "/connectors?expand=status")[1]["a"]["status"]["tasks"][0]["progress"] == wanted
 
 
 def test_a_sink_names_what_keeps_kafka_from_answering(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,16 @@ class NoRowsError(Exception):
         return f"no rows in {self.table}"
 
 
+class MovingSource(SourceTask):
+    """Moves a position where there is no record, and says how far it is."""
+
+    def poll(self) -> Sequence[SourceRecord] | None:
+        self.context.advance({"f": 1}, {"n": 9})
+        self.context.advance({"f": 2}, None)
+        self.context.progress(9, 20, "rows")
+        return None
+
+
 class BoundedSource(SourceTask):
     """Ends its transactions itself: behind the first record of each poll, and gives up the rest of every second one."""
 

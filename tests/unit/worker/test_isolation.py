@@ -44,6 +44,7 @@ class SourceContext:
     def __init__(self, requests: TransactionRequests | None = None) -> None:
         self.stopping = StopEvent()
         self.requests = requests
+        self.told: list[Any] = []
         self.metrics = Metrics()
         self._own = InstanceMetrics(self.metrics, {"connector": "orders", "task": "0"}).plugin()
 
@@ -58,6 +59,12 @@ class SourceContext:
 
     def transaction_context(self) -> TransactionRequests | None:
         return self.requests
+
+    def advance(self, partition: Any, offset: Any) -> None:
+        self.told.append((partition, offset))
+
+    def progress(self, *told: Any) -> None:
+        self.told.append(told)
 
     def plugin_metrics(self) -> Any:
         return self._own
@@ -421,3 +428,10 @@ class TestExplained:
         await_true(lambda: (found := wait()) is not None and found.elsewhere is not None and found.elsewhere() == ())
 
         self.end(task, thread)
+
+
+def test_positions_that_move_and_progress_reach_the_worker(started: Any) -> None:
+    context = SourceContext()
+    task = started(isolated_tasks.MovingSource, {}, context)
+    assert task.poll() is None
+    assert context.told == [({"f": 1}, {"n": 9}), ({"f": 2}, None), (9, 20, "rows")]

@@ -11,6 +11,7 @@ from queue import Queue
 
 import pyarrow as pa
 import pytest
+from examples.errors_source import ErrorsSource
 from examples.prices_source import PRICE, PricesSource
 from tests.unit.worker.counting_source import Counting
 from tests.unit.worker.range_source import Ranges
@@ -48,6 +49,15 @@ def test_the_rows_of_a_plain_table_are_the_records_of_its_run(readers: SourceRea
     columns = {"id": [1, 2], "name": ["pen", None], "price": [1.5, 20.0], "changed": [1767268800123, 1767312000000]}
     wanted = frame_to_records(SourceFrame(pa.table(columns), "p", PRICE, {}, {}), pa.table(columns))
     assert (read.records, read.ended) == (wanted, "records")
+
+
+def test_a_source_that_moves_positions_and_tells_its_progress_is_read_too(
+    readers: SourceReaders, tmp_path: Path
+) -> None:
+    file = tmp_path / "log"
+    file.write_text("INFO a\nERROR b\nINFO c\n")
+    read = readers.first_records(ErrorsSource, {"topic": "p", "file": str(file)}, PreviewLimits(records=1, seconds=30))
+    assert ([record.value for record in read.records], read.error) == (["ERROR b"], None)
 
 
 def test_rows_that_would_end_the_task_are_the_error(readers: SourceReaders, tmp_path: Path) -> None:

@@ -203,9 +203,12 @@ class DuckDbReader(Reader):
         """See `Reader`: no other process writes, and a transaction that commits later is not seen."""
         return Bound()
 
-    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
+    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
+        """See `Reader`: its tables are read in one go."""
+        return None
+
+    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
         """See `Reader`."""
-        statement = selection.statement(after, bound)
         text = str(statement.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True}))
         self._connection = connect(self._address)
         try:

@@ -103,6 +103,11 @@ class Catalog:
         return self._engine.dialect
 
     @property
+    def address(self) -> Address:
+        """Where the database is."""
+        return self._address
+
+    @property
     def engine(self) -> Engine:
         """Makes connections; keeps none open."""
         return self._engine

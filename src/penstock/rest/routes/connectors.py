@@ -72,7 +72,7 @@ async def list_connectors(request: Request) -> Response:
         parts = body.setdefault(name, {})
         if "info" in expand:
             parts["info"] = view.info().to_json()
-        if "status" in expand and (status := view.status_json(services(request).herder.waiting)) is not None:
+        if "status" in expand and (status := view.status_json(services(request).herder.beside_state)) is not None:
             parts["status"] = status
     return json_response(body)
 
@@ -128,7 +128,7 @@ async def patch_config(request: Request) -> Response:
 async def get_status(request: Request) -> Response:
     """State of the connector and its tasks."""
     missing = f"No status found for connector {request.path_params['name']}"
-    status = (await _view(request, missing)).status_json(services(request).herder.waiting)
+    status = (await _view(request, missing)).status_json(services(request).herder.beside_state)
     if status is None:
         raise NotFoundException(missing)
     return json_response(status)
@@ -154,7 +154,7 @@ async def get_task_status(request: Request) -> Response:
     status = next((one for one in view.tasks if one.id.task == number), None)
     if status is None:
         raise NotFoundException(missing)
-    return json_response(status.to_json(services(request).herder.waiting(status.id)))
+    return json_response(status.to_json(services(request).herder.beside_state(status.id)))
 
 
 async def restart_task(request: Request) -> Response:

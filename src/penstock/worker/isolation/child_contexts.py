@@ -90,6 +90,14 @@ class ChildSourceTaskContext(SourceTaskContext):
         """See ``SourceTaskContext``."""
         return _Offsets(self._channel)
 
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """See ``SourceTaskContext``."""
+        self._channel.call("advance", dict(partition), None if offset is None else dict(offset))
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        """See ``SourceTaskContext``."""
+        self._channel.call("progress", done, total, unit)
+
     def transaction_context(self) -> TransactionContext | None:
         """See ``SourceTaskContext``. None if the worker's context has none."""
         if self.requests is None and self._channel.call("has_transactions"):
@@ -133,6 +141,10 @@ class ChildSinkTaskContext(SinkTaskContext):
     def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
         """See ``SinkTaskContext``."""
         self._channel.call("offset", *((offsets, offset) if isinstance(offsets, TopicPartition) else (dict(offsets),)))
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        """See ``SinkTaskContext``."""
+        self._channel.call("progress", done, total, unit)
 
     def timeout(self, timeout_ms: int) -> None:
         """See ``SinkTaskContext``."""

@@ -48,7 +48,17 @@ log = logging.getLogger(__name__)
 _MEASURE_S: Final = 0.5
 _HOOKS: Final = ("commit_record", "record_acknowledged", "commit_batch")
 #: What a context is asked by its own method of that name.
-_ASKED: Final = ("configs", "offset", "timeout", "assignment", "pause", "resume", "request_commit")
+_ASKED: Final = (
+    "configs",
+    "offset",
+    "timeout",
+    "assignment",
+    "pause",
+    "resume",
+    "request_commit",
+    "advance",
+    "progress",
+)
 
 
 def isolated(cls: type[Task], process: TaskProcess) -> Any:

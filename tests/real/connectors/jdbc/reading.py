@@ -24,7 +24,7 @@ class Offsets(OffsetStorageReader):
         self._kept = kept
 
     def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
-        return self._kept.get(str(partition.get("table")))
+        return None if "snapshot" in partition else self._kept.get(str(partition.get("table")))
 
     def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
         return [self.offset(one) for one in partitions]
@@ -33,12 +33,16 @@ class Offsets(OffsetStorageReader):
 class Context(SourceTaskContext):
     """The context of a task that runs in the test."""
 
-    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
+    def __init__(self, kept: dict[str, dict[str, object]]) -> None:
         self.stopping = threading.Event()
         self._kept = kept
 
     def configs(self) -> dict[str, str]:
         return {}
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        assert offset is not None
+        self._kept[str(partition["table"])] = dict(offset)
 
     def offset_storage_reader(self) -> OffsetStorageReader:
         return Offsets(self._kept)

@@ -5,17 +5,29 @@ Main type: `JdbcSource`. The worker calls it on the connector's thread.
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.api import ConnectorTransactionBoundaries, ExactlyOnceSupport, PartitionedSource, Task
-from penstock.connectors.jdbc.addresses import missing_libraries
-from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
+from penstock.api.partitioned import PARTITIONS_CONFIG
+from penstock.connectors.jdbc.addresses import Address, missing_libraries
+from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, stored_offsets, table_of
+from penstock.connectors.jdbc.source.ranges import EXPORTED_CONFIG, Plan, RangeOffset, is_plan, plan_partition, range_of
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_named, wanted_tables
-from penstock.errors import ConfigException, ConnectException
+from penstock.errors import BadRequestException, ConfigException, ConnectException
+
+if TYPE_CHECKING:
+    from penstock.connectors.jdbc.source.planning import ExportedSnapshots
 
 log = logging.getLogger(__name__)
+
+#: How often it is looked for a plan of ranges that a task may be making, for how long, and then for the end of ranges.
+_SOON_S: Final = 1.0
+_EXPECTED_S: Final = 60.0
+_DURING_S: Final = 5.0
 
 #: Tables that a validation looks at: it has to answer in time.
 _MOST_CHECKED = 20
@@ -32,11 +44,41 @@ class JdbcSource(PartitionedSource):
 
     def __init__(self) -> None:
         self._lacking: list[str] = []
+        self._tables: tuple[float, list[str]] | None = None
+        #: Until when a plan of ranges may come soon, and the tables whose ranges are read now.
+        self._expects_until = 0.0
+        self._plans: dict[str, Plan] = {}
+        self._exported: Mapping[str, str] = {}
+        self._snapshots: ExportedSnapshots | None = None
 
     @property
     def interval_s(self) -> float:  # type: ignore[override]
-        """``table.poll.interval.ms``."""
-        return self.settings.table_poll_interval_ms / 1000
+        """``table.poll.interval.ms``; less while the first load of a table begins or is under way."""
+        usual = self.settings.table_poll_interval_ms / 1000
+        if time.monotonic() < self._expects_until:
+            return min(usual, _SOON_S)
+        return min(usual, _DURING_S) if self._plans else usual
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """See ``PartitionedSource.start``."""
+        self._tables = None
+        super().start(props)
+
+    def stop(self) -> None:
+        """See ``PartitionedSource.stop``; snapshots that were exported are let go."""
+        super().stop()
+        snapshots, self._snapshots = self._snapshots, None
+        if snapshots is not None:
+            snapshots.close()
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """See ``PartitionedSource.task_configs``; with the snapshots from which the ranges of a task are read."""
+        configs = super().task_configs(max_tasks)
+        for config in configs:
+            named = {plan: name for plan, name in self._exported.items() if f'"{plan}"' in config[PARTITIONS_CONFIG]}
+            if named:
+                config[EXPORTED_CONFIG] = json.dumps(named, sort_keys=True)
+        return configs
 
     def task_class(self) -> type[Task]:
         """The task that reads tables."""
@@ -46,18 +88,51 @@ class JdbcSource(PartitionedSource):
         return JdbcSourceTask
 
     def partitions(self) -> Sequence[Mapping[str, Any]]:
-        """The tables to read, or the query.
+        """The tables to read, or the query; and the ranges of tables whose first load is under way.
 
         Raises:
             ConnectException: The database cannot be reached.
         """
         if self.settings.query:
             return [partition_of(None)]
+        tables = self._wanted()
+        partitions = [partition_of(table) for table in tables]
+        if self.settings.mode is Mode.BULK or not self.settings.snapshot_chunk_size:
+            return partitions
+        self._plans = self._plans_of(tables)
+        if self._snapshots is None and self._plans:
+            self._snapshots = exported_snapshots(self.settings.address())
+        if self._snapshots is not None:
+            self._exported = self._snapshots.keep([plan.id for plan in self._plans.values()])
+        return [*partitions, *(one for table, plan in self._plans.items() for one in plan.partitions(table))]
+
+    def _wanted(self) -> list[str]:
+        """The tables, looked for every ``table.poll.interval.ms``."""
+        now = time.monotonic()
+        if self._tables is not None and now - self._tables[0] < self.settings.table_poll_interval_ms / 1000:
+            return self._tables[1]
         found, lacking = _look(self.settings)
         if lacking and lacking != self._lacking:
             log.warning("%s; read once it is there", _no_tables(lacking, self.settings))
         self._lacking = lacking
-        return [partition_of(table) for table in found]
+        if self._tables is None or set(found) - set(self._tables[1]):
+            self._expects_until = now + _EXPECTED_S
+        self._tables = now, found
+        return found
+
+    def _plans_of(self, tables: Sequence[str]) -> dict[str, Plan]:
+        """The plans of the tables whose ranges are not all read."""
+        reader, database = self.context().offset_storage_reader(), self.settings.address().database
+        asked = [*(partition_of(table) for table in tables), *(plan_partition(table) for table in tables)]
+        found = stored_offsets(reader, database, asked)
+        positions, plans = found[: len(tables)], found[len(tables) :]
+        if None not in positions:
+            self._expects_until = 0.0
+        return {
+            table: Plan.of(plan)
+            for table, position, plan in zip(tables, positions, plans, strict=True)
+            if position is None and plan is not None
+        }
 
     def faults(self, settings: JdbcSourceConfig) -> Iterable[tuple[str, str]]:
         """Checks which settings fit together, and whether the database is there and has the tables."""
@@ -88,13 +163,27 @@ class JdbcSource(PartitionedSource):
         """Checks new offsets. Removing is always allowed, also of entries that make no sense.
 
         Raises:
-            ConnectException: A partition is no table, or an offset no position in one.
+            BadRequestException: A partition is no table, no plan and no range, or an offset no place in it.
         """
         for partition, offset in offsets.items():
-            if offset is not None:
-                table_of(dict(partition))
-                Position.of(offset)
+            if offset is None:
+                continue
+            try:
+                _check_offset(dict(partition), offset)
+            except ConnectException as error:
+                raise BadRequestException(str(error)) from error
         return True
+
+
+def _check_offset(partition: Mapping[str, object], offset: Mapping[str, object]) -> None:
+    """Raises ConnectException for what is no source partition, or no offset of it."""
+    table_of(partition)
+    if is_plan(partition):
+        Plan.of(offset)
+    elif range_of(partition) is not None:
+        RangeOffset.of(offset)
+    else:
+        Position.of(offset)
 
 
 def _look(config: JdbcSourceConfig) -> tuple[list[str], list[str]]:
@@ -141,3 +230,12 @@ def _fault_of_table(config: JdbcSourceConfig, table: str) -> str | None:
     except ConnectException as error:
         return str(error)
     return None
+
+
+def exported_snapshots(address: Address) -> ExportedSnapshots:
+    """Snapshots of a database, of which none is exported yet."""
+    # Needs the libraries of a database.
+    from penstock.connectors.jdbc.source.planning import ExportedSnapshots
+    from penstock.connectors.jdbc.tables import Catalog
+
+    return ExportedSnapshots(Catalog(address))

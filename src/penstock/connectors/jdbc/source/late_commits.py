@@ -11,12 +11,26 @@ Functions".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final, TypeAlias
 
 from penstock.connectors.jdbc.source.queries import Bound
+
+_READER: Final = "penstock reads"
+_OTHERS: Final = f"pid <> pg_backend_pid() AND left(application_name, {len(_READER)}) <> '{_READER}'"
+
+
+def reader_name(options: Mapping[str, str]) -> str:
+    """The statement by which a connection that only reads says so: none of them can still write a row.
+
+    Args:
+        options: The parameters of the address, of which ``application_name`` is kept.
+    """
+    own = options.get("application_name", "").replace("'", "''")
+    return f"SET application_name TO '{_READER}{f': {own}' if own else ''}'"
+
 
 #: The present moment of the database in microseconds since 1970, and then the oldest start of a transaction that has
 #: written something or may still, and its process. A reader asks before it takes its snapshot: a transaction that ends
@@ -25,9 +39,9 @@ from penstock.connectors.jdbc.source.queries import Bound
 RUNNING: Final = (
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
     "(SELECT (extract(epoch FROM min(xact_start)) * 1000000)::bigint FROM pg_stat_activity "
-    "WHERE pid <> pg_backend_pid() AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    f"WHERE {_OTHERS} AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND backend_type = 'client backend' AND state <> 'idle'), "
-    "(SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    f"(SELECT pid FROM pg_stat_activity WHERE {_OTHERS} AND backend_type = 'client backend'"
     " AND state <> 'idle' AND datname = current_database() ORDER BY xact_start LIMIT 1)"
 )
 #: An answer to that.

@@ -8,11 +8,12 @@ Source: io.confluent.connect.jdbc.source, TimestampIncrementingOffset and JdbcSo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
+from penstock.api import OffsetStorageReader
 from penstock.errors import ConnectException
 
 _MS: Final = 1_000_000
@@ -92,7 +93,7 @@ def partition_of(table: str | None) -> dict[str, object]:
 
 
 def table_of(partition: Mapping[str, object]) -> str | None:
-    """The table of a source partition, None for the query.
+    """The table of a source partition, which may be one of its snapshot's; None for the query.
 
     Raises:
         ConnectException: It is no source partition of this connector.
@@ -100,9 +101,31 @@ def table_of(partition: Mapping[str, object]) -> str | None:
     if dict(partition) == {"query": "query"}:
         return None
     table = partition.get("table")
-    if not isinstance(table, str) or set(partition) - {"protocol", "table"}:
+    if not isinstance(table, str) or set(partition) - {"protocol", "table", "snapshot", "range"}:
         raise ConnectException(
             'A source partition is {"protocol": "1", "table": "schema.table"}, or {"query": "query"}; got '
             f"{dict(partition)!r}"
         )
     return table
+
+
+def stored_offsets(
+    reader: OffsetStorageReader, database: str, partitions: Sequence[Mapping[str, object]]
+) -> list[Mapping[str, Any] | None]:
+    """The committed offsets of source partitions, also where the Java connector has committed them.
+
+    It calls a table as its driver does: with the name of the database in front, or without.
+
+    Args:
+        reader: Reads them.
+        database: The name of the database.
+        partitions: Of tables, of the query, or of snapshots.
+
+    Raises:
+        ConnectException: They cannot be read.
+    """
+    names = [table_of(one) if set(one) == {"protocol", "table"} else None for one in partitions]
+    others = {place: partition_of(f"{database}.{name}") for place, name in enumerate(names) if name is not None}
+    found = reader.offsets([*partitions, *others.values()])
+    javas = dict(zip(others, found[len(partitions) :], strict=True))
+    return [own or javas.get(place) for place, own in enumerate(found[: len(partitions)])]

@@ -8,9 +8,10 @@ Source: io.confluent.connect.jdbc.source.TimestampIncrementingCriteria, for cond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -20,6 +21,7 @@ import sqlalchemy as sa
 
 from penstock.connectors.jdbc.columns import Column, utc
 from penstock.connectors.jdbc.source.position import Mode, Position
+from penstock.connectors.jdbc.source.ranges import Key, KeyRange
 from penstock.connectors.jdbc.tables import TableName
 
 #: Names of the columns of a result that only the position needs.
@@ -120,6 +122,52 @@ class Selection:
         statement = sa.select(*selected).select_from(source).where(*conditions).order_by(*order)
         return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
 
+    def _up_to(self, source: sa.FromClause, end: Position) -> list[sa.ColumnElement[bool]]:
+        """The conditions that a row is not after a position."""
+        if self.mode is Mode.INCREMENTING:
+            return [self._plain(source) <= end.incrementing]
+        assert end.timestamp is not None, "a bulk read has no position"
+        when, moment = self._timestamp(source), self._moment(end.timestamp)
+        if self.mode is Mode.TIMESTAMP:
+            return [when <= moment]
+        return [when <= moment, sa.or_(when < moment, self._plain(source) <= end.incrementing)]
+
+    def last(self, after: Position, bound: Bound) -> sa.Select[Any]:
+        """The position of the last row after a position and before a bound: its timestamp, its number, or both."""
+        source = self.from_clause()
+        conditions, columns = self._later(source, after), []
+        if self.mode.has_timestamp:
+            columns.append(self._timestamp(source))
+            if bound.timestamp is not None:
+                conditions.append(columns[0] < self._moment(bound.timestamp))
+        if self.mode.has_incrementing:
+            columns.append(self._plain(source))
+            if bound.incrementing is not None and self.mode is Mode.INCREMENTING:
+                conditions.append(columns[-1] < bound.incrementing)
+        shown = [*columns[:-1], sa.cast(columns[-1], sa.BigInteger)] if self.mode.has_incrementing else columns
+        found = sa.select(*shown).select_from(source).where(*conditions)
+        return found.order_by(*(one.desc() for one in columns)).limit(1)
+
+    def of_range(self, key: Sequence[str], rows: KeyRange, after: Position, end: Position) -> sa.Select[Any]:
+        """The rows of a range of keys between two positions, in the order of the key.
+
+        Args:
+            key: Its columns.
+            rows: The range.
+            after: The position in front of the snapshot.
+            end: The last position that it has.
+        """
+        source = self.from_clause()
+        columns = [source.c[name] for name in key]
+        conditions = [*self._later(source, after), *self._up_to(source, end)]
+        if rows.low is not None:
+            conditions.append(_key(columns) > _key([sa.literal(one) for one in rows.low]))
+        if rows.high is not None:
+            conditions.append(_key(columns) <= _key([sa.literal(one) for one in rows.high]))
+        selected = [one.expression(source.c[one.name]) for one in self.columns]
+        statement = sa.select(*selected).select_from(source).where(*conditions).order_by(*columns)
+        return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
+
     def lowest(self, after: Position, condition: str) -> sa.Select[Any]:
         """The lowest timestamp after a position, of the rows that a condition holds for.
 
@@ -143,6 +191,11 @@ class Selection:
         source = self.from_clause()
         value: sa.ColumnElement[Any] = sa.cast(sa.func.max(self._plain(source)), sa.BigInteger)
         return sa.select(value, sa.text(beside)).select_from(source).where(*self._later(source, after))
+
+
+def _key(columns: Sequence[sa.ColumnElement[Any]]) -> Any:
+    """The key as one value that can be compared."""
+    return columns[0] if len(columns) == 1 else sa.tuple_(*columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +284,46 @@ def _piece(selection: Selection, batch: pa.RecordBatch, before: Position, follow
         return Position(int(times[first - 1])) if first else before
 
     return Piece(table, position_after(batch.num_rows - 1), position_after)
+
+
+@dataclass(frozen=True, slots=True)
+class RangePiece:
+    """Some rows of a range, in the order of the key.
+
+    Attributes:
+        table: The fields of their values.
+        key_after: The key of the row of a number, in the form in which it is stored.
+    """
+
+    table: pa.Table
+    key_after: Callable[[int], Key]
+
+
+def range_pieces(
+    selection: Selection, key: Sequence[str], batches: Iterable[pa.RecordBatch], most_rows: int
+) -> Iterator[RangePiece]:
+    """Cuts the rows of a range.
+
+    Args:
+        selection: What was selected.
+        key: The columns of the key.
+        batches: Rows with the selected columns.
+        most_rows: The most rows of a piece.
+    """
+    names = [one.name for one in selection.columns]
+    for batch in _cut(batches, most_rows):
+        cells = [one.cells(batch.column(place)) for place, one in enumerate(selection.columns)]
+        keys = [batch.column(names.index(name)) for name in key]
+        yield RangePiece(pa.table(cells, names=names), partial(_key_of, keys))
+
+
+def _key_of(columns: Sequence[pa.Array], row: int) -> Key:
+    return tuple(_stored(column[row].as_py()) for column in columns)
+
+
+def _stored(value: object) -> object:
+    """A value of a key as its database reads it in a literal: a number, or text."""
+    return value if isinstance(value, int | str) else str(value)
 
 
 def _integers(batch: pa.RecordBatch, name: str) -> np.ndarray[Any, Any]:

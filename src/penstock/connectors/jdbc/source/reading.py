@@ -8,6 +8,7 @@ Thread: the task's; a reader has one statement at a time.
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from penstock.connectors.jdbc.source.late_commits import (
     Snapshot,
     bound_of_numbers,
     bound_of_timestamps,
+    reader_name,
     unsettled,
 )
 from penstock.connectors.jdbc.source.position import Position
@@ -37,6 +39,17 @@ from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
 
 #: What was seen of tables, by their names.
 Looks: TypeAlias = dict[TableName | str, Look]
+
+log = logging.getLogger(__name__)
+
+#: About how large a batch of rows is, whatever the width of the rows.
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+_BATCHES: Final = {"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
+#: Rows of the first batch of a cursor, from which the size of the next ones is guessed, and of the smallest.
+_FIRST_ROWS: Final = 1000
+_LEAST_ROWS: Final = 50
+#: The levels of isolation at which a transaction reads from one snapshot.
+_OF_SNAPSHOTS: Final = ("REPEATABLE READ", "SERIALIZABLE")
 
 
 class Reader(ABC):
@@ -51,8 +64,17 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a statement, while they come.
+    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
+        """The position of the last row before a bound, in the transaction that `bound` has begun; None without one.
+
+        Raises:
+            RetriableException: The database cannot be reached, or ended the connection.
+            ConnectException: It refuses the statement.
+        """
+
+    @abstractmethod
+    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement of a selection, while they come.
 
         Raises:
             RetriableException: The database cannot be reached, or ended the connection.
@@ -64,7 +86,13 @@ class Reader(ABC):
         """Ends the transaction and the connection, also in the middle of a result. Any thread."""
 
 
-def reader_for(address: Address, catalog: Catalog, isolation: str | None = None, looks: Looks | None = None) -> Reader:
+def reader_for(
+    address: Address,
+    catalog: Catalog,
+    isolation: str | None = None,
+    looks: Looks | None = None,
+    exported: str | None = None,
+) -> Reader:
     """A reader with a connection of its own, not yet opened.
 
     Args:
@@ -72,9 +100,10 @@ def reader_for(address: Address, catalog: Catalog, isolation: str | None = None,
         catalog: Makes connections of databases that have no ADBC driver.
         isolation: ``transaction.isolation.mode`` in SQL's words; None: the best for the mode.
         looks: What readers before have seen of tables, for those after; it is changed.
+        exported: The name of an exported snapshot to read from, if it is still there.
     """
     if address.dialect.name == "postgresql":
-        return AdbcReader(address, isolation, looks)
+        return AdbcReader(address, isolation, looks, exported)
     if address.dialect.name == "duckdb":
         from penstock.connectors.jdbc.duckdb import DuckDbReader
 
@@ -85,10 +114,17 @@ def reader_for(address: Address, catalog: Catalog, isolation: str | None = None,
 class AdbcReader(Reader):
     """PostgreSQL through ADBC: binary COPY becomes Arrow in C."""
 
-    def __init__(self, address: Address, isolation: str | None = None, looks: Looks | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        isolation: str | None = None,
+        looks: Looks | None = None,
+        exported: str | None = None,
+    ) -> None:
         self._address = address
         self._looks = {} if looks is None else looks
         self._isolation = isolation or "REPEATABLE READ"
+        self._exported = exported if self._isolation in _OF_SNAPSHOTS else None
         self._connection: Any = None
         self._begun = False
         self._cursor: Any = None
@@ -126,12 +162,18 @@ class AdbcReader(Reader):
             self._looks[selection.source] = waiting[0]
         return bound
 
-    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
+    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
+        """See `Reader`."""
+        found = self._found(self._text(selection.last(after, bound)))
+        return None if found is None else _position(selection, found)
+
+    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
         """See `Reader`."""
         self._begin()
         cursor = self._cursor = self._connection.cursor()
         try:
-            cursor.execute(self._text(selection.statement(after, bound)))
+            cursor.adbc_statement.set_options(**_BATCHES)
+            cursor.execute(self._text(statement))
             yield from cursor.fetch_record_batch()
         except Exception as error:
             raise fault_of(self._address, error).error from error
@@ -152,6 +194,9 @@ class AdbcReader(Reader):
 
         try:
             self._connection = driver.connect(self._address.libpq_uri())
+            with self._connection.cursor() as cursor:
+                cursor.execute(reader_name(self._address.options))
+            self._connection.commit()
         except Exception as error:
             self.close()
             raise unreachable(self._address, error) from error
@@ -162,20 +207,41 @@ class AdbcReader(Reader):
         if self._begun:
             return
         try:
-            self._connection.rollback()
-            with self._connection.cursor() as cursor:
-                cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {self._isolation} READ ONLY")
-                cursor.execute("SET TIME ZONE 'UTC'")
+            self._begin_anew()
+            if self._exported is not None and not self._takes(self._exported):
+                # Its owner has ended; this transaction has failed with the question.
+                self._begin_anew()
+            self._exported = None
         except Exception as error:
             self.close()
             raise fault_of(self._address, error).error from error
         self._begun = True
 
+    def _begin_anew(self) -> None:
+        self._connection.rollback()
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {self._isolation} READ ONLY")
+            cursor.execute("SET TIME ZONE 'UTC'")
+
+    def _takes(self, exported: str) -> bool:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{exported}'")
+        except Exception as error:
+            log.info("The exported snapshot %s is gone; reading from another one: %s", exported, error)
+            return False
+        return True
+
     def _one(self, text: str) -> tuple[Any, ...]:
+        found = self._found(text)
+        assert found is not None, "it has a row in any case"
+        return found
+
+    def _found(self, text: str) -> tuple[Any, ...] | None:
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(text)
-                row: tuple[Any, ...] = cursor.fetchone()
+                row: tuple[Any, ...] | None = cursor.fetchone()
                 return row
         except Exception as error:
             raise fault_of(self._address, error).error from error
@@ -198,16 +264,34 @@ class CursorReader(Reader):
         """See `Reader`: these databases do not tell which transactions are open."""
         return Bound()
 
-    def rows(self, selection: Selection, after: Position, bound: Bound, most_rows: int) -> Iterator[pa.RecordBatch]:
+    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
         """See `Reader`."""
         try:
-            opened = self._connection = self._engine.connect()
+            found = self._opened().execute(selection.last(after, bound)).first()
+        except sa.exc.DBAPIError as error:
+            raise fault_of(self._address, error.orig or error).error from error
+        return None if found is None else _position(selection, tuple(found))
+
+    def _opened(self) -> sa.Connection:
+        if self._connection is None:
+            opened = self._engine.connect()
+            self._connection = opened
             if self._isolation:
-                opened = opened.execution_options(isolation_level=self._isolation)
-            result = opened.execution_options(stream_results=True).execute(selection.statement(after, bound))
+                self._connection = opened.execution_options(isolation_level=self._isolation)
+        return self._connection
+
+    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `Reader`."""
+        try:
+            result = self._opened().execution_options(stream_results=True).execute(statement)
             names, self._cursor = list(result.keys()), result.cursor
-            while chunk := result.fetchmany(most_rows):
-                yield _batch(selection, names, chunk)
+            count = min(most_rows, _FIRST_ROWS)
+            while chunk := result.fetchmany(count):
+                batch = _batch(selection, names, chunk)
+                yield batch
+                # So that wide rows take no more memory than others.
+                count = min(most_rows, max(_LEAST_ROWS, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+                del chunk, batch
         except sa.exc.DBAPIError as error:
             raise fault_of(self._address, error.orig or error).error from error
 
@@ -221,6 +305,12 @@ class CursorReader(Reader):
                 connection.invalidate()
             with suppress(Exception):
                 connection.close()
+
+
+def _position(selection: Selection, found: tuple[Any, ...]) -> Position:
+    """The position that a row of `Selection.last` says."""
+    timestamp = utc_nanoseconds(found[0], selection.zone) if selection.mode.has_timestamp else None
+    return Position(timestamp, int(found[-1]) if selection.mode.has_incrementing else None)
 
 
 def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:

@@ -103,6 +103,20 @@ class JdbcSourceConfig(ConnectionConfig):
         importance=Importance.LOW,
         doc="The most rows that are handed over at once.",
     )
+    snapshot_chunk_size: int = setting(
+        default=100_000,
+        validator=Range.at_least(0),
+        importance=Importance.LOW,
+        doc="About how many rows a range has when the first load of a table is cut in ranges of its key, which tasks "
+        "share and which go on by themselves after a restart. A table with fewer than twice as many rows is read in "
+        "one go, and so is one without a primary key or an incrementing column. 0: no table is cut.",
+    )
+    snapshot_max_threads: int = setting(
+        default=2,
+        validator=Range.between(1, 64),
+        importance=Importance.LOW,
+        doc="How many ranges each task reads at once, each over a connection of its own.",
+    )
     topic_prefix: str = setting(
         validator=NonEmptyString(),
         importance=Importance.HIGH,

@@ -6,21 +6,42 @@ driver.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from penstock.api import Chunk, PartitionedTask
 from penstock.connectors.jdbc.columns import Column, TypeMapping
-from penstock.connectors.jdbc.source.position import Position, partition_of, table_of
-from penstock.connectors.jdbc.source.queries import Bound, Piece, Selection, pieces
+from penstock.connectors.jdbc.source.ahead import Ahead
+from penstock.connectors.jdbc.source.planning import keys_of, rows_about
+from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, stored_offsets, table_of
+from penstock.connectors.jdbc.source.queries import Bound, Piece, RangePiece, Selection, pieces, range_pieces
+from penstock.connectors.jdbc.source.ranges import (
+    EXPORTED_CONFIG,
+    SNAPSHOT,
+    Key,
+    KeyRange,
+    Plan,
+    RangeOffset,
+    Step,
+    chosen,
+    how_many,
+    next_step,
+    plan_partition,
+    range_of,
+)
 from penstock.connectors.jdbc.source.reading import Looks, Reader, query_columns, reader_for
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
 from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table
 from penstock.data import Schema, SchemaBuilder
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, RetriableException
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +58,14 @@ class Described:
         topic: Where its records go.
         value_schema: A struct of its columns.
         key_schema: A struct of the columns of its primary key, or None.
+        cut_by: The columns of a key by which its first load can be cut in ranges; empty where there is none.
     """
 
     selection: Selection
     topic: str
     value_schema: Schema
     key_schema: Schema | None
+    cut_by: tuple[str, ...] = ()
 
 
 class Tables:
@@ -59,9 +82,9 @@ class Tables:
         self._mapping = TypeMapping(config.numbers, config.timestamp_granularity, config.db_timezone)
         self.catalog = catalog_of(self.address, self._mapping)
 
-    def reader(self) -> Reader:
-        """A reader with a connection of its own."""
-        return reader_for(self.address, self.catalog, self._config.isolation, self._looks)
+    def reader(self, exported: str | None = None) -> Reader:
+        """A reader with a connection of its own, and with an exported snapshot, if it is given one."""
+        return reader_for(self.address, self.catalog, self._config.isolation, self._looks, exported)
 
     def describe(self, name: str | None) -> Described:
         """Describes the reading of a table, or of the query for None.
@@ -84,7 +107,9 @@ class Tables:
         names = config.timestamp_column_name if config.mode.has_timestamp else ()
         timestamps = [_column(table, one, what, "timestamp.column.name") for one in names]
         if config.validate_non_null:
-            self._check_nulls(what, incrementing, timestamps)
+            # What the database generates is never null, whatever SQLite says of its own key.
+            generated = incrementing is not None and incrementing.name == table.generated
+            self._check_nulls(what, None if generated else incrementing, timestamps)
         selection = Selection(
             table.name if name is not None else config.query,
             table.columns,
@@ -100,7 +125,29 @@ class Tables:
         keys = [one for one in table.columns if one.name in table.primary_key]
         key = _struct(keys, None) if keys and config.key_mode == "primary_key" else None
         topic = config.topic_prefix + (table.name.name if name is not None else "")
-        return Described(selection, topic, value, key)
+        cut_by = () if name is None else self._cut_by(table, incrementing)
+        return Described(selection, topic, value, key, cut_by)
+
+    def _cut_by(self, table: Table, incrementing: Column | None) -> tuple[str, ...]:
+        """The primary key, or else the incrementing column, if it has an order that ranges can name."""
+        if self.address.dialect.name == "duckdb":
+            return ()
+        for names in (table.primary_key, (incrementing.name,) if incrementing is not None else ()):
+            columns = [one for one in table.columns if one.name in names]
+            if names and len(columns) == len(names) and all(self._has_ranges(one, table) for one in columns):
+                return tuple(names)
+        return ()
+
+    def _has_ranges(self, column: Column, table: Table) -> bool:
+        if column.schema.optional and column.name != table.generated:
+            # A null is in no range.
+            return False
+        kinds = pa.types
+        if kinds.is_integer(column.arrow) or kinds.is_string(column.arrow):
+            plain = not column.as_text and column.convert is None
+            return plain or self.address.dialect.name == "postgresql"
+        orders = column.as_text or kinds.is_timestamp(column.arrow) or kinds.is_date(column.arrow)
+        return bool(orders) and self.address.dialect.name == "postgresql"
 
     def _incrementing(self, table: Table, what: str) -> Column:
         name = self._config.incrementing_column_name
@@ -156,6 +203,7 @@ class JdbcSourceTask(PartitionedTask):
 
     Offsets: ``{"protocol": "1", "table": "schema.table"}``, or ``{"query": "query"}``, to ``{"incrementing": number}``,
     ``{"timestamp": milliseconds, "timestamp_nanos": nanoseconds of its second}``, or both; as in the Java connector.
+    As long as the first load of a table is read in ranges, its source partition has no offset; see ``ranges``.
     """
 
     config_class = JdbcSourceConfig
@@ -164,14 +212,21 @@ class JdbcSourceTask(PartitionedTask):
     def __init__(self) -> None:
         self._described: dict[str | None, tuple[float, Described]] = {}
         self._held: dict[str | None, _Held] = {}
+        self._plans: dict[str, Plan] = {}
+        self._over: set[str] = set()
+        #: Tables that are to be cut once a transaction has ended.
+        self._later: set[str] = set()
+        #: How far the ranges of this task are, by plan and number.
+        self._ranges: dict[tuple[str, int], RangeOffset] = {}
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Finds the committed positions, with one read for all tables.
+        """Finds the committed positions and plans, with one read for all tables.
 
         Raises:
             ConnectException: The offsets cannot be read, or the configuration is not of the connector's making.
         """
         self._tables = Tables(JdbcSourceConfig.parse(props))
+        self._exported: Mapping[str, str] = json.loads(props.get(EXPORTED_CONFIG, "{}"))
         super().start(props)
 
     @property
@@ -180,34 +235,181 @@ class JdbcSourceTask(PartitionedTask):
         return self.settings.poll_interval_ms / 1000
 
     def positions(self, partitions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | None]:
-        """The committed offsets, also those that the Java connector has committed.
+        """The committed offsets, also those that the Java connector has committed."""
+        names = sorted({name for one in partitions if (name := table_of(one)) is not None})
+        plans = self._stored([plan_partition(name) for name in names])
+        self._plans = {name: Plan.of(one) for name, one in zip(names, plans, strict=True) if one is not None}
+        tables = self._stored([partition_of(name) for name in names])
+        # Ranges of a table that has a position are over, also where their offsets are gone.
+        self._over = {name for name, one in zip(names, tables, strict=True) if one is not None}
+        found = self._stored(partitions)
+        for partition, offset in zip(partitions, found, strict=True):
+            if (one := range_of(partition)) is not None:
+                self._ranges[one] = RangeOffset.of(offset)
+        self._tell()
+        return found
 
-        It calls a table as its driver does: with the name of the database in front, or without.
-        """
-        database = self._tables.address.database
-        others = [
-            partition_of(f"{database}.{name}" if (name := table_of(one)) is not None else None) for one in partitions
-        ]
-        found = self.context.offset_storage_reader().offsets([*partitions, *others])
-        return [own or java for own, java in zip(found[: len(partitions)], found[len(partitions) :], strict=True)]
+    def _stored(self, partitions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | None]:
+        """The committed offsets. Java calls a table as its driver does, with the name of the database in front."""
+        return stored_offsets(self.context.offset_storage_reader(), self._tables.address.database, partitions)
+
+    def may_open(self, partition: Mapping[str, Any], reading: Sequence[Mapping[str, Any]]) -> bool:
+        """So many ranges as ``snapshot.max.threads`` says, beside so many tables as ``most_open``."""
+        is_range = SNAPSHOT in partition
+        alike = sum((SNAPSHOT in one) == is_range for one in reading)
+        return alike < (self.settings.snapshot_max_threads if is_range else self.most_open)
 
     def read(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """See ``PartitionedTask.read``: the rows that there are now, from one connection."""
-        config, name = self.settings, table_of(partition)
-        position = Position.of(offset) if offset else _initial(config)
+        name, of_range = table_of(partition), range_of(partition)
+        try:
+            if of_range is not None:
+                assert name is not None, "a query has no ranges"
+                yield from self._read_range(name, *of_range, RangeOffset.of(offset))
+                return
+            if name is not None and (name in self._plans or offset is None):
+                offset = yield from self._follow_plan(name, offset)
+                if offset is None and (name in self._plans or name in self._later):
+                    return
+            yield from self._read_table(name, offset)
+        except ConnectException:
+            self._described.pop(name, None)
+            raise
+
+    def _read_table(self, name: str | None, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        position = Position.of(offset) if offset else _initial(self.settings)
         reader = self._tables.reader()
         try:
             described = self._described_now(name)
             bound = self._bound(reader, described.selection, position, name)
-            most = config.batch_max_rows
-            rows = reader.rows(described.selection, position, bound, most)
+            most = self.settings.batch_max_rows
+            rows = reader.rows(described.selection, described.selection.statement(position, bound), most)
             for piece in pieces(described.selection, rows, position, most):
                 yield _chunk(described, piece)
-        except ConnectException:
-            self._described.pop(name, None)
-            raise
         finally:
             reader.close()
+
+    # ---------------------------------------------------------------- the first load
+    def _follow_plan(
+        self, name: str, offset: Mapping[str, Any] | None
+    ) -> Generator[Chunk, None, Mapping[str, Any] | None]:
+        """Takes the next step of the first load of a table; returns its offset behind that."""
+        plan, table = self._plans.get(name), partition_of(name)
+        if plan is None:
+            self._later.discard(name)
+            made = self._cut(name)
+            if isinstance(made, Position):
+                yield Chunk(None, offset=made.offset())
+                return made.offset()
+            if made is not None:
+                self._plans[name] = made
+                self.context.advance(plan_partition(name), made.offset())
+            return None
+        of_ranges = plan.partitions(name)
+        stored, *ranges = self._stored([table, *of_ranges])
+        match next_step(stored, plan, ranges):
+            case Step.FINISH if offset is None:
+                log.info("The snapshot of %s in %d ranges has ended", name, len(of_ranges))
+                yield Chunk(None, offset=plan.end.offset())
+                return plan.end.offset()
+            case Step.FORGET_RANGES:
+                for one, place in zip(of_ranges, ranges, strict=True):
+                    if place is not None:
+                        self.context.advance(one, None)
+            case Step.FORGET_PLAN:
+                del self._plans[name]
+                self.context.advance(plan_partition(name), None)
+        return offset
+
+    def _cut(self, name: str) -> Plan | Position | None:
+        """The plan of a table that was not read before; the position to begin at, or None to read it in one go."""
+        config, tables = self.settings, self._tables
+        if config.mode is Mode.BULK:
+            return None
+        initial = _initial(config)
+        if config.timestamp_initial == -1:
+            # The present moment, once: the next read has another one.
+            return initial
+        described = self._described_now(name)
+        if not described.cut_by or not config.snapshot_chunk_size or self.context.is_preview:
+            return None
+        rows, bounds = self._bounds(name, described)
+        if not bounds:
+            return None
+        reader = tables.reader()
+        try:
+            bound = self._bound(reader, described.selection, initial, name)
+            end = reader.last(described.selection, initial, bound)
+        finally:
+            reader.close()
+        if end is None:
+            if bound.because is not None:
+                # Read in one go it would be as soon as that has ended.
+                self._later.add(name)
+            return None
+        key = ", ".join(described.cut_by)
+        log.info("The snapshot of %s, about %d rows, is read in %d ranges of %s", name, rows, len(bounds) + 1, key)
+        return Plan(uuid.uuid4().hex[:12], described.cut_by, bounds, end, rows)
+
+    def _bounds(self, name: str, described: Described) -> tuple[int, tuple[Key, ...]]:
+        """About how many rows a table has, and where it is cut; no bounds where it is read in one go."""
+        table, catalog = TableName.of(name), self._tables.catalog
+        size = self.settings.snapshot_chunk_size
+        try:
+            rows = rows_about(catalog, table, 2 * size)
+            count = how_many(rows, size)
+            return rows, chosen(keys_of(catalog, table, described.cut_by, rows, count), count) if count > 1 else ()
+        except RetriableException:
+            raise
+        except ConnectException as error:
+            # A kind of table that can be read and not be sampled, such as a foreign one.
+            log.info("The table %s is read in one go, because its keys cannot be looked at: %s", name, error)
+            return 0, ()
+
+    def _read_range(self, name: str, plan_id: str, number: int, place: RangeOffset) -> Iterator[Chunk]:
+        plan = self._plans.get(name)
+        if plan is None or plan.id != plan_id or place.done or name in self._over or number > len(plan.bounds):
+            return
+        described, limits = self._described_now(name), plan.ranges[number]
+        limits = limits if place.key is None else KeyRange(place.key, limits.high)
+        pieces_ahead = Ahead(lambda: self._pieces_of(described, plan, limits), self.context.stopping)
+        try:
+            for piece in pieces_ahead:
+                after = partial(_place_after, piece, place.rows)
+                place = after(piece.table.num_rows - 1)
+                self._ranges[plan_id, number] = place
+                self._tell()
+                offset_after = partial(_offset_after, after)
+                yield Chunk(
+                    piece.table, described.topic, place.offset(), offset_after=offset_after, **_schemas(described)
+                )
+            if not self.context.stopping.is_set():
+                self._ranges[plan_id, number] = place = RangeOffset(place.rows, place.key, done=True)
+                self._tell()
+                yield Chunk(None, offset=place.offset())
+        finally:
+            pieces_ahead.close()
+
+    def _pieces_of(self, described: Described, plan: Plan, limits: KeyRange) -> Iterator[RangePiece]:
+        """The rows of a range. Thread: ``snapshot``."""
+        selection, most = described.selection, self.settings.batch_max_rows
+        reader = self._tables.reader(self._exported.get(plan.id))
+        try:
+            statement = selection.of_range(plan.key, limits, _initial(self.settings), plan.end)
+            yield from range_pieces(selection, plan.key, reader.rows(selection, statement, most), most)
+        finally:
+            reader.close()
+
+    def _tell(self) -> None:
+        """Says how far the ranges of this task are."""
+        if not self._ranges:
+            return
+        shares = {plan.id: plan.rows / (len(plan.bounds) + 1) for plan in self._plans.values()}
+        done = sum(one.rows for one in self._ranges.values())
+        total = sum(
+            one.rows if one.done else max(one.rows, shares.get(plan, 0)) for (plan, _), one in self._ranges.items()
+        )
+        self.context.progress(done, round(total), "rows")
 
     def _described_now(self, name: str | None) -> Described:
         now = time.monotonic()
@@ -224,6 +426,15 @@ class JdbcSourceTask(PartitionedTask):
         if config.mode.has_timestamp and (bound.timestamp is None or config.timestamp_delay_interval_ms):
             bound = bound.and_before((int(time.time() * 1000) - config.timestamp_delay_interval_ms) * 1_000_000)
         return bound
+
+
+def _place_after(piece: RangePiece, before: int, row: int) -> RangeOffset:
+    """The place in a range behind a row of a piece, in front of which so many rows were read."""
+    return RangeOffset(before + row + 1, piece.key_after(row))
+
+
+def _offset_after(place_after: Callable[[int], RangeOffset], row: int) -> Mapping[str, object]:
+    return place_after(row).offset()
 
 
 class _Held:
@@ -257,10 +468,17 @@ def _chunk(described: Described, piece: Piece) -> Chunk:
         described.topic,
         piece.position.offset(),
         offset_after=lambda row: piece.position_after(row).offset(),
-        key=[one.name for one in described.key_schema.fields] if described.key_schema else (),
-        value_schema=described.value_schema,
-        key_schema=described.key_schema,
+        **_schemas(described),
     )
+
+
+def _schemas(described: Described) -> dict[str, Any]:
+    """The arguments of a chunk that say its key and its schemas."""
+    return {
+        "key": [one.name for one in described.key_schema.fields] if described.key_schema else (),
+        "value_schema": described.value_schema,
+        "key_schema": described.key_schema,
+    }
 
 
 def _initial(config: JdbcSourceConfig) -> Position:
