@@ -8,7 +8,7 @@ Thread: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -89,6 +89,7 @@ def group_records(
     on_bad: OnBadValue,
     any_value: bool = False,
     mixed: bool = True,
+    without: Set[SideName] = frozenset(),
 ) -> list[RecordGroup]:
     """Groups records by schemas and lays them out.
 
@@ -99,6 +100,7 @@ def group_records(
         on_bad: Called for each value that fits no column; its record is left out of the groups.
         any_value: Whether values that are not of their schema are taken as schemaless ones.
         mixed: Whether schemaless values of mixed kinds are laid out.
+        without: Sides that are left out, as if all of them were null.
     """
     groups: list[RecordGroup] = []
     misfits: dict[int, ConnectRecord] = {}
@@ -116,7 +118,7 @@ def group_records(
     for members in _by_schema(records):
         chosen = records if members is None else [records[index] for index in members]
         places = positions if members is None else _at(positions, members)
-        groups += _lay_out(chosen, places, sink, on_bad, mixed)
+        groups += _lay_out(chosen, places, sink, on_bad, mixed, without)
     if misfits:
         groups += group_records(list(misfits.values()), list(misfits), sink=sink, on_bad=told, mixed=mixed)
     return groups
@@ -144,12 +146,20 @@ def _at(positions: Sequence[int] | None, members: Sequence[int]) -> Sequence[int
 
 
 def _lay_out(
-    records: Sequence[ConnectRecord], positions: Sequence[int] | None, sink: bool, on_bad: OnBadValue, mixed: bool
+    records: Sequence[ConnectRecord],
+    positions: Sequence[int] | None,
+    sink: bool,
+    on_bad: OnBadValue,
+    mixed: bool,
+    without: Set[SideName],
 ) -> list[RecordGroup]:
-    key, keys, key_errors = side_column([record.key for record in records], records[0].key_schema, mixed=mixed)
-    value, values, value_errors = side_column(
-        [record.value for record in records], records[0].value_schema, mixed=mixed
-    )
+    nothing: tuple[Side, pa.Array | None, dict[int, Exception]] = (NOTHING, None, {})
+    key, keys, key_errors = value, values, value_errors = nothing
+    if "key" not in without:
+        key, keys, key_errors = side_column([one.key for one in records], records[0].key_schema, mixed=mixed)
+    if "value" not in without:
+        made = [one.value for one in records]
+        value, values, value_errors = side_column(made, records[0].value_schema, mixed=mixed)
     bad: dict[int, tuple[SideName, Exception]] = {index: ("value", error) for index, error in value_errors.items()}
     bad |= {index: ("key", error) for index, error in key_errors.items()}
     for index, (name, error) in sorted(bad.items()):
