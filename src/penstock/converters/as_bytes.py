@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.converters.plain import PlainConverter, WriteSide
@@ -17,7 +18,7 @@ from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaA
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
 from penstock.pipeline.columns.types import Form
-from penstock.pipeline.plan.step import Fault, Keep, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.plan.step import Fault, Keep, Shape, Side, SideName, Sorted, Step, StepPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -68,6 +69,11 @@ class ByteArrayConverter(PlainConverter):
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadBytes(side)
+
+    def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
+        """See ``ColumnConverter``. Nothing is to be read."""
+        read = {0: (Side.of(OPTIONAL_BYTES_SCHEMA), column)} if beside_spark else {}
+        return Sorted((None,), read=read)
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None

@@ -19,7 +19,19 @@ from penstock.converters.settings import ConverterConfig
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
 from penstock.pipeline.plan.java_text import java_text
-from penstock.pipeline.plan.step import RAW_TEXT, Fault, Keep, ReadAtOnce, Side, SideName, Step, TextsAtOnce
+from penstock.pipeline.plan.step import (
+    RAW_TEXT,
+    Fault,
+    Keep,
+    ReadAtOnce,
+    Shape,
+    Side,
+    SideName,
+    Sorted,
+    Step,
+    StepPlan,
+    TextsAtOnce,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -55,10 +67,16 @@ class ReadText(ReadSide):
     encoding: str
     schema = OPTIONAL_STRING_SCHEMA
 
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. UTF-8 is handed on as it is: as text that the converter has read, or as ``RAW_TEXT``."""
+        known, text = shape.side(self.side), Side.of(self.schema)
+        if known == text or (self.encoding == "UTF-8" and known == RAW_TEXT):
+            return StepPlan(shape.with_side(self.side, text), reads=frozenset({self.side}))
+        return super().plan(shape)
+
     def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
-        """See ``ReadSide``. UTF-8 that the task takes as bytes (``RAW_TEXT``) is handed on as it is."""
-        as_it_is = self.encoding == "UTF-8" and known == RAW_TEXT
-        return (data if as_it_is else decoded(data, self.encoding),)
+        """See ``ReadSide``."""
+        return (decoded(data, self.encoding),)
 
 
 class StringConverter(PlainConverter):
@@ -90,6 +108,15 @@ class StringConverter(PlainConverter):
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadText(side, self._encoding)
+
+    def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
+        """See ``ColumnConverter``. Messages that are all UTF-8 are text already."""
+        if beside_spark and self.reads_text:
+            try:
+                return Sorted((None,), read={0: (Side.of(OPTIONAL_STRING_SCHEMA), column.cast(pa.string()))})
+            except pa.ArrowInvalid:
+                pass
+        return Sorted((None,))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
         """See ``ColumnConverter``. All messages, if all of them are UTF-8."""

@@ -67,12 +67,14 @@ class FetchedChunk:
         ends: The offset behind the last message of each partition.
         epoch: Grows with every assignment and every seek: tells messages from before and after one apart.
         unreadable: Why its only row, which has no key and value, stands for records that the client could not read.
+        more: Whether the topic is known to hold more behind them.
     """
 
     table: pa.Table
     ends: Mapping[TopicPartition, int]
     epoch: int
     unreadable: UnreadableRecords | None = None
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -334,7 +336,15 @@ class RecordConsumer:
             return None
         table, ends = to_arrow(messages, one_partition=one_partition)
         self._positions.update(ends)
-        return FetchedChunk(table, ends, self._epoch)
+        return FetchedChunk(table, ends, self._epoch, more=any(self._is_behind(*one) for one in ends.items()))
+
+    def _is_behind(self, partition: TopicPartition, offset: int) -> bool:
+        """True if the client has seen that the partition goes on behind an offset; asks no broker."""
+        try:
+            _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
+        except ck.KafkaException:
+            return False
+        return bool(high > offset)
 
     def _without_errors(self, messages: Iterable[ck.Message]) -> list[ck.Message]:
         good: dict[TopicPartition | None, list[ck.Message]] = {}

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -44,6 +45,10 @@ T = TypeVar("T")
 
 #: Less than so much of a largest batch is not worth fetching; a task may fetch it while others take all the room.
 _LEAST_SHARE: Final = 16
+#: While the topic has more, a batch is gathered up to this part of what it may have, for so long: a job by itself takes
+#: some ten milliseconds of processor time, as much as a thousand messages of 1 KB.
+GATHER_SHARE: Final = 2
+GATHER_S: Final = 0.25
 #: How many converted batches wait for the task; more than one only if they are together no larger than ``max_bytes`` as
 #: they were fetched.
 CONVERTED_BATCHES = 2
@@ -235,6 +240,9 @@ class SinkStages:
         self._closed = False
         # Whether there was no room for messages when the latest batch was taken.
         self._was_full = False
+        # Whether the topic has more behind what was fetched last, and until when that is waited for.
+        self._more = False
+        self._gather_until = 0.0
 
     # -- Fetch thread ------------------------------------------------------------------------------------------------
 
@@ -265,6 +273,9 @@ class SinkStages:
         with self._changed:
             if self._quiet or self._closed:
                 return
+            self._more = chunk.more
+            if not self._chunks:
+                self._gather_until = time.monotonic() + GATHER_S
             for part in parts:
                 self._chunks.add(part, part.table.num_rows, part.table.nbytes)
 
@@ -299,9 +310,21 @@ class SinkStages:
     def take_fetched(self) -> FetchedBatch | None:
         """What to convert next: all chunks of one epoch that fit a batch.
 
-        Waits until there is something; None at the end. Thread: conversion.
+        Waits until there is something, and a moment longer for more of a topic that has more; None at the end. Thread:
+        conversion.
         """
-        return self._take(lambda: bool(self._chunks))
+        return self._take(self._has_gathered, gathers=True)
+
+    def _has_gathered(self) -> bool:
+        """Whether what waits is a batch, as far as one can be had."""
+        waiting = self._chunks
+        return bool(waiting) and (
+            not self._more
+            or self._room() == 0
+            or waiting.records >= self.limits.max_records // GATHER_SHARE
+            or waiting.nbytes >= self.limits.max_bytes // GATHER_SHARE
+            or time.monotonic() >= self._gather_until
+        )
 
     @waiting_for("spark")
     def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
@@ -325,9 +348,13 @@ class SinkStages:
         with self._changed:
             self._changed.notify_all()
 
-    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> FetchedBatch | None:
+    def _take(
+        self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False, *, gathers: bool = False
+    ) -> FetchedBatch | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or unless() or (not self._quiet and ready()))
+            while not (self._closed or unless() or (not self._quiet and ready())):
+                waits = gathers and self._chunks and not self._quiet
+                self._changed.wait(max(0.0, self._gather_until - time.monotonic()) if waits else None)
             if self._closed or unless():
                 return None
             self._was_full = self._room() == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.api import SourceRecord, ValueForm
+from penstock.api import SourceFrame, SourceRecord, ValueForm
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.registry import reading_columns
@@ -19,6 +19,7 @@ from penstock.converters.registry.base import RegistryConverter
 from penstock.converters.registry.json_schema import JsonSchemaConverter
 from penstock.converters.registry.protobuf import ProtobufConverter
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
+from penstock.pipeline.batch import row_road
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
@@ -30,6 +31,7 @@ from penstock.pipeline.batch.batches import (
 from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.sink import build_sink_pipeline
 from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.schema_registry import RegistryStandIn
 from penstock.transforms.insert_field import InsertFieldValue
@@ -187,3 +189,45 @@ def test_messages_of_avro_in_columns_are_what_they_are_one_by_one(
     assert columns.errors.keys() == {20, 40, 50}
     assert columns.count_dropped == rows.count_dropped
     assert moved == [{None: 296, Why.ONE_BY_ONE: 7}, {Why.ONE_BY_ONE: 302, None: 1}]
+
+
+@pytest.mark.parametrize("transformed", [True, False])
+@pytest.mark.parametrize("framed", [True, False])
+def test_values_written_as_avro_in_columns_are_what_they_are_one_by_one(
+    registry: RegistryStandIn,
+    spark_runtime: SparkRuntime,
+    monkeypatch: pytest.MonkeyPatch,
+    transformed: bool,
+    framed: bool,
+) -> None:
+    users = [Struct.unchecked(USER, [number, None if number % 3 else f"n{number}"]) for number in range(100)]
+    users[7] = Struct.unchecked(USER, [None, "no number"])
+    records = [
+        SourceRecord({}, {}, "users", one, value_schema=USER, key=f"k{row}", key_schema=STRING_SCHEMA)
+        for row, one in enumerate(users)
+    ]
+    columns = {"key": pa.array([one.key for one in records]), "value": to_arrow(users, USER)[0]}
+    frame = SourceFrame(
+        pa.table(columns),
+        source_partition={},
+        source_offset={},
+        topic="users",
+        key_schema=STRING_SCHEMA,
+        value_schema=USER,
+    )
+    moved: list[Mapping[Why | None, int]] = []
+    with pipeline(AvroConverter(), registry) as spec:
+        spec = replace(spec, transforms=spec.transforms if transformed else [])
+        at_once = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(
+            frame if framed else SourceRecords(records)
+        )
+        monkeypatch.setattr(row_road, "MIN_AT_ONCE", 1000)
+        alone = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(SourceRecords(records))
+    for name in ("topic", "key", "value"):
+        assert at_once.table.column(name).to_pylist() == alone.table.column(name).to_pylist()
+    assert [one.message for one in at_once.errors.values()] == [one.message for one in alone.errors.values()]
+    assert at_once.errors.keys() == alone.errors.keys() == {7}
+    assert at_once.table.column("key")[3].as_py() == b"k3"
+    # Behind a transform the wrong one is refused before it is written.
+    written = [{None: 100}, {Why.ONE_BY_ONE: 99, None: 1}]
+    assert moved == (written if transformed else [{None: 99, Why.ONE_BY_ONE: 1}, {Why.ONE_BY_ONE: 100}])

@@ -14,15 +14,16 @@ from penstock.kafka.consumer import FetchedChunk
 from penstock.kafka.messages import placeholder
 from penstock.kafka.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, SinkBatch
+from penstock.worker import sink_stages
 from penstock.worker.sink_stages import ConvertedBatch, FetchedBatch, SinkStages
 from penstock.worker.stage import BatchLimits, SharedLoad
 
 WAIT_S = 0.05
 
 
-def chunk(rows: int, size: int) -> FetchedChunk:
+def chunk(rows: int, size: int, *, more: bool = False) -> FetchedChunk:
     table = pa.table({"value": pa.array([b"x" * size] * rows, pa.binary())})
-    return FetchedChunk(table, {TopicPartition("t", 0): rows}, 1)
+    return FetchedChunk(table, {TopicPartition("t", 0): rows}, 1, more=more)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(10, 1), (1, 1_000)], ids=["records", "bytes"])
@@ -38,6 +39,68 @@ def test_fetching_rests_while_as_much_waits_as_may_wait(rows: int, size: int) ->
     stages.take_fetched()
     assert stages.room() == 10
     stages.wait_in_fetch(60)
+
+
+def rows_of(taken: FetchedBatch | None) -> int:
+    assert taken is not None
+    return int(taken.table.num_rows)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 600), (24_999, 0)], ids=["bytes", "records"])
+def test_a_batch_is_gathered_from_a_topic_that_has_more_until_its_job_is_worth_it(
+    monkeypatch: pytest.MonkeyPatch, rows: int, size: int
+) -> None:
+    monkeypatch.setattr(sink_stages, "GATHER_S", 3_600)
+    stages = SinkStages(BatchLimits(max_records=50_000, max_bytes=1_200 if size else 10_000_000))
+    taken: list[FetchedBatch | None] = []
+    taking = threading.Thread(target=lambda: taken.append(stages.take_fetched()))
+    taking.start()
+    stages.add_fetched(chunk(1, 1, more=True))
+    taking.join(WAIT_S)
+    assert taking.is_alive()
+    stages.add_fetched(chunk(rows, size, more=True))
+    taking.join(10)
+    assert rows_of(taken[0]) == rows + 1
+
+
+def test_the_end_of_a_topic_is_not_waited_behind() -> None:
+    stages = SinkStages(BatchLimits())
+    stages.add_fetched(chunk(3, 1, more=True))
+    stages.add_fetched(chunk(4, 1))
+    assert rows_of(stages.take_fetched()) == 7
+
+
+def test_more_of_a_topic_is_waited_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_stages, "GATHER_S", WAIT_S)
+    stages = SinkStages(BatchLimits())
+    started = time.monotonic()
+    stages.add_fetched(chunk(3, 1, more=True))
+    assert rows_of(stages.take_fetched()) == 3
+    assert time.monotonic() - started >= WAIT_S
+
+
+@pytest.mark.parametrize("how", ["close", "be_quiet"])
+def test_who_gathers_is_told_of_the_end(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_stages, "GATHER_S", 3_600)
+    stages = SinkStages(BatchLimits())
+    stages.add_fetched(chunk(3, 1, more=True))
+    taken: list[FetchedBatch | None] = []
+    taking = threading.Thread(target=lambda: taken.append(stages.take_fetched()))
+    taking.start()
+    getattr(stages, how)()
+    taking.join(WAIT_S)
+    stages.close()
+    taking.join(10)
+    assert taken == [None]
+
+
+def test_a_batch_is_not_gathered_beyond_the_room_that_all_tasks_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_stages, "GATHER_S", 3_600)
+    load = SharedLoad(waiting_bytes=1_000)
+    load.let_wait(990)
+    stages = SinkStages(BatchLimits(), load)
+    stages.add_fetched(chunk(3, 10, more=True))
+    assert rows_of(stages.take_fetched()) == 3
 
 
 def converted(size: int) -> ConvertedBatch:

@@ -2,8 +2,8 @@
 
 Schemas are converted by ``avro_schema_writing`` and ``avro_reading``, values by ``avro_value_writing`` and
 ``avro_reading``; fastavro makes the bytes of a value and reads them. Spark reads and writes Avro only with a jar that
-it does not come with, and a message says by an id what its schema is, so values are written record by record, and read
-so or many at once before Spark (``avro_blocks``). All that depends on the schema alone is done once for it.
+it does not come with, and a message says by an id what its schema is, so values are written and read beside it, one by
+one or many at once (``avro_block_writing``, ``avro_blocks``). All that depends on the schema alone is done once for it.
 
 Thread: one instance a task.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaAvroSerializer.
@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from penstock.converters.registry.avro_block_writing import AvroColumnWriter, avro_column_writer
 from penstock.converters.registry.avro_blocks import AvroBlocks, avro_blocks
 from penstock.converters.registry.avro_compatibility import cannot_read
 from penstock.converters.registry.avro_forms import AvroOptions
@@ -64,6 +65,7 @@ class AvroCodec:
         self._unreadable: str | None = None
         self._writers: dict[Schema | None, Convert] = {}
         self._columns: AvroBlocks | None = None
+        self._column_writers: dict[Schema, AvroColumnWriter | None] = {}
 
     @property
     def record_name(self) -> str | None:
@@ -145,6 +147,12 @@ class AvroCodec:
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
             raise DataException(f"A value cannot be written as Avro type {self.found.shown}: {error}") from error
 
+    def column_writer(self, schema: Schema) -> AvroColumnWriter | None:
+        """What writes many values of a schema at once; None if they have no columns."""
+        if schema not in self._column_writers:
+            self._column_writers[schema] = avro_column_writer(schema, self.found, self._options)
+        return self._column_writers[schema]
+
     def _encoded(self, found: Any) -> bytes:
         stream = io.BytesIO()
         if self.found.kind != "union":
@@ -175,7 +183,7 @@ class AvroConverter(RegistryConverter[AvroCodec, AvroConverterConfig]):
 
     needs: ClassVar[str] = "fastavro"
     takes_schemaless: ClassVar[bool] = True
-    reads_columns: ClassVar[bool] = True
+    has_columns: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(AvroConverterConfig)

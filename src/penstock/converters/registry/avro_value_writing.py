@@ -83,7 +83,7 @@ def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: 
 def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
     """Values that may be null, or of a type that is one of several."""
     nullable = any(one.kind == "null" for one in found.branches)
-    branch = _branch_for(schema, found.branches, options)
+    branch = branch_for(schema, found.branches, options)
     if branch is None:
         raise _cannot(schema, found, place)
     name, convert = branch.branch_name, _writer(schema, branch, options, place)
@@ -98,9 +98,9 @@ def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions,
     return write
 
 
-def _branch_for(schema: Schema | None, branches: Sequence[AvroType], options: AvroOptions) -> AvroType | None:
+def branch_for(schema: Schema | None, branches: Sequence[AvroType], options: AvroOptions) -> AvroType | None:
     """The type of a union that values of a schema are written as: the one of its name, or the closest one."""
-    fitting = [one for one in branches if _fits(schema, one, options)]
+    fitting = [one for one in branches if fits(schema, one, options)]
     if schema is None or not fitting:
         return fitting[0] if fitting else None
     called = (schema.parameters or {}).get(options.enum_parameter, schema.name)
@@ -109,7 +109,8 @@ def _branch_for(schema: Schema | None, branches: Sequence[AvroType], options: Av
     return min(fitting, key=lambda one: (full is None or full not in (one.name, *one.aliases), kinds.index(one.kind)))
 
 
-def _fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
+def fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
+    """True if values of a schema that are not null can be written as a type, which is no union."""
     if schema is None:
         return found.name == ANYTHING
     if schema.type is Type.MAP and found.kind == "array":
@@ -127,7 +128,7 @@ def _cannot(schema: Schema | None, found: AvroType, place: str) -> DataException
 
 def _writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
     """For values that are not null, and a type that is no union."""
-    if not _fits(schema, found, options):
+    if not fits(schema, found, options):
         raise _cannot(schema, found, place)
     if schema is None:
         return lambda value: _write_anything(value, place)
@@ -308,8 +309,8 @@ def _union_writer(schema: Schema, found: AvroType, options: AvroOptions, place: 
     for field in schema.fields:
         # As in Java the type of the field counts where the name is another, as that of a struct without its namespace.
         branch = named.get(field.name)
-        if branch is None or not _fits(field.schema, branch, options):
-            branch = _branch_for(field.schema, found.branches, options)
+        if branch is None or not fits(field.schema, branch, options):
+            branch = branch_for(field.schema, found.branches, options)
         if branch is None:
             raise DataException(f"{place} has a field {field.name} that is no type of the union: {', '.join(named)}")
         parts.append((branch.branch_name, _writer(field.schema, branch, options, f"field {field.name} of {place}")))

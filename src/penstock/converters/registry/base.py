@@ -12,9 +12,13 @@ from __future__ import annotations
 import importlib
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
@@ -25,10 +29,14 @@ from penstock.converters.registry.wire import frame, unframe
 from penstock.converters.settings import TYPE_CONFIG, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.plan.step import RowConverter, Sorted
+from penstock.pipeline.plan.step import RowConverter, Sorted, WrittenAtOnce
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+
+class ColumnWriter(Protocol):
+    """Writes many values of one schema."""
+
+    def write(self, head: bytes, values: Sequence[object] | pa.Array, /) -> WrittenAtOnce | None:
+        """Messages with a head and the payloads of values; see ``RowConverter.write_at_once``."""
 
 
 class Codec(Protocol):
@@ -46,6 +54,9 @@ class Codec(Protocol):
 
     def columns(self) -> ColumnReader | None:
         """What reads many payloads of the schema at once; None if its values have no columns."""
+
+    def column_writer(self, schema: Schema, /) -> ColumnWriter | None:
+        """What writes many values of a Connect schema at once; None if they have no columns."""
 
     def decode(self, payload: bytes, where: str, /) -> SchemaAndValue:
         """What a payload means. ``where`` is the message, for errors: "the value of topic t"."""
@@ -80,8 +91,8 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     needs: ClassVar[str | None] = None
     #: Whether values without a schema have a schema in this format.
     takes_schemaless: ClassVar[bool] = False
-    #: Whether some of its codecs read many payloads at once.
-    reads_columns: ClassVar[bool] = False
+    #: Whether some of its codecs read and write many payloads at once.
+    has_columns: ClassVar[bool] = False
     #: Whether a null is a tombstone also where its schema is not optional.
     null_is_tombstone: ClassVar[bool] = False
 
@@ -192,9 +203,32 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         self, column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool]
     ) -> Sorted:
         """See ``RowConverter``. Messages of one topic and schema id are one column, if they are enough for that."""
-        if not self.reads_columns:
+        if not self.has_columns:
             return no_columns(len(column))
         return read_columns(column, topics, worth, self._column_reader)
+
+    def write_at_once(
+        self, topic: str, schema: Schema | None, values: Sequence[object] | pa.Array
+    ) -> WrittenAtOnce | None:
+        """See ``RowConverter``. Values with a schema, if their format has columns for it, and nulls without one."""
+        if schema is None and all(one is None for one in values):
+            return WrittenAtOnce(pa.nulls(len(values), pa.binary()), np.zeros(len(values), dtype=bool))
+        if schema is None or not self.has_columns:
+            return None
+        try:
+            writer = self._writers.get((topic, schema), lambda: self._writer(topic, schema), self._latest_ttl_s)
+        except Exception:  # each value meets it again by itself, where errors are of one record
+            return None
+        columns = writer.codec.column_writer(schema)
+        made = None if columns is None else columns.write(frame(writer.id, b""), values)
+        if made is None or not (schema.optional and made.odd.any()):
+            return made
+        if isinstance(values, pa.Array):
+            tombstones = values.is_null()
+        else:
+            tombstones = pa.array([one is None for one in values], pa.bool_())
+        messages = pc.if_else(tombstones, pa.scalar(None, pa.binary()), made.messages)
+        return WrittenAtOnce(messages, made.odd & ~tombstones.to_numpy(zero_copy_only=False))
 
     def _column_reader(self, topic: str, schema_id: int, payload: bytes) -> ColumnReader | None:
         where = f"the {self._side} of topic {topic}"

@@ -160,6 +160,9 @@ class JsonSchemaCodec:
     def columns(self) -> None:
         """None: payloads are read one by one."""
 
+    def column_writer(self, schema: Schema) -> None:
+        """None: values are written one by one."""
+
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of JSON.
 

@@ -139,6 +139,9 @@ class ProtobufCodec:
     def columns(self) -> None:
         """None: payloads are read one by one."""
 
+    def column_writer(self, schema: Schema) -> None:
+        """None: values are written one by one."""
+
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         """The Connect schema and value of a message.
 

@@ -8,7 +8,7 @@ Thread: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -93,6 +93,7 @@ def group_records(
     any_value: bool = False,
     mixed: bool = True,
     loose: bool = False,
+    without: Set[SideName] = frozenset(),
 ) -> list[RecordGroup]:
     """Groups records by schemas and lays them out.
 
@@ -104,6 +105,7 @@ def group_records(
         any_value: Whether values that are not of their schema are taken as schemaless ones.
         mixed: Whether schemaless values of mixed kinds are laid out.
         loose: Whether no schemaless values are laid out.
+        without: Sides that are left out, as if all of them were null.
     """
     groups: list[RecordGroup] = []
     misfits: dict[int, ConnectRecord] = {}
@@ -121,7 +123,7 @@ def group_records(
     for members in _by_schema(records):
         chosen = records if members is None else [records[index] for index in members]
         places = positions if members is None else _at(positions, members)
-        groups += _lay_out(chosen, places, sink, on_bad, mixed, loose)
+        groups += _lay_out(chosen, places, sink, on_bad, mixed, loose, without)
     if misfits:
         groups += group_records(list(misfits.values()), list(misfits), sink=sink, on_bad=told, mixed=mixed)
     return groups
@@ -155,12 +157,16 @@ def _lay_out(
     on_bad: OnBadValue,
     mixed: bool,
     loose: bool,
+    without: Set[SideName],
 ) -> list[RecordGroup]:
-    first = records[0]
-    key, keys, key_errors = side_column([one.key for one in records], first.key_schema, mixed=mixed, loose=loose)
-    value, values, value_errors = side_column(
-        [one.value for one in records], first.value_schema, mixed=mixed, loose=loose
-    )
+    nothing: tuple[Side, pa.Array | None, dict[int, Exception]] = (NOTHING, None, {})
+    key, keys, key_errors = value, values, value_errors = nothing
+    if "key" not in without:
+        made = [one.key for one in records]
+        key, keys, key_errors = side_column(made, records[0].key_schema, mixed=mixed, loose=loose)
+    if "value" not in without:
+        made = [one.value for one in records]
+        value, values, value_errors = side_column(made, records[0].value_schema, mixed=mixed, loose=loose)
     bad: dict[int, tuple[SideName, Exception]] = {index: ("value", error) for index, error in value_errors.items()}
     bad |= {index: ("key", error) for index, error in key_errors.items()}
     for index, (name, error) in sorted(bad.items()):

@@ -11,8 +11,8 @@ converters have for one record, which cost some ten microseconds each whatever t
   are columns when all are of one kind, texts, numbers or maps that look alike.
 
 Main types: ``Why``, and ``Taken``, which counts. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and
-``why_messages_in_rows`` (a whole batch); each gives None for columns. ``spreads``: whether rows go to Spark's Python
-workers.
+``why_messages_in_rows`` (a whole batch); each gives None for columns. ``shape_unplanned``: whether the plan of columns
+would change nothing. ``spreads``: whether rows go to Spark's Python workers.
 
 Thread: pure functions; plans are remembered by shape.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -32,11 +33,13 @@ import pyarrow.compute as pc
 from penstock.data import Struct
 from penstock.pipeline.columns.nesting import exceeds
 from penstock.pipeline.columns.types import holds_variant
+from penstock.pipeline.plan.jobs import Group, unchanged
 from penstock.pipeline.plan.step import Shape, Split
 
 if TYPE_CHECKING:
     from penstock.api import ConnectRecord
     from penstock.pipeline.plan.chain import Staged
+    from penstock.pipeline.plan.outcomes import Outcome
 
 #: Fewer schemas are as quick in plans.
 MIN_SCHEMAS: Final = 6
@@ -142,6 +145,38 @@ def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why 
             return next((why for why in found if why is not None), None)
         shape = _behind(plan.shape, staged, plan.writes)
     return Why.MIXED_VALUES if to_records and shape.value.is_variant else None
+
+
+@lru_cache(maxsize=1024)
+def shape_unplanned(steps: tuple[Staged, ...], shape: Shape) -> Shape | None:
+    """The shape behind steps that change nothing, for which no plan is needed; None if one of them does something.
+
+    Args:
+        steps: The steps.
+        shape: What is known of the records. What a converter has read in front of the plan is known to its step.
+    """
+    for staged in steps:
+        try:
+            plan = staged.step.plan(shape)
+        except BaseException:
+            return None  # each of these records fails here, as the plan says
+        if isinstance(plan, Split) or not plan.is_idle:
+            return None
+        shape = _behind(plan.shape, staged, plan.writes)
+    return shape
+
+
+def parted_by_plan(groups: Sequence[Group]) -> tuple[list[Outcome], list[Group]]:
+    """What comes of groups whose plan would change nothing, and the other groups."""
+    unplanned: list[Outcome] = []
+    planned: list[Group] = []
+    for one in groups:
+        shape = shape_unplanned(one.steps, one.shape)
+        if shape is None or one.carry:
+            planned.append(one)
+        else:
+            unplanned.append(unchanged(replace(one, shape=shape), {}))
+    return unplanned, planned
 
 
 def _behind(shape: Shape, staged: Staged, writes: frozenset[str]) -> Shape:

@@ -10,22 +10,25 @@ Thread: a task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord
+from penstock.api.arrow import one_array
 from penstock.data import ConnectHeaders, Schema
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.segments import Columns, Failures
-from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, SideName, WrittenAtOnce
 
+#: Fewer records of a topic and schema are as quick one by one.
+MIN_AT_ONCE: Final = 64
 #: Records and their rows in the batch.
 Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
 
@@ -101,7 +104,90 @@ class OneSide:
         self._name = name
 
     def written(self, rows: Rows, failures: Failures) -> pa.Array:
-        """The bytes of some records, null where one has failed."""
+        """The bytes of some records, null where one has failed.
+
+        Args:
+            rows: The records.
+            failures: Gets more, and the rows that a converter of a schema registry has written one by one.
+        """
+        if not isinstance(self._converter, RowConverter):
+            return self._written_alone(rows, failures)
+        parts: list[pa.Array] = []
+        count = len(rows[0])
+        alone = np.ones(count, dtype=bool)
+        places = np.arange(count)
+        for (topic, schema), mine in self._alike(rows, failures).items():
+            if len(mine) < MIN_AT_ONCE:
+                continue
+            values = [one[1] for one in mine]
+            made = self._converter.write_at_once(topic, schema, values)
+            if made is None:
+                continue
+            good = np.flatnonzero(~made.odd)
+            taken = np.array([one[0] for one in mine])[good]
+            places[taken] = good + sum(map(len, parts))
+            alone[taken] = False
+            parts.append(made.messages)
+        left = np.flatnonzero(alone)
+        if len(left):
+            records, seqs = rows
+            some = [records[at] for at in left.tolist()], [seqs[at] for at in left.tolist()]
+            places[left] = np.arange(len(left)) + sum(map(len, parts))
+            failures.went_as_rows(some[1], Why.ONE_BY_ONE)
+            parts.append(self._written_alone(some, failures))
+        whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        return whole if np.array_equal(places, np.arange(len(whole))) else whole.take(pa.array(places))
+
+    def written_column(
+        self,
+        topic: str | None,
+        schema: Schema | None,
+        column: pa.Array | pa.ChunkedArray | None,
+        rows: int,
+        records: Callable[[np.ndarray], list[ConnectRecord]],
+        failures: Failures,
+    ) -> pa.Array:
+        """The bytes of the rows of a frame, null where one has failed; as `written`.
+
+        Args:
+            topic: The topic of all rows; None if they have several.
+            schema: Of this side.
+            column: The rows of this side in the narrowest layout of its schema; None if they are in none.
+            rows: How many there are.
+            records: Gives some rows as records, by their numbers.
+            failures: Gets more, and the rows that were written one by one.
+        """
+        made: WrittenAtOnce | None = None
+        if topic is not None and column is not None and isinstance(self._converter, RowConverter):
+            made = self._converter.write_at_once(topic, schema, one_array(column))
+        odd = np.arange(rows) if made is None else np.flatnonzero(made.odd)
+        if made is not None and not len(odd):
+            return made.messages
+        failures.went_as_rows(odd, Why.ONE_BY_ONE)
+        alone = self._written_alone((records(odd), odd.tolist()), failures)
+        if made is None:
+            return alone
+        places = np.arange(rows)
+        places[odd] = rows + np.arange(len(odd))
+        return pa.concat_arrays([made.messages, alone]).take(pa.array(places))
+
+    def _alike(self, rows: Rows, failures: Failures) -> dict[tuple[str, Schema | None], list[tuple[int, object]]]:
+        """The places and values of the records of each topic and schema, without those that have failed."""
+        found: dict[tuple[str, Schema | None], list[tuple[int, object]]] = {}
+        # Looking a schema up compares it in full; its identity settles nearly all records.
+        known: dict[tuple[str, int], list[tuple[int, object]]] = {}
+        of_keys = self._side == "key"
+        for place, (one, row) in enumerate(zip(*rows, strict=True)):
+            if failures.errors and failures.of_row(row) is not None:
+                continue
+            schema, value = (one.key_schema, one.key) if of_keys else (one.value_schema, one.value)
+            mine = known.get((one.topic, id(schema)))
+            if mine is None:
+                mine = known[one.topic, id(schema)] = found.setdefault((one.topic, schema), [])
+            mine.append((place, value))
+        return found
+
+    def _written_alone(self, rows: Rows, failures: Failures) -> pa.Array:
         data: list[bytes | None] = []
         for record, row in zip(*rows, strict=True):
             one: bytes | None = None

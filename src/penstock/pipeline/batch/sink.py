@@ -30,7 +30,15 @@ from penstock.pipeline.batch.known_texts import KnownTexts, texts_of_read
 from penstock.pipeline.batch.loose_values import LooseValues, TypedPart, add_of_records, without_loose
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
-from penstock.pipeline.batch.roads import Why, are_many, is_huge, why_messages_in_rows, why_rows
+from penstock.pipeline.batch.roads import (
+    Why,
+    are_many,
+    is_huge,
+    parted_by_plan,
+    shape_unplanned,
+    why_messages_in_rows,
+    why_rows,
+)
 from penstock.pipeline.batch.row_road import OneSide, Rows, java_text_of, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
@@ -177,8 +185,8 @@ class SinkPipeline:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         failures = Failures()
         texts = KnownTexts(table.num_rows)
-        groups, alone, why = self._parted(table, failures, texts)
-        read = self._begin_reading(groups, table, failures, submit)
+        groups, alone, why, messages = self._parted(table, failures, texts)
+        read = self._begin_reading(groups, table, messages, failures, submit)
         # While Spark has what is before it; what has failed is noted when that is done.
         topics, everything = table.column("topic"), np.arange(table.num_rows)
         values = {side: self._alone[side].all_values(topics, table.column(side)) for side in self._loose}
@@ -201,26 +209,27 @@ class SinkPipeline:
 
     def _parted(
         self, table: pa.Table, failures: Failures, texts: KnownTexts
-    ) -> tuple[list[Group], np.ndarray, Why | None]:
-        """The groups of those messages that are columns, the rows of the others, and why the batch goes as rows."""
+    ) -> tuple[list[Group], np.ndarray, Why | None, pa.Table]:
+        """The groups of those messages that are columns, and the rows of the others; why the batch goes as rows; the
+        messages, as they were sorted."""
         everything = np.arange(table.num_rows)
         if self._without_spark:
-            return [], everything, Why.NO_SPARK
+            return [], everything, Why.NO_SPARK, table
         if self._own:
             failures.went_as_rows(None, Why.OWN_CLASS)
         if len(self._own) == len(_SIDES):
-            return [], everything, None
+            return [], everything, None, table
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
-            return [], everything, Why.HUGE_VALUE
-        found, unread, deep, changed = self._sorted(table, failures, texts)
+            return [], everything, Why.HUGE_VALUE, table
+        found, unread, deep, changed, messages = self._sorted(table, failures, texts)
         if self._loose:
             found = [one for one in found if not (one.shape.key.absent and one.shape.value.absent)]
         if not self._whole and self._form is None:
             why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
             if why is not None:
                 failures.went_as_rows(None, why)
-                return [], everything, why
+                return [], everything, why, table
         to_records = self._form is None and not self._whole
         groups: list[Group] = []
         left = np.zeros(table.num_rows, dtype=bool)
@@ -239,9 +248,9 @@ class SinkPipeline:
             # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
             failures.went_as_rows(one.rows if self._form is None else None, why)
         if self._form is not None and left.any():
-            return [], everything, None
+            return [], everything, None, table
         left[unread] = True
-        return groups, np.flatnonzero(left), None
+        return groups, np.flatnonzero(left), None, messages
 
     def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
         """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
@@ -290,7 +299,7 @@ class SinkPipeline:
 
     # ------------------------------------------------------------------ reading
     def _begin_reading(
-        self, groups: Sequence[Group], table: pa.Table, failures: Failures, submit: Submit
+        self, groups: Sequence[Group], table: pa.Table, messages: pa.Table, failures: Failures, submit: Submit
     ) -> Callable[[], Sequence[Outcome]]:
         rows = table.num_rows
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
@@ -300,10 +309,18 @@ class SinkPipeline:
         shared = LazyColumns(makers)
         if not groups and self._without_spark:
             return list
-        if not groups:
-            # As bytes, messages go through one plan.
-            return submit(lambda: self._seen_by_spark(table))
-        read = submit(lambda: self._jobs.run(groups, shared, rows, apart=True))
+        unplanned, planned = ([], list(groups)) if self._whole else parted_by_plan(groups)
+
+        def job() -> list[Outcome]:
+            # As bytes, all messages go through a plan.
+            if not planned:
+                self._seen_by_spark(messages)
+                return unplanned
+            if beside := [one.rows for one in unplanned if one.rows is not None]:
+                self._seen_by_spark(messages.take(pa.array(np.sort(np.concatenate(beside)))))
+            return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)]
+
+        read = submit(job)
 
         def finish() -> Sequence[Outcome]:
             outcomes = read()
@@ -312,11 +329,10 @@ class SinkPipeline:
 
         return finish
 
-    def _seen_by_spark(self, table: pa.Table) -> list[Outcome]:
-        """Sends the messages of a batch that goes as rows through a plan, which hands none of them back."""
+    def _seen_by_spark(self, table: pa.Table) -> None:
+        """Sends messages of which nothing is left to do through a plan, which hands none of them back."""
         if not (self._whole or is_huge(table)):
             self._jobs.pass_by(table.select(_SIDES))
-        return []
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
         def on_bad(row: int, error: Exception) -> None:
@@ -326,9 +342,9 @@ class SinkPipeline:
 
     def _sorted(
         self, table: pa.Table, failures: Failures, texts: KnownTexts
-    ) -> tuple[list[Group], np.ndarray, bool, bool]:
+    ) -> tuple[list[Group], np.ndarray, bool, bool, pa.Table]:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
-        for a plan; whether texts lack something."""
+        for a plan; whether texts lack something; the messages, without the schemas that stand in them."""
         columns = {side: table.column(side) for side in _SIDES}
         nothing = {side for side in _SIDES if side in self._loose or columns[side].null_count == len(columns[side])}
         sides = {side: NOTHING if side in nothing else RAW for side in _SIDES}
@@ -364,14 +380,15 @@ class SinkPipeline:
                 name: column for name, (side, column) in given.items() if not side.absent
             }
             group = Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
-            known = texts_of_read(group) if self._texts_alone and not self._whole else None
+            left = self._whole or shape_unplanned(steps, group.shape) is not None
+            known = texts_of_read(group) if self._texts_alone and not left else None
             groups.append(group if known is None else texts.instead(group, known))
         single = np.zeros(table.num_rows, dtype=bool)
         for one in found.values():
             if one.codes is not None:
                 single |= one.codes < 0
         deep, changed = (any(getattr(one, name) for one in found.values()) for name in ("deep", "changed"))
-        return groups, np.flatnonzero(single), deep, changed
+        return groups, np.flatnonzero(single), deep, changed, pa.table(columns)
 
     def _worth_columns(self, schemas: int, rows: int) -> bool:
         """True if so many schemas in so many messages would go as columns."""

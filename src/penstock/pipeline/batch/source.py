@@ -57,7 +57,7 @@ from penstock.pipeline.batch.rebuild import (
     rebuilt_rows,
     rows_of,
 )
-from penstock.pipeline.batch.roads import Why, is_huge, why_batch_in_rows, why_rows
+from penstock.pipeline.batch.roads import Why, is_huge, parted_by_plan, why_batch_in_rows, why_rows
 from penstock.pipeline.batch.row_road import OneSide, Rows, all_rows, merged, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
@@ -72,7 +72,8 @@ from penstock.pipeline.batch.segments import (
 from penstock.pipeline.batch.source_assembly import put_coordinates, write_headers, write_own_headers
 from penstock.pipeline.batch.spreading import Spreader
 from penstock.pipeline.columns.nesting import make_room
-from penstock.pipeline.columns.types import collectable
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.types import collectable, default_physical
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome
@@ -138,6 +139,10 @@ class SourcePipeline:
         self._frames = FrameRunner(jobs)
         self._must = spec.nothing_beside_spark
         self._without_spark = spec.without_spark
+        # Whether frames are written as columns beside Spark, at least on one side.
+        stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
+        self._stock = bool(self._own) and stock
+        self._written_beside = self._stock and not segments
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -187,6 +192,8 @@ class SourcePipeline:
             frame = replace(frame, data=data)
         if not data.num_rows:
             return lambda: Assembly(0).batch(Failures())
+        if self._written_beside and not self._without_spark and not is_huge(data):
+            return self._begin_frame_beside(frame, data, submit)
         if not isinstance(first, Columns) or not (straight or self._segments) or self._without_spark:
             return self._begin_records(frame_to_records(frame, data), submit)
         columns = columns_of_table(frame, data)
@@ -199,6 +206,42 @@ class SourcePipeline:
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
         return lambda: self._finish_frame(frame, columns, result()[0], rows)
+
+    def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> Callable[[], ProduceBatch]:
+        """Begins a frame of which converters write columns without Spark: the other side goes through its plan."""
+        columns, rows = columns_of_table(frame, data), data.num_rows
+        shape = columns.shape
+        for side in self._own:
+            shape = shape.with_side(side, NOTHING)
+        if why_rows(self._last.steps, shape) is not None:
+            return self._begin_records(frame_to_records(frame, data), submit)
+        sides = {name: column for name, column in columns.sides.items() if name not in self._own}
+        unplanned, groups = parted_by_plan([Group(self._last.steps, shape, None, sides)])
+        shared = shared_of(columns, missing_constants(frame, columns), rows)
+        result: Callable[[], list[Outcome]] = list
+        if groups:
+            result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
+
+        def records(some: np.ndarray) -> list[ConnectRecord]:
+            return list(frame_to_records(frame, data.take(pa.array(some))))
+
+        def write(assembly: Assembly, failures: Failures) -> None:
+            topic = None if "topic" in columns.others else frame.topic
+            for side in _SIDES:
+                known = columns.shape.side(side)
+                if side in self._own and not known.absent:
+                    narrow = unbounded(known.physical) == default_physical(known.schema)
+                    column = columns.sides[side] if topic and narrow else None
+                    made = self._alone[side].written_column(topic, known.schema, column, rows, records, failures)
+                    assembly.put(side, made)
+
+        def finish() -> ProduceBatch:
+            made = self._finish_frame(frame, columns, [*unplanned, *result()][0], rows, write)
+            if not (groups or self._must):
+                self._jobs.pass_by(made.table.select(_SIDES))
+            return made
+
+        return finish
 
     def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
         """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""
@@ -230,7 +273,14 @@ class SourcePipeline:
 
         return finish
 
-    def _finish_frame(self, frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int) -> ProduceBatch:
+    def _finish_frame(
+        self,
+        frame: SourceFrame,
+        columns: FrameColumns,
+        outcome: Outcome,
+        rows: int,
+        write: Callable[[Assembly, Failures], None] = lambda *_: None,
+    ) -> ProduceBatch:
         failures = Failures()
         assembly = Assembly(rows)
         failures.found([outcome])
@@ -241,6 +291,7 @@ class SourcePipeline:
         assembly.take([outcome])
         if "headers" in outcome.columns:
             write_headers(assembly, self._headers, failures)
+        write(assembly, failures)
         self._moved(failures.roads(rows))
         return assembly.batch(failures)
 
@@ -294,6 +345,7 @@ class SourcePipeline:
             laid: Records that are left, as columns; there are some only in front of the last segment.
         """
         parts: Sequence[Part] = ()
+        planned = False
         for index, segment in enumerate(segments):
             started = time.perf_counter()
             behind = segments[index + 1 :]
@@ -313,7 +365,9 @@ class SourcePipeline:
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
                 leave = bool(behind) and self._spreader.takes(behind[0], len(live)) and can_be_part(live)
-                parts, (live, positions) = self._apply_columns(segment, live, positions, failures, rows, why, leave)
+                found = self._apply_columns(segment, live, positions, failures, rows, why, leave)
+                parts, (live, positions) = found[:2]
+                planned = planned or found[2]
         groups: list[Group] = []
         alone: Rows = [], []
         if self._last.steps and live:
@@ -326,17 +380,22 @@ class SourcePipeline:
             groups += [Group(self._last.steps, one.shape, one.rows, one.columns) for one in laid if one.shape]
             attributes, positions = with_parts(live, all_rows(live, positions)[1], laid)
         columns = columns_of(attributes, positions, rows, failures)
+        unplanned, groups = parted_by_plan(groups)
         result: Callable[[], list[Outcome]] = list
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
-        whole = bool(live) and not (groups or self._must or self._without_spark)
+        whole = bool(live) and not (planned or groups or self._must or self._without_spark)
         left = live, positions, attributes
 
         def finish() -> ProduceBatch:
-            made = self._finish_records(left, alone, Assembly(rows), failures, columns, result)
-            # Bytes that were made record by record alone have seen no plan.
-            whole_table = whole and made.table.num_rows and not is_huge(made.table)
-            return replace(made, table=self._jobs.through(made.table)) if whole_table else made
+            made = self._finish_records(left, alone, Assembly(rows), failures, columns, result, unplanned)
+            # Bytes that were made beside Spark only have seen no plan.
+            if not whole or not made.table.num_rows or is_huge(made.table):
+                return made
+            if self._stock:
+                self._jobs.pass_by(made.table.select(_SIDES))
+                return made
+            return replace(made, table=self._jobs.through(made.table))
 
         return finish
 
@@ -348,10 +407,11 @@ class SourcePipeline:
         failures: Failures,
         columns: LazyColumns,
         result: Callable[[], list[Outcome]],
+        unplanned: Sequence[Outcome],
     ) -> ProduceBatch:
         live, positions, attributes = given
         # First: the job may be making some of the columns at this moment.
-        outcomes = result()
+        outcomes: Sequence[Outcome] = [*unplanned, *result()]
         if positions is not None:
             assembly.drop_all_but(positions, failures)
         put_coordinates(assembly, attributes, columns)
@@ -375,9 +435,8 @@ class SourcePipeline:
                 assembly.put(side, pa.nulls(assembly.rows, pa.binary()))
             if by_rows[0]:
                 assembly.fill(side, by_rows[1], one.written(by_rows, failures))
-        if self._own:
-            stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
-            failures.went_as_rows(None, Why.ONE_BY_ONE if stock else Why.OWN_CLASS)
+        if not all(isinstance(self._converters[side], RowConverter) for side in self._own):
+            failures.went_as_rows(None, Why.OWN_CLASS)
         self._moved(failures.roads(assembly.rows))
         return assembly.batch(failures)
 
@@ -428,7 +487,11 @@ class SourcePipeline:
         # A converter that ignores schemas takes any value, if no transform has to take it first.
         last = self._converters["value"]
         any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
-        found = group_records(live, positions, sink=False, on_bad=on_bad, any_value=any_value, mixed=False)
+        # What is written beside Spark need not go there.
+        without = self._own if segment is self._last else frozenset()
+        found = group_records(
+            live, positions, sink=False, on_bad=on_bad, any_value=any_value, mixed=False, without=without
+        )
         groups: list[Group] = []
         chosen: set[int] = set()
         for one in found:
@@ -449,12 +512,17 @@ class SourcePipeline:
         rows: int,
         why: Why | None,
         leave: bool,
-    ) -> tuple[Sequence[Part], tuple[list[ConnectRecord], Sequence[int] | None]]:
-        """Runs column steps whose result a transform in Python needs: as parts, if they ``leave``, or as records."""
+    ) -> tuple[Sequence[Part], tuple[list[ConnectRecord], Sequence[int] | None], bool]:
+        """Runs column steps whose result Python needs.
+
+        Returns:
+            What is left: parts, if they ``leave``; or records. And whether all went through a plan.
+        """
         if not live:
-            return (), (live, positions)
+            return (), (live, positions), False
         groups, rest, alone = self._parted(segment, live, positions, failures, why)
         outcomes = self._read(groups, rest, failures, rows)
+        planned = not alone[0]
         if alone[0]:
             alone = transformed(segment, alone, failures)
         given, places = rest
@@ -463,10 +531,11 @@ class SourcePipeline:
             beside = beside_of(given) if given else {}
             beside = beside if whole else by_row(beside, places, rows)
             parts = parts_of_outcomes(type(live[0]), outcomes, rows, beside, failures.failed(rows))
-            return [*parts, *([part_of_records(*alone)] if alone[0] else [])], ([], [])
+            return [*parts, *([part_of_records(*alone)] if alone[0] else [])], ([], []), planned
         known = given if whole else dict(zip(places, given, strict=True))
         made = [rebuilt_rows(outcome, known) for outcome in outcomes]
-        return (), in_order([*made, list(zip(alone[1], alone[0], strict=True))], rows, failures)
+        left = in_order([*made, list(zip(alone[1], alone[0], strict=True))], rows, failures)
+        return (), left, planned
 
     def _read(self, groups: list[Group], rest: Rows, failures: Failures, rows: int) -> list[Outcome]:
         if not groups:

@@ -122,12 +122,16 @@ class AsText(Step):
         if known.absent or known == SCHEMALESS_TEXT:
             return StepPlan(shape)
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made({self.side: java_text(bag.side(self.side), known.carrier, known.physical)})
-
         names = frozenset({self.side})
-        text = Side(None, SCHEMALESS_TEXT.physical, SCHEMALESS_TEXT.carrier)
-        return StepPlan(shape.with_side(self.side, text), make, names, names)
+        text = shape.with_side(self.side, Side(None, SCHEMALESS_TEXT.physical, SCHEMALESS_TEXT.carrier))
+        carrier = known.carrier
+        if carrier is not None and carrier.type is Type.STRING and known.physical.form is Form.SCALAR:
+            return StepPlan(text, reads=names)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            return Made({self.side: java_text(bag.side(self.side), carrier, known.physical)})
+
+        return StepPlan(text, make, names, names)
 
 
 @dataclass(frozen=True)

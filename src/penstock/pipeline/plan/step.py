@@ -234,6 +234,11 @@ class StepPlan:
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no column changes, no record is dropped, and none can fail."""
+        return self.make is _make_nothing
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -441,11 +446,36 @@ class ColumnConverter(ABC):
         return None
 
 
+@dataclass(frozen=True)
+class WrittenAtOnce:
+    """Messages that were written without a call for each.
+
+    Attributes:
+        messages: One for each value.
+        odd: True for values that have to be written by themselves, whose messages mean nothing.
+    """
+
+    messages: pa.BinaryArray
+    odd: np.ndarray
+
+
 class RowConverter(ABC):
-    """A stock converter that reads and writes messages one by one, or reads many of them before Spark.
+    """A stock converter that reads and writes messages one by one, or many of them beside Spark.
 
     It has no columns of Spark: what it has read goes into a plan as columns, or becomes records.
     """
+
+    @abstractmethod
+    def write_at_once(
+        self, topic: str, schema: Schema | None, values: Sequence[object] | pa.Array
+    ) -> WrittenAtOnce | None:
+        """Writes values as ``from_connect_data`` does; None = each is written by itself. Raises nothing.
+
+        Args:
+            topic: Where they go.
+            schema: The schema of all of them.
+            values: They, or a column of them in the narrowest layout of the schema.
+        """
 
     @abstractmethod
     def read_columns(

@@ -135,6 +135,8 @@ class AsVariant(Step):
         loose = {
             name: side for name, side in given.items() if side.schema is None and not (side.absent or side.is_variant)
         }
+        if not loose:
+            return StepPlan(shape)
 
         def make(bag: Bag, keep: Keep) -> Made:
             return Made({name: variant_of(bag.side(name), side.carrier, side.physical) for name, side in loose.items()})

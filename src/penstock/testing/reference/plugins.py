@@ -60,6 +60,9 @@ _CONVERTERS: Final = f"""# Converters
 headers. The worker names them for all connectors; a connector that names its own brings all settings of it along. All
 converters on this page but those with a schema registry can be used for headers too.
 
+Records of a batch are converted together, as columns. With a schema registry that holds for Avro of one topic and
+schema; [what has no columns](decisions/avro-in-blocks.md), Protobuf and JSON Schema are converted one by one.
+
 {_NOTATION} Messages are shown as text where they are text, else as hexadecimal digits.
 """
 

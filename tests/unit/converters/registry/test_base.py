@@ -50,6 +50,9 @@ class NamedCodec:
     def columns(self) -> None:
         return None
 
+    def column_writer(self, schema: Schema) -> None:
+        return None
+
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
         schema = Schema(STRING_SCHEMA.type, name=self.text.text, version=self.version)
         return SchemaAndValue(schema, payload.decode())

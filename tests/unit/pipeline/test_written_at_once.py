@@ -1,0 +1,143 @@
+"""A source's records and frames, whose converter writes many of them at once: each has the bytes that it has alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import SourceFrame, SourceRecord
+from penstock.converters.as_string import StringConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.registry.avro import AvroConverter
+from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
+from penstock.pipeline.batch import row_road
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.columns.records import to_arrow
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.testing.schema_registry import RegistryStandIn
+
+VALUES = SchemaBuilder.struct().name("app.V").field("n", INT32_SCHEMA).field("s", OPTIONAL_STRING_SCHEMA).build()
+OTHERS = SchemaBuilder.struct().name("app.O").optional().field("s", STRING_SCHEMA).build()
+Roads = Mapping[Why | None, int]
+
+
+class NoSpark(SparkJobs):
+    """Jobs of which only the one that changes nothing is allowed; counts its rows."""
+
+    def __init__(self) -> None:
+        super().__init__(SparkRuntime({}))
+        self.passed = 0
+
+    def pass_by(self, table: pa.Table) -> None:
+        self.passed += table.num_rows
+
+    def run(self, *_: Any, **__: Any) -> list[Any]:
+        raise AssertionError("no plan is needed")
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryStandIn]:
+    stand_in = RegistryStandIn()
+    yield stand_in
+    stand_in.stop()
+
+
+def run(
+    registry: RegistryStandIn,
+    batch: Sequence[SourceRecord] | SourceFrame,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    at_once: bool,
+    avro_keys: bool = False,
+) -> tuple[ProduceBatch, Roads, int]:
+    monkeypatch.setattr(row_road, "MIN_AT_ONCE", 1 if at_once else 10**9)
+    sides = []
+    for is_key in (True, False):
+        made = AvroConverter() if avro_keys or not is_key else StringConverter()
+        made.configure({"schema.registry.url": registry.url} if isinstance(made, AvroConverter) else {}, is_key)
+        sides.append(made)
+    jobs, roads = NoSpark(), cast("list[Roads]", [])
+    spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter())
+    pipeline = build_source_pipeline(SparkRuntime({}), spec, jobs, roads.append)
+    found = pipeline.run(batch if isinstance(batch, SourceFrame) else SourceRecords(batch))
+    for one in sides:
+        one.close()
+    return found, roads[0], jobs.passed
+
+
+def record(topic: str, schema: Schema | None, value: object, key: object = None) -> SourceRecord:
+    keys = None if key is None else VALUES
+    return SourceRecord({"p": 1}, {"o": 1}, topic, None, keys, key, schema, value)
+
+
+def told(batch: ProduceBatch) -> Mapping[int, tuple[str, str, str, str | None]]:
+    return {
+        row: (one.stage, one.executing_class, one.exception_class, one.message) for row, one in batch.errors.items()
+    }
+
+
+def mixed() -> list[SourceRecord]:
+    good = [Struct.unchecked(VALUES, [number, None if number % 3 else f"s{number}"]) for number in range(40)]
+    others = [Struct.unchecked(OTHERS, [f"o{number}"]) for number in range(10)]
+    return [
+        *(record(f"t{number % 2}", VALUES, one, good[-1 - number]) for number, one in enumerate(good)),
+        record("t0", VALUES, Struct.unchecked(VALUES, ["one", None])),
+        record("t0", VALUES, Struct.unchecked(VALUES, [1 << 31, None])),
+        record("t0", VALUES, None),
+        *(record("t2", OTHERS, one) for one in others),
+        record("t2", OTHERS, None),
+        record("t2", OTHERS, good[0]),
+        record("t0", None, None),
+        record("t0", None, {"any": 1}),
+        *(record("t1", VALUES, one, Struct.unchecked(VALUES, [None, "x"])) for one in good[:2]),
+        *(record("t1", VALUES, one) for one in good),
+    ]
+
+
+@pytest.mark.parametrize("avro_keys", [True, False])
+def test_records_have_the_bytes_and_errors_that_they_have_alone(
+    registry: RegistryStandIn, monkeypatch: pytest.MonkeyPatch, avro_keys: bool
+) -> None:
+    records = mixed() if avro_keys else [one.new_record(key_schema=None, key=None) for one in mixed()]
+    alone, one_by_one, _ = run(registry, records, monkeypatch, at_once=False, avro_keys=avro_keys)
+    made, roads, passed = run(registry, records, monkeypatch, at_once=True, avro_keys=avro_keys)
+    assert made.table.equals(alone.table)
+    assert told(made) == told(alone)
+    assert made.errors
+    assert passed == len(records)
+    assert one_by_one == {Why.ONE_BY_ONE: len(records)}
+    # Those that are wrong, and what has no schema; a null of an optional schema is a tombstone.
+    assert roads[Why.ONE_BY_ONE] == 6 + 2 * avro_keys
+    assert roads[None] == len(records) - roads[Why.ONE_BY_ONE]
+
+
+def frame_of(values: Sequence[object], **columns: Any) -> SourceFrame:
+    column, errors, _ = to_arrow(values, VALUES)
+    assert not errors
+    table = pa.table({"value": column, **columns})
+    topic = None if "topic" in columns else "t"
+    return SourceFrame(table, source_partition={"p": 1}, source_offset={"o": 1}, topic=topic, value_schema=VALUES)
+
+
+def test_frames_have_the_bytes_of_their_records(registry: RegistryStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [Struct.unchecked(VALUES, [number, None if number % 3 else f"s{number}"]) for number in range(40)]
+    values[7] = Struct.unchecked(VALUES, [None, "x"])
+    topics = [f"t{number % 2}" for number in range(40)]
+    timestamps = pa.array([1_000 + row for row in range(40)], pa.int64())
+    for topic, extra in (("t", {"timestamp": timestamps}), (None, {"topic": pa.array(topics)})):
+        records = [record(topic or topics[row], VALUES, value) for row, value in enumerate(values)]
+        expected, _, _ = run(registry, records, monkeypatch, at_once=False)
+        made, roads, passed = run(registry, frame_of(values, **extra), monkeypatch, at_once=True)
+        assert made.table.column("value").to_pylist() == expected.table.column("value").to_pylist()
+        assert told(made) == told(expected)
+        assert list(made.errors) == [7]
+        assert roads[Why.ONE_BY_ONE] == (1 if topic else 40)
+        assert passed == 40
+        if topic:
+            assert made.table.column("timestamp").to_pylist() == timestamps.to_pylist()
