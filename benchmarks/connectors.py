@@ -52,6 +52,7 @@ _PARTITIONS, _TASKS = 8, 4
 _PAD: Final = "x" * 500
 #: The rows that are written one by one: each takes as long as the first.
 _SINGLE: Final = 5_000
+_WORKER: Final = {f"{one}.converter": "org.apache.kafka.connect.storage.StringConverter" for one in ("key", "value")}
 #: Longest that a worker may take to start, beside other work.
 _START_S: Final = 180.0
 #: The rows of a COPY of the session, as many as a frame of the sink has.
@@ -295,7 +296,7 @@ class Bench:
         total: int,
         plugins: Sequence[str] = (),
     ) -> Outcome:
-        worker: WorkerProcess = start_worker(contestant, self._environment, {}, java_plugins=plugins)
+        worker: WorkerProcess = start_worker(contestant, self._environment, dict(_WORKER), java_plugins=plugins)
         try:
             worker.await_rest(_START_S)
             worker.await_health(_START_S)
