@@ -194,9 +194,6 @@ class AdbcReader(Reader):
 
         try:
             self._connection = driver.connect(self._address.libpq_uri())
-            with self._connection.cursor() as cursor:
-                cursor.execute(reader_name(self._address.options))
-            self._connection.commit()
         except Exception as error:
             self.close()
             raise unreachable(self._address, error) from error
@@ -222,6 +219,7 @@ class AdbcReader(Reader):
         with self._connection.cursor() as cursor:
             cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {self._isolation} READ ONLY")
             cursor.execute("SET TIME ZONE 'UTC'")
+            cursor.execute(reader_name(self._address.options))
 
     def _takes(self, exported: str) -> bool:
         try:
