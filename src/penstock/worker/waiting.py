@@ -10,20 +10,18 @@ thread only tells where a user's code stands. Names of threads are those of ``do
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from types import FrameType
 from typing import Final
 
 from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry import Wait, waits
+from penstock.telemetry.stacks import stacks
 from penstock.traces import is_authors_part, is_library
 
 #: Every reason there is.
@@ -217,24 +215,11 @@ def places() -> dict[str, Place]:
     """Where each thread of this process stands, by the thread's name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     waiting = waits()
-    found = {}
-    for ident, frame in sys._current_frames().items():
-        name = names.get(ident)
-        if name is not None:
-            found[name] = Place(_stack_of(frame), waiting.get(ident))
-    return found
-
-
-def _stack_of(frame: FrameType) -> list[Frame]:
-    """A thread's stack; what is below its last frame may change while it is read, and then is left out."""
-    stack: list[Frame] = []
-    try:
-        for one, line in traceback.walk_stack(frame):
-            stack.append(Frame(one.f_code.co_filename, line, one.f_code.co_name))
-    except AttributeError:
-        # Python 3.11 takes what lies in the place of a frame that has just ended for one.
-        return []
-    return stack[::-1]
+    return {
+        names[ident]: Place([Frame(*one) for one in stack], waiting.get(ident))
+        for ident, stack in stacks().items()
+        if ident in names
+    }
 
 
 def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:

@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -29,6 +28,7 @@ from penstock.api import FrameSinkTask, FrameSourceTask, SourceFrame, SourceTask
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
 from penstock.pipeline.batch.crossing import frame_of, table_bytes
 from penstock.telemetry import Stack
+from penstock.telemetry.stacks import stacks
 from penstock.worker.isolation.channel import Channel, ChannelClosed, Handed, thread_of
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
 
@@ -234,10 +234,8 @@ class TaskHost:
 def _stack(lane: str) -> Stack:
     """Where the thread stands that serves a lane of the worker."""
     idents = [thread.ident for thread in threading.enumerate() if thread.name == thread_of(lane)]
-    frames = sys._current_frames()
-    found = next((frames[ident] for ident in idents if ident in frames), None)
-    walked = traceback.walk_stack(found) if found is not None else ()
-    return [(one.f_code.co_filename, line, one.f_code.co_name) for one, line in walked][::-1]
+    found = stacks()
+    return next((found[ident] for ident in idents if ident in found), [])
 
 
 def _no_spark() -> Any:
